@@ -24,8 +24,8 @@ class Relu : public WithoutParameters {
   }
 };
 
-/// x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3).
-/// Source: Hendrycks and Gimpel 2016, section 2.
+/// Computes x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), the tanh approximation of
+/// GELU. Source: Hendrycks and Gimpel 2016, section 2.
 class Gelu : public WithoutParameters {
  public:
   Tensor forward(Parameters, Tensor input, const Tensor&, Stash& stash) const override {

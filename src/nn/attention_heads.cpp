@@ -12,7 +12,7 @@ namespace {
 using Block = Eigen::Map<RowMajor, 0, Eigen::OuterStride<>>;
 using ConstBlock = Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>>;
 
-/// One sample's one head: softmax(Q K^T / sqrt(width)) V.
+/// Computes softmax(Q K^T / sqrt(width)) V for each head of each sample.
 /// Source: Vaswani et al. 2017, equation 1.
 class AttentionHeads : public WithoutParameters {
  public:
@@ -75,7 +75,7 @@ class AttentionHeads : public WithoutParameters {
   static constexpr std::int64_t kKey = 1;
   static constexpr std::int64_t kValue = 2;
 
-  /// The columns of a head in queries, keys or values.
+  /// Returns the columns of a head in the queries, keys or values of a sample.
   Block part_of(Tensor& tensor, std::int64_t sample, std::int64_t head,
                 std::int64_t which = 0) const {
     const std::int64_t sequence = tensor.shape[1];
@@ -93,7 +93,7 @@ class AttentionHeads : public WithoutParameters {
     return {first, sequence, width_, Eigen::OuterStride<>(columns)};
   }
 
-  /// How much each position of a head takes from each.
+  /// Returns the attention weights of a head: [query position, key position].
   Matrix shares_of(Tensor& shares, std::int64_t sample, std::int64_t head) const {
     const std::int64_t sequence = shares.shape[2];
     const std::int64_t number = sample * operation_.heads + head;
@@ -108,8 +108,8 @@ class AttentionHeads : public WithoutParameters {
     }
   }
 
-  /// From the gradients of the shares to those of the scores, scaled as the scores are. What is not
-  /// seen has none.
+  /// Replaces the gradients of the attention weights by those of the unscaled scores. Positions
+  /// hidden by the causal mask have gradient zero.
   void to_score_gradients(const Matrix& shares, RowMajor& gradients) const {
     for (Eigen::Index row = 0; row < shares.rows(); ++row) {
       const Eigen::Index seen = operation_.causal ? row + 1 : shares.cols();

@@ -9,8 +9,9 @@
 namespace dapple::nn {
 namespace {
 
-/// A product per sample: of the kernels, a row each, and a matrix whose columns hold what the
-/// kernel lies on at each place (im2col). Source: Chellapilla, Puri and Simard 2006.
+/// Computes one matrix product per sample: of the kernels, one per row, and the patch matrix, whose
+/// columns hold the input pixels below the kernel at each output position (im2col).
+/// Source: Chellapilla, Puri and Simard 2006.
 class Convolution : public Module {
  public:
   explicit Convolution(const ConvolutionOperation& operation)
@@ -20,7 +21,7 @@ class Convolution : public Module {
         out_width_(places(operation.width)) {
     const Shape shape{operation.out_channels, operation.in_channels, operation.kernel,
                       operation.kernel};
-    // Keeps the variance of what passes through a ReLU behind it (He et al. 2015, equation 10).
+    // Preserves the variance through a subsequent ReLU (He et al. 2015, equation 10).
     const auto spread = static_cast<float>(std::sqrt(2 / static_cast<double>(patch_)));
     parameters_.push_back({"weight", shape, {Initial::Kind::Normal, spread}});
     parameters_.push_back({"bias", {operation.out_channels}, {}});
@@ -79,21 +80,22 @@ class Convolution : public Module {
   }
 
  private:
-  /// Where the kernel may lie along a side.
+  /// Returns the number of output positions along a side.
   std::int64_t places(std::int64_t side) const {
     return (side + 2 * operation_.padding - operation_.kernel) / operation_.stride + 1;
   }
 
-  /// A sample's channels, a row each.
+  /// Returns the channels of a sample, one per row.
   static Matrix image_of(Tensor& tensor, std::int64_t sample) {
     const std::int64_t channels = tensor.shape[1];
     const std::int64_t pixels = tensor.shape[2] * tensor.shape[3];
     return {tensor.values.data() + sample * channels * pixels, channels, pixels};
   }
 
-  /// Calls `visit(row, begin, end, first)` for each row of a patch matrix and each row of places in
-  /// it: places [begin, end) of that row lie on pixels, from `first` on, a stride apart; the others
-  /// lie on padding. Pixels and places are counted over the whole plane.
+  /// Calls `visit(row, begin, end, first)` for each row of one channel's patch matrix and each row
+  /// of output positions: positions [begin, end) of the latter read the pixels from `first` on, a
+  /// stride apart; its other positions read padding. Pixels and positions are numbered over the
+  /// whole plane. Rows of positions that read padding only are skipped.
   template <class Visit>
   void for_each_run(const Visit& visit) const {
     const std::int64_t width = operation_.width;
@@ -102,7 +104,7 @@ class Convolution : public Module {
     const std::int64_t padding = operation_.padding;
     for (std::int64_t y = 0; y < kernel; ++y) {
       for (std::int64_t x = 0; x < kernel; ++x) {
-        // The first and the end of the columns where 0 <= column * stride + x - padding < width.
+        // [begin, end) are the columns with 0 <= column * stride + x - padding < width.
         const std::int64_t begin = std::max<std::int64_t>(0, padding - x + stride - 1) / stride;
         const std::int64_t past = std::max<std::int64_t>(0, width + padding - x + stride - 1);
         const std::int64_t end = std::min(out_width_, past / stride);

@@ -9,7 +9,8 @@
 namespace dapple::nn {
 namespace {
 
-constexpr Initial kSmall{Initial::Kind::Normal, 0.02F};  // as GPT-2 and BERT begin
+// The initial distribution of embeddings in GPT-2 and BERT.
+constexpr Initial kSmall{Initial::Kind::Normal, 0.02F};
 
 class TokenEmbedding : public Module {
  public:

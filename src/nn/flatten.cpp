@@ -10,7 +10,7 @@ class Flatten : public WithoutParameters {
   Shape output_shape(const Shape& sample) const override { return {count_of(sample)}; }
 
   Tensor forward(Parameters, Tensor input, const Tensor&, Stash& stash) const override {
-    stash.tensors.push_back(samples_of(input, 0, 0));  // a shape without numbers
+    stash.tensors.push_back(samples_of(input, 0, 0));  // keeps the shape without any values
     const std::int64_t samples = input.samples();
     input.shape = {samples, count_of(input.shape) / samples};
     return input;

@@ -11,7 +11,8 @@ namespace {
 constexpr Kernels kPortable{"portable", portable::add_product, &baseline::kElementwise};
 constexpr Kernels kBaseline{"baseline", baseline::add_product, &baseline::kElementwise};
 
-/// The quickest first. The processor's answers say also whether the system keeps the registers.
+/// Returns the kernels that can run, fastest first. __builtin_cpu_supports() also takes into
+/// account whether the operating system saves the registers.
 std::vector<const Kernels*> usable_kernels() {
   std::vector<const Kernels*> usable;
 #ifdef __x86_64__

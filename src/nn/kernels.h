@@ -1,28 +1,31 @@
-// The arithmetic in which training on a CPU spends its time, compiled once for each instruction set
-// and chosen when the program runs.
+// The arithmetic that dominates training on a CPU, compiled once for each instruction set and
+// selected at run time.
 //
-// What this file declares is compiled with instructions that the processor may not have. A function
-// that two of its users shared would be linked once, from any of them, so nothing inline may stand
-// here, and the files in kernels/ keep all that they use in namespaces of their own.
+// The functions declared here are compiled with instructions that the processor may not have. The
+// linker would keep one copy, from any of these compilations, of an inline function that two of
+// them share; therefore this file contains no inline function, and the files in kernels/ keep
+// everything that they use in namespaces of their own.
 //
-// Bits: all but products have one order of exactly rounded operations, the same in every set and
-// for any address. A product has one order in each set for factors of given sizes, whatever their
-// addresses and strides; the portable one is the same on every machine.
+// Reproducibility: all functions but products perform exactly rounded operations in one order,
+// which is the same for every instruction set and every address. The order of a product is fixed
+// for an instruction set and the sizes of the factors, whatever their addresses and strides; that
+// of the portable product is the same on every machine.
 #pragma once
 
 #include <cstdint>
 
 namespace dapple::nn {
 
-/// A factor of a product: rows of `stride` numbers from one's first to the next one's. Transposed,
-/// they are the columns that the product takes.
+/// A factor of a product, stored in rows whose first elements are `stride` floats apart. If
+/// `transposed` is set, these rows are the columns of the factor.
 struct StridedMatrix {
   const float* first = nullptr;
   std::int64_t stride = 0;
   bool transposed = false;
 };
 
-/// What a product is added to, row by row: [rows, columns], over a dimension of `depth` numbers.
+/// The matrix to which a product is added: [rows, columns], stored row by row. `depth` is the size
+/// of the inner dimension, over which the product sums.
 struct ProductSum {
   float* first = nullptr;
   std::int64_t stride = 0;
@@ -31,20 +34,23 @@ struct ProductSum {
   std::int64_t depth = 0;
 };
 
-/// e^(x - largest) of numbers.
+/// The largest number x, before scaling, and the sum of e^(scale (x - largest)).
 struct SoftmaxSum {
   float largest = 0;
   float sum = 0;
 };
 
-/// p' = keep p; g' = g + decay p'; mean and square are the moving means of g' and its square;
+/// The coefficients of one step: p' = keep p and g' = g + decay p'; mean and square are the moving
+/// averages of g' and its square; the new parameter is
 /// p' - rate mean / (sqrt(square) / root + epsilon).
 struct AdamStep {
   float keep = 1;
   float decay = 0;
-  float mean_share = 0;    // of the new value
-  float square_keep = 0;   // of the old one
-  float square_share = 0;  // of the new one
+  /// The weight of the new value in `mean`.
+  float mean_share = 0;
+  /// The weights of the old and of the new value in `square`.
+  float square_keep = 0;
+  float square_share = 0;
   float rate = 0;
   float root = 1;
   float epsilon = 0;
@@ -68,21 +74,22 @@ struct LayerNormRow {
 using AddProduct = void (*)(const StridedMatrix& left, const StridedMatrix& right,
                             const ProductSum& to);
 
-/// Functions of `count` numbers from an address on.
+/// Functions of `count` contiguous numbers.
 struct Elementwise {
-  /// x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3).
+  /// Computes x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3).
   void (*gelu)(const float* from, float* to, std::int64_t count);
-  /// Multiplies gradients by the slope of gelu at each x.
+  /// Multiplies each gradient by the derivative of gelu at its x.
   void (*gelu_gradient)(const float* from, float* gradients, std::int64_t count);
-  /// Numbers to e^(scale x), times what makes their sum `total`. The sum that is returned is before
-  /// that. Requires: scale > 0 and count > 0.
+  /// Replaces each x by e^(scale x), normalised so that the sum is `total`. Returns the sum before
+  /// the normalisation. Requires: scale > 0 and count > 0.
   SoftmaxSum (*softmax)(float* values, std::int64_t count, float scale, float total);
-  /// Gradients of shares, as softmax makes them with a total of one, to those of its numbers.
+  /// Replaces the gradients of `shares`, which are the result of softmax with a total of one, by
+  /// those of the inputs of softmax.
   void (*softmax_gradient)(const float* shares, float* gradients, std::int64_t count, float scale);
-  /// Values to (x - mean) / deviation. Returns 1 / deviation, whose square is `least` more than the
-  /// variance.
+  /// Replaces each x by (x - mean) / deviation, where deviation^2 is the variance plus `least`.
+  /// Returns 1 / deviation.
   float (*normalise)(float* values, std::int64_t count, float least);
-  /// The gradient of what normalise was given, behind which stand a scale and a shift.
+  /// Computes the gradient of the input of a layer norm: of normalise followed by scale and shift.
   void (*layer_norm_gradient)(const LayerNormRow& row, float* to, std::int64_t count);
   void (*adam)(const AdamStep& step, const AdamPlaces& places, std::int64_t count);
 };
@@ -109,7 +116,7 @@ void add_product(const StridedMatrix& left, const StridedMatrix& right, const Pr
 extern const Elementwise kElementwise;
 }  // namespace avx512
 
-/// Those in use (dapple/nn/kernel_choice.h).
+/// Returns the kernels in use (dapple/nn/kernel_choice.h).
 const Kernels& kernels();
 
 }  // namespace dapple::nn

@@ -20,7 +20,7 @@ class LayerNorm : public Module {
     return sample;
   }
 
-  /// Turns the input into the normalised one, which is what the backward needs, with 1 / deviation.
+  /// Normalises the input in place, and stashes it and 1 / deviation for the backward.
   Tensor forward(Parameters parameters, Tensor input, const Tensor&, Stash& stash) const override {
     const ConstVector scale = vector_of(parameters[0]);
     const ConstVector shift = vector_of(parameters[1]);
@@ -67,7 +67,7 @@ class LayerNorm : public Module {
   }
 
  private:
-  static constexpr float kLeastVariance = 1e-5F;  // as GPT-2 has it
+  static constexpr float kLeastVariance = 1e-5F;  // the epsilon of GPT-2
 
   std::int64_t hidden_;
   std::vector<ParameterSpec> parameters_;

@@ -10,7 +10,7 @@ namespace {
 class Linear : public Module {
  public:
   explicit Linear(const LinearOperation& operation) : operation_(operation) {
-    // Keeps the variance of what passes through.
+    // Preserves the variance of the input.
     const auto spread = static_cast<float>(1 / std::sqrt(static_cast<double>(operation.inputs)));
     const Shape by_inputs{operation.inputs, operation.outputs};
     const Shape by_outputs{operation.outputs, operation.inputs};
@@ -75,7 +75,8 @@ class Linear : public Module {
     return operation_.transposed ? operation_.inputs : operation_.outputs;
   }
 
-  /// What the products are added to.
+  /// Returns a tensor of the output's shape that holds the bias in each row, or zeros without a
+  /// bias; the product is added to it.
   Tensor biases(Parameters parameters, const Shape& input) const {
     Tensor output{input, {}};
     output.shape.back() = operation_.outputs;

@@ -1,5 +1,4 @@
-// Views of tensors and parameters as Eigen has them. Nothing is copied; what is looked at must
-// stay.
+// Eigen views of tensors and parameters. Nothing is copied: the viewed data must outlive the view.
 #pragma once
 
 #include <Eigen/Core>
@@ -20,7 +19,8 @@ using ConstVector = Eigen::Map<const Eigen::RowVectorXf>;
 using Array = Eigen::Map<Eigen::ArrayXf>;
 using ConstArray = Eigen::Map<const Eigen::ArrayXf>;
 
-/// Rows of `columns` numbers each. Requires: they divide the numbers.
+/// Returns a view of the values as rows of `columns` numbers. Requires: `columns` divides the
+/// number of values.
 inline Matrix rows_of(Tensor& tensor, std::int64_t columns) {
   return {tensor.values.data(), static_cast<std::int64_t>(tensor.values.size()) / columns, columns};
 }
@@ -41,7 +41,7 @@ inline ConstVector vector_of(std::span<const float> values) {
   return {values.data(), static_cast<std::int64_t>(values.size())};
 }
 
-/// All numbers, whatever the shape.
+/// Returns a view of all values as one array, whatever their shape.
 inline Array array_of(std::span<float> values) {
   return {values.data(), static_cast<std::int64_t>(values.size())};
 }
@@ -55,7 +55,7 @@ inline ConstArray array_of(const Tensor& tensor) {
   return array_of(std::span<const float>(tensor.values));
 }
 
-/// A matrix in a product, row by row.
+/// A factor of a product with its dimensions.
 struct Operand {
   StridedMatrix factor;
   std::int64_t rows = 0;
@@ -71,7 +71,7 @@ Operand transposed(const Rows& matrix) {
   return {{matrix.data(), matrix.outerStride(), true}, matrix.cols(), matrix.rows()};
 }
 
-/// to += left right, by the kernels in use. Requires: not both are transposed.
+/// Computes to += left right with the kernels in use. Requires: not both factors are transposed.
 template <class Rows>
 void add_product(const Operand& left, const Operand& right, Rows&& to) {
   check(left.columns == right.rows && to.rows() == left.rows && to.cols() == right.columns,
@@ -81,7 +81,8 @@ void add_product(const Operand& left, const Operand& right, Rows&& to) {
                         {to.data(), to.outerStride(), left.rows, right.columns, left.columns});
 }
 
-/// Row by row, so that the order of the additions is that of the rows.
+/// Adds the rows to `sum` one after another, so that the additions are made in the order of the
+/// rows.
 template <class Rows>
 void add_rows(const Rows& rows, Vector sum) {
   for (Eigen::Index row = 0; row < rows.rows(); ++row) sum += rows.row(row);

@@ -8,8 +8,8 @@
 namespace dapple::nn {
 namespace {
 
-/// Windows that would stick out at the end are left out. Of equal numbers the first counts, row by
-/// row.
+/// Max pooling without padding: windows that would extend past the end are omitted. Of equal values
+/// in a window, the first in row-major order is the maximum.
 class MaxPool : public WithoutParameters {
  public:
   explicit MaxPool(const MaxPoolOperation& operation) : operation_(operation) {}
@@ -48,7 +48,7 @@ class MaxPool : public WithoutParameters {
     return (side - operation_.kernel) / operation_.stride + 1;
   }
 
-  /// Calls `visit(place in the output, pixel of the input)` for each window.
+  /// Calls `visit(output position, input pixel of the maximum)` for each window.
   template <class Visit>
   void for_each_largest(const Tensor& input, const Visit& visit) const {
     const std::int64_t planes = input.shape[0] * input.shape[1];

@@ -34,7 +34,7 @@ struct InputOf {
   }
 };
 
-/// Adds what is wrong with a layer of a model.
+/// Collects the violations in the layers of a model.
 class Faults {
  public:
   void add(const std::string& layer, const std::string& key, std::string message) {
@@ -63,7 +63,8 @@ std::string shapes_of(std::span<const ParameterSpec> parameters) {
   return fmt::format("{}", fmt::join(shapes, ", "));
 }
 
-/// Ties a layer to one before it, if the parameters of that one can be its first ones.
+/// Ties `layer` to `owner`, an earlier layer, if the owner's parameters have the shapes of the
+/// first parameters of `layer`; otherwise records a violation.
 void tie(ModelLayer& layer, std::int32_t owner_number, const ModelLayer& owner, Faults& faults) {
   const std::vector<ParameterSpec>& own = layer.module->parameters();
   const std::vector<ParameterSpec>& held = owner.module->parameters();
@@ -128,7 +129,7 @@ std::vector<ModelLayer> make_model(const ModelProfile& profile,
       model.push_back(std::move(runnable));
     } catch (const Error& error) {
       faults.add(layer.name, "/op", error.violations().front().message);
-      break;  // what comes behind it is unknown
+      break;  // The shapes after this layer are unknown.
     }
   }
   faults.throw_if_any(source_name);

@@ -77,7 +77,8 @@ std::unique_ptr<Module> make(const AttentionOperation& operation) {
   return make_chain(std::move(parts));
 }
 
-/// Attention and feed-forward, each behind a norm and with a way around it.
+/// Creates a pre-norm transformer block: attention and feed-forward, each preceded by a layer norm
+/// and bypassed by a residual connection.
 std::unique_ptr<Module> make(const TransformerBlockOperation& operation) {
   const std::int64_t hidden = operation.hidden;
   std::vector<Part> attention;

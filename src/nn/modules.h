@@ -1,4 +1,4 @@
-// The modules that all others are made of, and the two ways to put modules together.
+// The elementary modules of which all others consist, and the two ways to combine modules.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,8 @@
 
 namespace dapple::nn {
 
-/// For what takes tensors of any shape and has nothing to learn.
+/// Base class of modules without parameters. By default the output has the shape of the input,
+/// which may be any.
 class WithoutParameters : public Module {
  public:
   const std::vector<ParameterSpec>& parameters() const override;
@@ -17,13 +18,13 @@ class WithoutParameters : public Module {
   void weight_gradient(Stash& stash, Gradients sums) const override;
 };
 
-/// Throws Error(BadInput), without a source: "expected WHAT, got [2, 3]".
+/// Throws Error(BadInput), without a source, with the message "expected WHAT, got [2, 3]".
 [[noreturn]] void refuse_shape(const std::string& what, const Shape& sample);
 
-/// "[2, 3]".
+/// Returns the shape as text, such as "[2, 3]".
 std::string to_string(const Shape& shape);
 
-/// Throws unless the last dimension of a sample is `size`.
+/// Throws as refuse_shape() does unless the last dimension of `sample` is `size`.
 void check_last_dimension(const Shape& sample, std::int64_t size);
 
 std::unique_ptr<Module> make_embedding(const EmbeddingOperation& operation);
@@ -32,24 +33,27 @@ std::unique_ptr<Module> make_linear(const LinearOperation& operation);
 std::unique_ptr<Module> make_layer_norm(const LayerNormOperation& operation);
 std::unique_ptr<Module> make_relu();
 std::unique_ptr<Module> make_gelu();
-/// Queries, keys and values, one after another in the last dimension, to what the heads attend to:
-/// [sequence, 3 hidden] to [sequence, hidden].
+/// Creates scaled dot-product attention with several heads, from [sequence, 3 hidden], in which
+/// queries, keys and values follow one another in the last dimension, to [sequence, hidden].
 std::unique_ptr<Module> make_attention_heads(const AttentionOperation& operation);
 std::unique_ptr<Module> make_convolution(const ConvolutionOperation& operation);
 std::unique_ptr<Module> make_max_pool(const MaxPoolOperation& operation);
 std::unique_ptr<Module> make_flatten();
 std::unique_ptr<Module> make_softmax_cross_entropy(const SoftmaxCrossEntropyOperation& operation);
 
+/// A named module of a chain.
 struct Part {
-  std::string name;  // stands before the names of its parameters; none stands before if empty
+  /// The prefix of the names of the module's parameters; if empty, they have no prefix.
+  std::string name;
   std::unique_ptr<Module> module;
 };
 
-/// One after another, on samples of the shape `takes` alone where one is given. Requires: at least
-/// one part.
+/// Creates a module that applies the parts one after another. It accepts only samples of the shape
+/// `takes`, unless that is empty. Requires: there is at least one part.
 std::unique_ptr<Module> make_chain(std::vector<Part> parts, Shape takes = {});
 
-/// x + inner(x). Requires: the inner module's output is shaped as its input.
+/// Creates a module that computes x + inner(x). Requires: the output of the inner module has the
+/// shape of its input.
 std::unique_ptr<Module> make_residual(std::unique_ptr<Module> inner);
 
 }  // namespace dapple::nn

@@ -18,7 +18,8 @@ class SoftmaxCrossEntropy : public WithoutParameters {
     return {};
   }
 
-  /// Turns the input into its own gradient, softmax minus the right answer, over the positions.
+  /// Replaces the input by its gradient, (softmax - one-hot target) / positions, and stashes it for
+  /// the backward.
   Tensor forward(Parameters, Tensor input, const Tensor& targets, Stash& stash) const override {
     const std::int64_t samples = input.samples();
     Matrix rows = rows_of(input, classes_);
@@ -51,7 +52,7 @@ class SoftmaxCrossEntropy : public WithoutParameters {
   }
 
  private:
-  /// The loss of one position; its numbers become their gradients, times `weight`.
+  /// Returns the loss of one position, and replaces its scores by their gradients times `weight`.
   float to_gradient(Matrix::RowXpr scores, std::int64_t target, float weight) const {
     check(target >= 0 && target < classes_, "a target is no class");
     const float score = scores[target];

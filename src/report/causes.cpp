@@ -16,7 +16,7 @@ std::string main_causes(const TimeParts& faster, const TimeParts& slower, Durati
   }
   std::stable_sort(losses.begin(), losses.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
-  constexpr std::int64_t kWorthAWord = 5;  // a part of the largest
+  constexpr std::int64_t kWorthAWord = 5;  // losses below 1/5 of the largest are omitted
   std::string text;
   for (const auto& [loss, part] : losses) {
     if (kWorthAWord * loss < losses.front().first) break;

@@ -90,14 +90,14 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   return table.text(0, style);
 }
 
-/// Of times and sizes, in the unit that suits `whole`.
+/// Formats the difference of two times or sizes in the unit that suits `whole`.
 template <class Quantity>
 std::string signed_difference(Quantity first, Quantity second, Quantity whole) {
   if (first == second) return "same";
   return second > first ? '+' + show(second - first, whole) : '-' + show(first - second, whole);
 }
 
-/// Where the time goes, part by part; parts that neither has are left out.
+/// Returns the breakdown of both iterations; parts that neither has are omitted.
 std::string parts_table(const Prediction& a, const Prediction& b, const TextStyle& style) {
   const Duration whole = std::min(a.iteration, b.iteration);
   Table table{{{"of which"}, {"A", Align::Right}, {"B", Align::Right}, {"B less A", Align::Right}}};
@@ -154,7 +154,7 @@ std::string stage_table(const ComparedPair& pair, const std::vector<StagePair>& 
   std::vector<Column> columns{{"stage", Align::Right},     {"layers", Align::Left, 8},
                               {"devices", Align::Left, 8}, {"forward", Align::Right},
                               {"backward", Align::Right},  {"depth", Align::Right}};
-  // Where no stage does, its column would only take room from the names.
+  // Without any recomputation, its column would only take room from the names.
   const bool shows_recomputation = recomputes(pair);
   if (shows_recomputation) columns.push_back({"recompute"});
   Table table{std::move(columns)};
@@ -177,7 +177,8 @@ std::string stage_table(const ComparedPair& pair, const std::vector<StagePair>& 
   return table.text(0, style);
 }
 
-/// Rows of a list that may be as long as there are devices or layers: on a terminal the first ones.
+/// Returns how many rows to show of a list whose length grows with the devices or layers: only the
+/// first ones on a terminal, unless the style is verbose.
 std::size_t most_rows(const TextStyle& style) {
   constexpr std::size_t kOnTerminal = 12;
   return style.wraps && !style.verbose ? kOnTerminal : std::numeric_limits<std::size_t>::max();
@@ -194,7 +195,8 @@ std::string show_stages(const std::vector<StageIndex>& stages) {
   return numbers.empty() ? "none" : show_numbers(numbers);
 }
 
-/// What stands in a stage that does not correspond to its own of the first plan; empty if nothing.
+/// Returns a table of the layers and devices whose stage in the second plan does not correspond to
+/// their stage in the first; empty if there are none.
 std::string moved_table(const ComparedPair& pair, const PlanDifference& difference,
                         const TextStyle& style) {
   const std::size_t rows = difference.layers.size() + difference.devices.size();
@@ -221,7 +223,7 @@ std::string moved_table(const ComparedPair& pair, const PlanDifference& differen
   return table.text(0, style) + rows_left_out(rows, style) + '\n';
 }
 
-/// Devices with the same figures on a line.
+/// Devices with equal figures, which share a row.
 struct MemoryRow {
   std::vector<DeviceIndex> devices;
   MemoryPair pair;
@@ -266,7 +268,8 @@ std::string memory_table(const ComparedPair& pair, const TextStyle& style) {
   return table.text(0, style) + rows_left_out(rows.size(), style);
 }
 
-/// Of plans that take different numbers of samples, whose times say nothing.
+/// Compares plans with different global batches by samples per second, as their iterations are not
+/// comparable.
 std::string verdict_by_rate(const ComparedPlan& first, const ComparedPlan& second) {
   const double a = first.prediction.samples_per_second;
   const double b = second.prediction.samples_per_second;

@@ -18,32 +18,43 @@
 namespace dapple::report {
 namespace {
 
+// Lengths are in SVG units.
 constexpr double kWidth = 720;
-constexpr double kLeastLabels = 50;  // left of the plot
+// The width of the labels to the left of the plot.
+constexpr double kLeastLabels = 50;
 constexpr double kMostLabels = 200;
-constexpr double kLabelGap = 6;  // between a label and the plot
+// The gap between a label and the plot.
+constexpr double kLabelGap = 6;
 constexpr double kMargin = 8;
 constexpr double kLegend = 22;
-constexpr double kBar = 14;    // height of a computation
-constexpr double kBars = 500;  // of all lanes, where they are too many for full rows
+// The height of a computation.
+constexpr double kBar = 14;
+// The height of all lanes together if there are too many for full rows.
+constexpr double kBars = 500;
 constexpr std::size_t kMostFullRows = 32;
-constexpr double kThin = 3;  // of a transfer or a reduction
+// The height of a transfer or reduction.
+constexpr double kThin = 3;
 constexpr double kBetweenRows = 6;
-constexpr double kLine = 11;          // height of a line of text
-constexpr double kNarrow = 0.5;       // boxes below it may be left out
-constexpr double kLetter = 4.5;       // width of a letter of 9 units, on average
-constexpr double kDigit = 5.1;        // width of a digit of 9 units, with some room
-constexpr double kLabelLetter = 4.9;  // of one in a label, digits for the most part
+// The height of a line of text.
+constexpr double kLine = 11;
+// Boxes narrower than this may be omitted.
+constexpr double kNarrow = 0.5;
+// Widths of text with a height of 9 units: an average letter, a digit with some room, and an
+// average character of a label, which consists mostly of digits.
+constexpr double kLetter = 4.5;
+constexpr double kDigit = 5.1;
+constexpr double kLabelLetter = 4.9;
 
-/// A row of boxes: of one lane's stream.
+/// A row of boxes, which belongs to a stream of one lane.
 struct Row {
   double y = 0;
   double height = 0;
-  double drawn_until = 0;  // where the last box ends
+  // The right end of the last box.
+  double drawn_until = 0;
 };
 
-/// The title of a lane, which names all of its stages; those that have no room are left out whole:
-/// "stages 0,8,16,…,120".
+/// Returns the title of a lane, which names all of its stages; stages that do not fit are replaced
+/// by an ellipsis: "stages 0,8,16,…,120".
 std::string label_of(const Timeline& timeline, LaneIndex lane) {
   constexpr auto kMostLetters = static_cast<std::size_t>((kMostLabels - kLabelGap) / kLabelLetter);
   std::string title = lane_title(timeline, lane);
@@ -54,7 +65,7 @@ std::string label_of(const Timeline& timeline, LaneIndex lane) {
   return title.substr(0, title.rfind(',')) + ",…" + tail;
 }
 
-/// Room for the widest label.
+/// Returns the width of the widest label, within its limits.
 double labels_width(const Timeline& timeline) {
   std::size_t letters = 0;
   for (std::size_t l = 0; l < timeline.lanes.size(); ++l) {
@@ -100,9 +111,11 @@ class FigureWriter {
   const ReportSubject& subject_;
   double labels_;
   double units_per_ns_;
-  std::vector<std::int32_t> places_;  // row in its stream, by action
+  // The row of each action within its stream.
+  std::vector<std::int32_t> places_;
   std::map<RowKey, Row> rows_;
-  bool has_full_rows_ = true;  // with transfers and numbers
+  // Whether rows show transfers, reductions and numbers.
+  bool has_full_rows_ = true;
   double bar_ = kBar;
   double bottom_ = 0;
   std::string text_;
@@ -171,7 +184,7 @@ void FigureWriter::write_legend() {
     used.push_back(style);
     width += width_of(style);
   }
-  // Above the plot where there is room for it there.
+  // The legend begins at the left edge of the plot if it fits there.
   double x = std::max(std::min(labels_, kWidth - width), kMargin);
   for (const KindStyle& style : used) {
     const double height = stream_of(style.kind) == Stream::Compute ? 8 : kThin;

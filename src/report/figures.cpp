@@ -14,7 +14,7 @@
 namespace dapple::report {
 namespace {
 
-/// "nowhere", "every stage", or the stages' numbers.
+/// Returns "nowhere", "every stage", or the numbers of the recomputing stages.
 std::string recomputing_stages(const Plan& plan) {
   std::vector<std::int32_t> numbers;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
@@ -29,7 +29,7 @@ std::string joined(const std::vector<std::string>& texts) {
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-/// To the tenth of a percent that is shown, so that what is said to be at most is no less.
+/// Rounds up to the tenth of a percent that is shown, so that the shown value is an upper bound.
 double rounded_up(double fraction) {
   return std::ceil(fraction * 1000) / 1000;
 }
@@ -42,8 +42,8 @@ StageIndex home_stage(const Timeline& timeline, LaneIndex lane) {
 
 namespace {
 
-/// Which of the lanes that share the samples of these stages' micro-batches it is; nothing if it
-/// works on all of them.
+/// Returns the position of a lane among the replicas that split the micro-batches of its stages, or
+/// nothing if it processes whole micro-batches.
 std::optional<std::size_t> replica_of(const Timeline& timeline, LaneIndex lane) {
   const auto same_stages = [&](std::size_t other) {
     return other < timeline.lanes.size() &&
@@ -54,7 +54,7 @@ std::optional<std::size_t> replica_of(const Timeline& timeline, LaneIndex lane) 
   if (!same_stages(first + 1)) return std::nullopt;
   const std::optional<SampleRange>& share = timeline.lanes[first].samples;
   const std::optional<SampleRange>& next = timeline.lanes[first + 1].samples;
-  // Lanes that are dealt whole micro-batches have all their samples.
+  // Lanes to which whole micro-batches are dealt have all samples of these.
   const bool is_share = share && next && share->end <= next->begin;
   return is_share ? std::optional(lane.position() - first) : std::nullopt;
 }
@@ -78,7 +78,7 @@ std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Predic
         stage.devices.end()) {
       continue;
     }
-    // Compared as products: a quotient would make the choice depend on rounding.
+    // The shares are compared as products, because with quotients rounding could change the choice.
     if (!fullest || Wide{figures.peak_memory.count} * fullest->memory_limit.count >
                         Wide{fullest->peak_memory.count} * figures.memory_limit.count) {
       fullest = figures;
@@ -133,8 +133,9 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   if (document.plan.gradients != GradientSynchronization{}) {
     figures.push_back({"gradients", gradients_text(document.plan.gradients)});
   }
-  // Where parts of the space were left out, it is of the plans that are in it; of a rescheduled
-  // plan, of the orders of its stages.
+  // The bound holds for all plans of the family if the search was complete, and for the orders of
+  // the given stages if the plan was rescheduled. Otherwise it holds for the plans that remained in
+  // the space.
   const bool is_of_all = document.search.complete;
   const bool is_of_orders = document.search.planner == kReschedulePlanner;
   const std::string plans = is_of_all ? fmt::format("no {} plan", to_string(document.plan.family))
@@ -147,7 +148,7 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
                        show(*prediction.lower_bound, prediction.iteration)});
   }
   if (prediction.optimality_gap) {
-    // Rounded to "0.0 %", a small gap would look like none.
+    // A small gap must not be rounded to "0.0 %", which would look like none.
     figures.push_back(
         {"gap", *prediction.optimality_gap == 0 ? "none: " + plans + " is faster"
                 : *prediction.optimality_gap < 0.0005
@@ -180,7 +181,7 @@ std::string plural(std::int64_t count, std::string_view word) {
   return fmt::format("{} {}{}", show_count(count), word, count == 1 ? "" : "s");
 }
 
-/// How the search came to its plan: why nothing was simulated, where nothing was.
+/// Describes how the search found its plan, or why it simulated nothing.
 std::string counts_text(const SearchRecord& search) {
   if (search.planner == kReschedulePlanner) {
     if (search.candidates == 0) {

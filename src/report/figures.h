@@ -1,4 +1,4 @@
-// What the summary, the HTML report and the drawings say alike.
+// Texts that the summary, the HTML report and the drawings have in common.
 #pragma once
 
 #include <cstddef>
@@ -17,30 +17,34 @@
 
 namespace dapple::report {
 
-/// The stage that a lane is coloured after. O(1).
+/// Returns the stage that determines the colour of a lane. O(1).
 StageIndex home_stage(const Timeline& timeline, LaneIndex lane);
 
-/// What a lane is called in drawings: "stage 2", or "stage 2 replica 1" where replicas are on their
-/// own. O(replicas).
+/// Returns the title of a lane in drawings: "stage 2", or "stage 2 replica 1" with independent
+/// replicas. O(replicas).
 std::string lane_title(const Timeline& timeline, LaneIndex lane);
 
-/// The device of a stage that its memory fills most. O(used devices * the stage's devices).
+/// Returns the device of a stage whose peak memory is the largest share of its limit, or nothing if
+/// the prediction has no device of the stage. O(used devices * devices of the stage).
 std::optional<DeviceFigures> fullest_device(const StagePlan& stage, const Prediction& prediction);
 
-/// The longest of all stages: tables tell times of a kind in the unit that suits it.
+/// The longest times over all stages, whose units tables use for all times of that kind.
 struct LongestTimes {
-  Duration pass;  // a forward or backward of one micro-batch
-  Duration end;   // all-reduces, or an optimizer step
+  /// The longest forward or backward of one micro-batch.
+  Duration pass;
+  /// The longest time of a stage's all-reduces or optimizer step.
+  Duration end;
 };
 LongestTimes longest_times(const std::vector<StageFigures>& stages);
 
-/// "9.83 of 15.0 GiB": both in the unit that suits the whole.
+/// Formats a part of a whole, both in the unit that suits the whole: "9.83 of 15.0 GiB".
 std::string show_part(Bytes part, Bytes whole, std::string_view between);
 
-/// Samples of a micro-batch that each device of a stage works on: "8", "2-3", "in turn".
+/// Returns how many samples of a micro-batch each device of a stage processes: "8", "2-3", or
+/// "in turn" if micro-batches are dealt.
 std::string samples_text(const Plan& plan, const StagePlan& stage);
 
-/// "in buckets of 25 MiB, the optimizer at the end".
+/// Describes the gradient synchronization: "in buckets of 25 MiB, the optimizer at the end".
 std::string gradients_text(const GradientSynchronization& gradients);
 
 struct Figure {
@@ -48,20 +52,23 @@ struct Figure {
   std::string value;
 };
 
-/// Iteration, throughput, bubble, exposed communication, speedup, bound and gap, in words.
+/// Returns the headline figures: iteration, throughput, bubble, exposed communication, speedup,
+/// lower bound and gap, among others.
 std::vector<Figure> headline(const PlanDocument& document, const Topology& topology);
 
-/// "1.34x slower", "same time".
+/// Compares two times: "1.34x slower", "same time".
 std::string factor_text(Duration theirs, Duration ours);
 
 enum class CauseCount { Largest, All };
-/// What a baseline lacks, or what it loses by; "-" where it does not.
+/// Returns the memory that a baseline lacks, or the causes for which it is slower than our plan;
+/// "-" if it is not slower.
 std::string loses_by(const Baseline& baseline, const Prediction& ours, CauseCount count);
 
-/// What was searched in two lines: how much of what, and what was never in the space.
+/// Describes the search in up to two lines: how much of what was searched, and what was outside the
+/// space.
 std::vector<std::string> search_headlines(const SearchRecord& search);
 
-/// All that is known of it, with every part that was left out, a sentence each.
+/// Describes everything that is known of the search, with a line for each part that was cut.
 std::vector<std::string> search_lines(const SearchRecord& search);
 
 }  // namespace dapple::report

@@ -18,20 +18,25 @@ namespace {
 enum class Fill : std::uint8_t { Idle, Forward, Backward, Weights, AllReduce, Step };
 constexpr std::size_t kFills = 6;
 
-/// What one column of a row shows: a fill, and on it perhaps a digit.
+/// The content of one column of a row.
 struct Mark {
   Fill fill = Fill::Idle;
+  // A digit of the micro-batch number, shown on the fill; 0 if there is none.
   char digit = 0;
-  bool odd = false;  // of micro-batches in turn, so that neighbours differ in shade
+  // Whether the number of the micro-batch is odd: consecutive ones differ in shade.
+  bool odd = false;
 };
 
-/// Columns of the whole iteration, of which a window at the start and one at the end are shown.
+/// The columns of the whole iteration, of which a part at the start and a part at the end are
+/// shown.
 struct Window {
   double columns_per_ns = 0;
-  std::int64_t columns = 0;  // of the whole iteration, and one for the last optimizer step
-  std::int64_t head = 0;     // columns [0, head) are shown
-  std::int64_t tail = 0;     // and [columns - tail, columns); none if nothing is cut
-  // What runs from then to then is cut out; nothing is where the end is before the beginning.
+  // The columns of the whole iteration and one for the last optimizer step.
+  std::int64_t columns = 0;
+  // Columns [0, head) and [columns - tail, columns) are shown; tail is 0 if nothing is cut.
+  std::int64_t head = 0;
+  std::int64_t tail = 0;
+  // Actions within [cut_begin, cut_end] are not shown; the interval is empty if nothing is cut.
   Duration cut_begin;
   Duration cut_end{-1};
 
@@ -39,7 +44,7 @@ struct Window {
     return std::llround(static_cast<double>(moment.ns) * columns_per_ns);
   }
   std::int64_t shown() const { return head + tail; }
-  /// Position on the screen of a column, -1 if it is not shown.
+  /// Returns the position of a column on the screen, or -1 if it is not shown.
   std::int64_t screen(std::int64_t column) const {
     if (column < 0 || column >= columns) return -1;
     if (column < head) return column;
@@ -49,7 +54,7 @@ struct Window {
 
 constexpr std::int64_t kCutWidth = 3;
 
-/// Idle for what is no computation on a micro-batch.
+/// Returns the fill of a computation on a micro-batch, and Idle for any other kind.
 Fill fill_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::Forward:
@@ -68,9 +73,11 @@ bool is_pass(const TimedAction& timed) {
   return fill_of(timed.action.kind) != Fill::Idle;
 }
 
-/// What a drawing must not lose: a usual forward, the largest number, the first turn back.
+/// The figures from which the scale of a drawing is chosen.
 struct Landmarks {
-  std::int64_t shortest_pass = 0;  // of those that matter, ns
+  // The shortest forward or backward that is not negligible, in nanoseconds.
+  std::int64_t shortest_pass = 0;
+  // The number of digits of the largest micro-batch number.
   int digits = 1;
   Duration first_backward_end;
 };
@@ -88,7 +95,8 @@ Landmarks find_landmarks(const Timeline& timeline, Duration iteration) {
       marks.first_backward_end = std::min(marks.first_backward_end, timed.end);
     }
   }
-  // Stages that do next to nothing must not stretch the drawing of those that matter.
+  // Computations of less than 1/8 of the longest are ignored, so that they do not stretch the
+  // drawing.
   marks.shortest_pass = longest.ns;
   for (const TimedAction& timed : timeline.actions) {
     const std::int64_t length = (timed.end - timed.start).ns;
@@ -100,8 +108,10 @@ Landmarks find_landmarks(const Timeline& timeline, Duration iteration) {
   return marks;
 }
 
-/// Columns per nanosecond at which a usual forward shows its number and a column more; down to two
-/// columns where only that lets the first `head` columns show how the pipeline fills and turns.
+/// Returns the columns per nanosecond at which the shortest non-negligible computation has room for
+/// its number and one column more. The scale is smaller, down to two columns for that computation,
+/// if the first `head` columns would not show the pipeline's filling and its first backward
+/// otherwise.
 double readable_scale(const Timeline& timeline, Duration iteration, std::int64_t head) {
   const Landmarks marks = find_landmarks(timeline, iteration);
   if (marks.shortest_pass <= 0) return 0;
@@ -113,7 +123,8 @@ double readable_scale(const Timeline& timeline, Duration iteration, std::int64_t
 
 Window choose_window(const Timeline& timeline, Duration iteration, std::int64_t width) {
   Window window;
-  // The start shows how the pipeline fills, its order and its first backwards; it needs more room.
+  // The start gets more room because it shows the filling of the pipeline, its order and its first
+  // backwards.
   window.tail = (width - kCutWidth) * 2 / 5;
   window.head = width - kCutWidth - window.tail;
   const auto total = static_cast<double>(std::max<std::int64_t>(iteration.ns, 1));
@@ -123,7 +134,7 @@ Window choose_window(const Timeline& timeline, Duration iteration, std::int64_t 
   window.columns = readable <= whole ? width : std::llround(total * readable) + 1;
   if (window.columns <= width) window.head = window.columns, window.tail = 0;
   if (window.tail == 0) return window;
-  // A column less on either side, for what is rounded.
+  // The cut is a column shorter on either side because moments are rounded to columns.
   const auto moment_of = [&](std::int64_t column) {
     return Duration{std::llround(static_cast<double>(column) / window.columns_per_ns)};
   };
@@ -134,8 +145,9 @@ Window choose_window(const Timeline& timeline, Duration iteration, std::int64_t 
 
 using Row = std::vector<Mark>;
 
-/// Where the number of a box begins that covers columns [begin, end): at the first of them that is
-/// shown, if the whole number has room there. Half a number would be another one.
+/// Returns the column at which the number of a box over columns [begin, end) begins: the first of
+/// them that is shown, or nothing if the number does not fit there, as a truncated number would be
+/// a different one.
 std::optional<std::int64_t> number_column(const Window& window, std::int64_t begin,
                                           std::int64_t end, std::size_t digits) {
   const std::int64_t tail_begin = window.columns - window.tail;
@@ -162,13 +174,13 @@ void place_pass(Row& row, const Window& window, const TimedAction& timed) {
   }
 }
 
-/// Columns [begin, end) of the whole drawing.
+/// The columns [begin, end) of the whole iteration.
 struct Columns {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
 
-/// Fills what is idle of the columns.
+/// Fills those of the columns that are idle.
 void place_beside(Row& row, const Window& window, Columns columns, Fill fill) {
   for (std::int64_t column = columns.begin; column < columns.end; ++column) {
     const std::int64_t place = window.screen(column);
@@ -205,7 +217,7 @@ std::vector<Row> fill_rows(const Timeline& timeline, const Window& window, std::
     if (reduces(timed.action.kind)) {
       place_beside(row, window, {begin, window.column_of(timed.end)}, Fill::AllReduce);
     } else if (is_pass(timed)) {
-      // One that rounds to nothing is still seen where there is room.
+      // A computation that rounds to zero columns still gets one where there is room.
       place_beside(row, window, {begin, begin + 1}, fill_of(timed.action.kind));
     }
   });
@@ -216,7 +228,7 @@ std::vector<Row> fill_rows(const Timeline& timeline, const Window& window, std::
 }
 
 std::string_view filler(Fill fill, const TextStyle& style) {
-  // With colours the box is its background; without, its texture.
+  // Boxes are drawn by background colour, or by texture without colours.
   static constexpr std::array<const char*, kFills> kColored{" ", " ", " ", " ", "~", "*"};
   static constexpr std::array<const char*, kFills> kShaded{" ", "░", "▓", "▒", "≈", "*"};
   static constexpr std::array<const char*, kFills> kPlain{" ", "-", "=", "+", "~", "*"};
@@ -274,7 +286,7 @@ std::string axis_text(const Window& window, Duration iteration) {
   std::string line(width, ' ');
   const Duration step = tick_length(window.columns_per_ns, 12);
   const auto head = static_cast<std::size_t>(window.head);
-  // Only ticks near the two windows: a long iteration has very many.
+  // Ticks in the gap are skipped, as a long iteration has very many.
   const auto tail_begin = static_cast<std::int64_t>(
       static_cast<double>(window.columns - window.tail) / window.columns_per_ns);
   for (std::int64_t moment = 0; moment <= iteration.ns;) {

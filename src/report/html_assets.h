@@ -1,12 +1,15 @@
-// The files of html/, made into constants by the build.
+// The contents of the files in html/, which the build turns into constants.
 #pragma once
 
 #include <string_view>
 
 namespace dapple::report::html_assets {
 
-extern const std::string_view kPage;    // with {{title}}, {{style}}, {{content}} and {{script}}
-extern const std::string_view kStyle;   // no "</style"
-extern const std::string_view kScript;  // no "</script"
+// The page with the placeholders {{title}}, {{style}}, {{content}} and {{script}}.
+extern const std::string_view kPage;
+// The style sheet, which does not contain "</style".
+extern const std::string_view kStyle;
+// The script, which does not contain "</script".
+extern const std::string_view kScript;
 
 }  // namespace dapple::report::html_assets

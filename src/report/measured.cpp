@@ -16,7 +16,7 @@ std::string change(Duration predicted, Duration measured) {
                                       static_cast<double>(predicted.ns));
 }
 
-/// "forward of stage 2", "activations from stage 1 to 2".
+/// Names the actions: "forward of stage 2", "activations from stage 1 to 2".
 std::string name_of(const LengthComparison& length) {
   const std::int32_t stage = length.stage.value;
   if (length.kind == ActionKind::SendActivation) {

@@ -13,7 +13,8 @@
 namespace dapple::report {
 namespace {
 
-/// Puts texts where the page names them, "{{name}}", in one pass: what is put in is not looked at.
+/// Replaces each "{{name}}" in the page by the text of that name, in one pass: placeholders within
+/// the texts are not replaced.
 std::string fill(std::string_view page,
                  const std::vector<std::pair<std::string_view, std::string_view>>& texts) {
   std::string filled;

@@ -21,8 +21,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Column = std::vector<std::int64_t>;
 
-/// Replaces what a script element could end with or begin another with. All of it stands in
-/// strings.
+/// Escapes the characters with which a script element could be closed or another one opened. In
+/// JSON they occur in strings only.
 std::string safe_in_script(const Json& json) {
   const std::string plain =
       json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
@@ -79,7 +79,7 @@ Json kinds_of() {
   return kinds;
 }
 
-/// colors[ground][tone][hue].
+/// Returns the colours as an array indexed [ground][tone][hue].
 Json colors_of() {
   using Tone = KindStyle::Tone;
   Json grounds = Json::array();
@@ -146,9 +146,9 @@ struct LaneColumns {
   Column kind, stage, index, row, start, length, bytes;
 };
 
-/// Columns of every lane, and where each action of the timeline stands in its lane's.
 struct EncodedLanes {
   std::vector<LaneColumns> lanes;
+  // The position of each action of the timeline in the columns of its lane.
   std::vector<std::size_t> places;
 };
 
@@ -156,7 +156,8 @@ EncodedLanes encode(const Timeline& timeline) {
   struct Before {
     std::int64_t stage = 0;
     std::int64_t start = 0;
-    std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> by_kind;  // length, bytes
+    // The length and bytes of the previous action of each kind.
+    std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> by_kind;
   };
   EncodedLanes encoded;
   encoded.lanes.resize(timeline.lanes.size());
@@ -214,7 +215,8 @@ bool holds_alike(const DeviceMemory& a, const DeviceMemory& b) {
   return a.lane == b.lane && a.fixed == b.fixed && a.stages == b.stages && a.limit == b.limit;
 }
 
-/// Neighbouring devices of a lane that hold the same are one row.
+/// Returns the memory over time of the devices; neighbouring devices of a lane whose memory is the
+/// same share a row.
 Json memory_of(const ReportSubject& subject) {
   const std::vector<DeviceMemory>& memory = subject.timeline.memory;
   Json rows = Json::array();
@@ -300,7 +302,7 @@ Json baselines_of(const PlanDocument& document) {
   return rows;
 }
 
-/// What is known of the schedule families that were looked at.
+/// Returns what is known of each schedule family that was considered.
 Json schedules_of(const PlanDocument& document) {
   const auto time_text = [&](const std::optional<Duration>& time) {
     return time ? show(*time, document.prediction.iteration) : std::string("-");
@@ -318,7 +320,7 @@ Json schedules_of(const PlanDocument& document) {
   return rows;
 }
 
-/// Servers with the stages of each of their devices, none for idle ones.
+/// Returns the servers with the stages of each of their devices; an idle device has none.
 Json servers_of(const ReportSubject& subject) {
   std::vector<std::vector<std::int32_t>> stages(
       static_cast<std::size_t>(subject.topology.device_count()));

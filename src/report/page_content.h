@@ -1,17 +1,17 @@
-// What the page is told about a plan, as JSON. Columns of integers, most of them differences to
-// what stands before, so that regular timelines are small:
+// The data of the HTML page, as JSON. Actions, memory and the critical path are columns of
+// integers, most of them differences from the previous entry, so that regular timelines are small:
 //
-//   lanes[]     home     stage that it is coloured after
+//   lanes[]     home     stage that determines the lane's colour
 //               kind     position in kinds
-//               stage    less that of the lane's previous action
+//               stage    minus that of the lane's previous action
 //               index    micro-batch or bucket
-//               row      in its stream
-//               start    less that of the lane's previous action, ns
-//               length   less that of the lane's previous action of that kind, ns
-//               bytes    likewise
-//   memory[]    time, held   less those of the previous point, ns and bytes
-//   path        lane, place in its columns, begin and end in ns, segment by segment; -1, -1 for a
-//               segment that nothing explains
+//               row      row within the stream
+//               start    minus that of the lane's previous action, ns
+//               length   minus that of the lane's previous action of the same kind, ns
+//               bytes    minus those of the lane's previous action of the same kind
+//   memory[]    time, held   minus those of the previous point, ns and bytes
+//   path        segment by segment: lane, position in its columns, begin and end in ns; lane and
+//               position are -1 for an unexplained segment
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@
 
 namespace dapple::report {
 
-/// JSON without any of the characters <, > and &, so that it may stand in a script element.
+/// Returns JSON without the characters <, > and &, so that it can be embedded in a script element.
 std::string page_content(const ReportSubject& subject);
 
 }  // namespace dapple::report

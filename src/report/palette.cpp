@@ -12,8 +12,8 @@ namespace {
 using Tone = KindStyle::Tone;
 using Hues = std::array<std::string_view, kHues>;
 
-// Blue, orange, teal, magenta, olive, violet, red, cyan: neighbours stay apart for readers who do
-// not see red or green.
+// Blue, orange, teal, magenta, olive, violet, red, cyan. Consecutive hues can be told apart by
+// readers with red-green colour blindness.
 constexpr std::array<Hues, 3> kOnLight{
     {{"#bad7fc", "#fac9a3", "#a6e4c8", "#f9c1e0", "#d7d9a0", "#dbcaff", "#fcc4bf", "#9ae1f3"},
      {"#7aaeef", "#de9a60", "#5fc199", "#dc8ebb", "#afb15b", "#b59be6", "#e88f87", "#45bcd6"},

@@ -27,8 +27,8 @@ constexpr std::array<Unit, 6> kSizes{{{1, "B"},
                                       {std::int64_t{1} << 40, "TiB"},
                                       {std::int64_t{1} << 50, "PiB"}}};
 
-/// How far figures go: so many significant digits, but no more decimals than these, and up to
-/// `limit` in a unit where there is a larger one.
+/// The precision of figures: the number of significant digits, the most decimals, and the value
+/// from which the next larger unit is used.
 struct Digits {
   std::int64_t limit = 1000;
   int significant = 4;
@@ -37,7 +37,7 @@ struct Digits {
 constexpr Digits kTimeDigits{.limit = 1000, .significant = 4, .decimals = 3};
 constexpr Digits kSizeDigits{.limit = 1024, .significant = 3, .decimals = 2};
 
-/// A count in a unit, rounded to nearest: `scaled` of the last decimal.
+/// A figure in a unit, rounded to nearest: scaled / 10^decimals.
 struct Rounded {
   std::int64_t scaled = 0;
   int decimals = 0;
@@ -62,8 +62,9 @@ std::string with_unit(const Rounded& number, const Unit& unit) {
                      number.decimals, unit.name);
 }
 
-/// The first unit in which `count` rounds to less than the limit. Integers throughout: 999.96 must
-/// become 1.000 of the next unit, not 1000.0 of this one.
+/// Returns the first unit in which `count` rounds to less than the limit, or the last one. The
+/// rounded value is compared, so that 999.96 becomes 1.000 of the next unit, not 1000.0 of this
+/// one.
 const Unit& unit_of(std::int64_t count, std::span<const Unit> units, const Digits& digits) {
   for (const Unit& unit : units) {
     const Rounded number = rounded(count, unit, digits);
@@ -72,7 +73,7 @@ const Unit& unit_of(std::int64_t count, std::span<const Unit> units, const Digit
   return units.back();
 }
 
-/// In one unit, however large or small: "76,130 ms", "<0.001 ms".
+/// Formats `count` in `unit`, however large or small it is: "76,130 ms", "<0.001 ms".
 std::string in_unit(std::int64_t count, const Unit& unit, const Digits& digits) {
   const Rounded number = rounded(count, unit, digits);
   if (count > 0 && number.scaled == 0) {
@@ -110,7 +111,7 @@ struct ServerShare {
   std::vector<std::int32_t> numbers;
 };
 
-/// Position of a server among those of its group, the number in its name.
+/// Returns the position of a server in its group, which is the number in its name.
 std::int32_t number_in_group(ServerIndex server, const Topology& topology) {
   std::int32_t number = 0;
   for (ServerIndex other{0}; other < server; other = other.next()) {
@@ -234,7 +235,7 @@ std::string shorten(std::string_view text, std::size_t width, const TextStyle& s
   if (length <= width) return std::string{text};
   const std::string_view mark = style.unicode ? "…" : "~";
   if (width <= 1) return std::string{width == 0 ? "" : mark};
-  const std::size_t head = width / 2;  // the end tells more apart: it gets what an odd width leaves
+  const std::size_t head = width / 2;
   const std::size_t tail_begin = length - (width - 1 - head);
   std::string result;
   std::size_t column = 0;
@@ -252,8 +253,8 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-/// Whether a line may end before `text[i]`: not inside a character, and not inside a number, its
-/// point and its separators among it.
+/// Whether a line may end before `text[i]`, which is neither inside a character nor inside a number
+/// with its decimal point and separators. Requires: i > 0.
 bool may_break(std::string_view text, std::size_t i) {
   if (is_continuation(text[i])) return false;
   const auto joins = [](char c) { return is_digit(c) || c == '.' || c == ','; };
@@ -262,7 +263,8 @@ bool may_break(std::string_view text, std::size_t i) {
   return !joins(text[i - 1]) || !joins(text[i]) || (!is_digit(text[i - 1]) && !is_digit(text[i]));
 }
 
-/// Where the first line of a text that is too wide ends: the best place up to `width` columns.
+/// Returns the end of the first line of a text that is too wide: the last break between parts
+/// within `width` columns, else the last other break there, else the first break after them.
 std::size_t line_end(std::string_view text, std::size_t width) {
   enum Kind { None, Anywhere, BetweenParts };
   Kind best = None;
@@ -270,7 +272,7 @@ std::size_t line_end(std::string_view text, std::size_t width) {
   std::size_t column = 0;
   for (std::size_t i = 1; i < text.size(); ++i) {
     if (is_continuation(text[i])) continue;
-    ++column;  // columns before text[i]
+    ++column;  // the number of columns before text[i]
     if (column > width && best != None) break;
     if (!may_break(text, i)) continue;
     const Kind kind = text[i] == ' ' || text.substr(i, 2) == ".." ? BetweenParts : Anywhere;

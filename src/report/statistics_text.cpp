@@ -15,7 +15,8 @@
 namespace dapple::report {
 namespace {
 
-/// Parts that are not nothing, the largest first: "forward 36.8 %, backward 61.1 %".
+/// Lists the nonzero parts as shares of the whole, the largest first: "backward 61.1 %, forward
+/// 36.8 %".
 std::string shares_text(std::vector<std::pair<std::string, Duration>> parts, Wide whole) {
   std::stable_sort(parts.begin(), parts.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -59,7 +60,7 @@ std::string exposed_text(const Timeline& timeline, const std::vector<LaneStatist
                      lane_title(timeline, lane));
 }
 
-/// "stage 1, stage 3 and 2 more": lanes by their titles, those of one title once.
+/// Lists the titles of lanes, each title once: "stage 1, stage 3 and 2 more".
 std::string titles_of(const Timeline& timeline, const std::vector<LaneIndex>& lanes,
                       const TextStyle& style) {
   std::vector<std::string> titles;
@@ -78,7 +79,7 @@ std::string titles_of(const Timeline& timeline, const std::vector<LaneIndex>& la
 std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
   if (timeline.actions.empty()) return {};
   const auto [lanes, path] = analyse(timeline);
-  // The path is as long as the iteration.
+  // The critical path ends with the iteration.
   const Duration iteration = path.empty() ? Duration{} : path.back().end;
   std::string text;
   const auto add = [&](const std::string& heading, const std::string& words) {

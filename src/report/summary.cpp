@@ -18,7 +18,7 @@
 namespace dapple::report {
 namespace {
 
-// Columns from which a line has room for more.
+// The line widths from which more is shown.
 constexpr int kRoomForSamples = 92;
 constexpr int kRoomForBars = 112;
 constexpr int kRoomForCommunication = 146;
@@ -103,7 +103,7 @@ std::string stage_table(const PlanDocument& document, const Topology& topology,
   return table.text(0, style);
 }
 
-/// Two figures to a line, read from left to right; one, where two have no room.
+/// Lays out two figures per line, read from left to right, or one if two do not fit.
 std::string figure_lines(const std::vector<Figure>& figures, const TextStyle& style) {
   constexpr std::size_t kBetween = 4;
   std::array<std::size_t, 2> name_widths{};
@@ -129,7 +129,8 @@ std::string figure_lines(const std::vector<Figure>& figures, const TextStyle& st
   return text;
 }
 
-/// The largest cause alone where a terminal has no room for more.
+/// Returns the cell with the causes for which a baseline loses: only the largest cause on a narrow
+/// terminal.
 Cell reason_cell(const Baseline& baseline, const Prediction& ours, const TextStyle& style) {
   const bool is_narrow = style.wraps && style.width < kRoomForBars;
   const CauseCount count = is_narrow ? CauseCount::Largest : CauseCount::All;
@@ -155,7 +156,8 @@ std::string baseline_table(const PlanDocument& document, const TextStyle& style)
   return table.text(0, style) + '\n';
 }
 
-/// What is known of the families that were looked at, the plan's own in bold.
+/// Returns a table of what is known of each family that was considered, with that of the plan in
+/// bold.
 std::string schedule_table(const PlanDocument& document, const TextStyle& style) {
   const bool wide = style.width >= kRoomForCommunication;
   std::vector<Column> columns{{"schedules"}};
@@ -181,7 +183,8 @@ std::string schedule_table(const PlanDocument& document, const TextStyle& style)
   return table.text(0, style) + '\n';
 }
 
-/// Each line after a heading of its own width, filled to the style's width.
+/// Writes each line as a paragraph filled to the style's width. The first follows the heading, and
+/// the others are indented by the heading's width and a gap.
 std::string paragraphs(const std::string& heading, Ink ink, const std::vector<std::string>& lines,
                        const TextStyle& style) {
   std::string text;

@@ -21,7 +21,8 @@ Duration tick_length(double columns_per_ns, double columns) {
 }
 
 std::string tick_text(Duration moment, Duration whole) {
-  // The unit is that of show(); the digits are all there are, as ticks are round and may be close.
+  // The unit is that of show(). No digits are rounded off: ticks are round numbers and may be close
+  // together.
   const std::string shown = show(whole, whole);
   const std::string unit = shown.substr(shown.find(' ') + 1);
   const int decimals = unit == "s" ? 9 : unit == "ms" ? 6 : unit == "us" ? 3 : 0;

@@ -1,4 +1,4 @@
-// The axis of a drawing over time.
+// The ticks of a time axis.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace dapple::report {
 
-/// A round length of time, 1, 2 or 5 times a power of ten, at least `columns` wide.
-/// Requires: columns_per_ns > 0.
+/// Returns the least time of 1, 2 or 5 times a power of ten, in nanoseconds, that is at least
+/// `columns` wide. Requires: columns_per_ns > 0.
 Duration tick_length(double columns_per_ns, double columns);
 
-/// A moment in no more digits than it needs, in the unit that suits the whole drawing: "20 ms", "0
-/// ms".
+/// Formats a moment exactly, with as few digits as possible, in the unit that suits `whole`:
+/// "20 ms", "0 ms".
 std::string tick_text(Duration moment, Duration whole);
 
 }  // namespace dapple::report

@@ -16,37 +16,41 @@
 
 namespace dapple::nn {
 
-/// Shapes are those of one sample.
+/// A layer that can be run. Shapes are those of one sample.
 struct ModelLayer {
   std::string name;
-  Operation operation;  // what the module does
+  /// What the module computes.
+  Operation operation;
   std::unique_ptr<Module> module;
   Shape input;
   Shape output;
-  /// A layer before it whose parameters come first among its module's.
+  /// An earlier layer whose parameters are the first ones of this layer's module.
   std::optional<std::int32_t> tied_to = {};
-  std::size_t tied_parameters = 0;  // how many come first
+  /// The number of the module's first parameters that belong to `tied_to`.
+  std::size_t tied_parameters = 0;
 
-  /// Parameters that are its own.
+  /// Returns the parameters that the layer owns: all that are not tied.
   std::span<const ParameterSpec> own_parameters() const {
     return std::span(module->parameters()).subspan(tied_parameters);
   }
 };
 
-/// The layers of `profile`, which do `operations`. Throws Error(BadInput) naming the layer where
-/// the first one does not say what the model takes, one cannot take what the one before it makes,
-/// the last one is no loss or another one is, parameter_bytes are not 4 for each parameter that is
-/// its own, or those of a layer that it is tied to are not shaped as its first ones. O(layers).
-/// Requires: an operation for each layer, and violations_of() it is empty.
+/// Builds the layers of `profile`, which perform `operations`. Throws Error(BadInput), naming the
+/// layer, if the first operation does not determine the model's input, a layer does not accept the
+/// output of its predecessor, the last layer is not a loss or an earlier one is, a layer's
+/// parameter_bytes are not 4 for each parameter that it owns, or the parameters of the layer to
+/// which it is tied do not have the shapes of its own first ones. O(layers). Requires: there is one
+/// operation for each layer, and violations_of() each is empty.
 std::vector<ModelLayer> make_model(const ModelProfile& profile,
                                    const std::vector<Operation>& operations,
                                    const std::string& source_name);
 
-/// What a model takes that begins with the operation: [sequence] token numbers, a vector, or an
-/// image of [channels, height, width]. Empty if the operation does not say.
+/// Returns the shape of one input sample of a model that begins with `operation`: [sequence] token
+/// numbers, a [sequence, hidden] sequence of vectors, a vector, or a [channels, height, width]
+/// image. Returns an empty shape if the operation does not determine it.
 Shape model_input(const Operation& operation);
 
-/// Numbers of parameters, all together.
+/// Returns the total number of elements of `parameters`.
 std::int64_t parameter_count(std::span<const ParameterSpec> parameters);
 
 }  // namespace dapple::nn

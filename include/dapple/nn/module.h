@@ -1,14 +1,14 @@
-// The layers of a model as they are run: forward, gradient of the input, gradient of the weights,
-// each in single precision on one thread.
+// The executable layers of a model: forward, input gradient and weight gradient, each in single
+// precision on one thread.
 //
 // A module has no state. Its parameters belong to the caller, who may keep them anywhere; what its
-// forward keeps for its backward lies in a stash that the caller holds. A backward is the gradient
-// of the input and then that of the weights; a schedule may do other work between the two, without
-// a bit of difference.
+// forward keeps for its backward is in a stash that the caller holds. A backward computes the input
+// gradient and then the weight gradient; a schedule may do other work between the two without
+// changing a bit of the results.
 //
-// The last module of a model is its loss: one number per sample. The loss of an iteration is the
-// mean of them over the global batch, so that a sample's gradient of the model's output is one over
-// the global batch size and gradients of micro-batches and replicas add up.
+// The last module of a model is its loss, one number per sample. The loss of an iteration is the
+// mean over the global batch: the gradient of each sample's loss is one over the global batch size,
+// and the gradients of micro-batches and replicas add up.
 #pragma once
 
 #include <cstdint>
@@ -23,31 +23,34 @@
 
 namespace dapple::nn {
 
-/// What a parameter is before training.
+/// The distribution of a parameter's values before training.
 struct Initial {
   enum class Kind { Constant, Normal };
   Kind kind = Kind::Constant;
-  float value = 0;  // the constant, or the standard deviation around zero
+  /// The constant, or the standard deviation of the normal distribution, whose mean is zero.
+  float value = 0;
 };
 
 struct ParameterSpec {
-  std::string name;  // unique in the module: "weight", "attention.bias"
+  /// A name that is unique in the module, such as "weight" or "attention.bias".
+  std::string name;
   Shape shape;
   Initial initial;
 };
 
-/// What a forward leaves for the backward. Only the module that made it knows what is what: tensors
-/// of its own, and the stashes of the modules that it is made of. What the profile calls the stash
-/// of a layer: its input where that is needed, its output not.
+/// The data that a forward keeps for the backward: tensors of the module itself and the stashes of
+/// the modules that it consists of. Only the module that created it knows its layout. It is what
+/// the profile calls the stash of a layer: it includes the input where the backward needs it, and
+/// never the output.
 struct Stash {
   std::vector<Tensor> tensors;
   std::vector<Stash> parts;
 };
 
-/// Of all numbers in it. O(tensors).
+/// Returns the size of all values in the stash. O(tensors).
 Bytes size_of(const Stash& stash);
 
-/// A module's parameters or their gradients, in the order of parameters().
+/// The values of a module's parameters and of their gradients, in the order of parameters().
 using Parameters = std::span<const std::span<const float>>;
 using Gradients = std::span<const std::span<float>>;
 
@@ -57,31 +60,32 @@ class Module {
 
   virtual const std::vector<ParameterSpec>& parameters() const = 0;
 
-  /// Of one sample, the first dimension left out. Throws Error(BadInput), without a source, where
-  /// the module cannot take such an input.
+  /// Returns the output shape for an input sample of shape `sample`, both without the batch
+  /// dimension. Throws Error(BadInput), without a source, if the module does not accept such an
+  /// input.
   virtual Shape output_shape(const Shape& sample) const = 0;
 
-  /// `targets` are the samples' right answers: only a loss looks at them. Requires: the stash is
-  /// empty, the input has an output_shape(), and numbers of tokens and classes are in range.
+  /// Returns the output and fills the stash. `targets` are the samples' labels, which only a loss
+  /// reads. Requires: the stash is empty, output_shape() accepts the input, and token and class
+  /// numbers are in range.
   virtual Tensor forward(Parameters parameters, Tensor input, const Tensor& targets,
                          Stash& stash) const = 0;
 
-  /// The gradient of the input, given that of the output. What the weights' gradients need is left
-  /// in the stash, the rest taken out of it. A module whose input has no gradient (token numbers)
-  /// gives an empty tensor.
+  /// Returns the gradient of the input, given that of the output, and leaves in the stash only what
+  /// weight_gradient() needs. Returns an empty tensor if the input has no gradient (token numbers).
   virtual Tensor input_gradient(Parameters parameters, Tensor output_gradient,
                                 Stash& stash) const = 0;
 
-  /// Adds the weights' gradients of the stash's samples to `sums`, and leaves nothing in the stash.
-  /// Requires: input_gradient() was called on it.
+  /// Adds the weight gradients of the stash's samples to `sums` and empties the stash. Requires:
+  /// input_gradient() was called with this stash.
   virtual void weight_gradient(Stash& stash, Gradients sums) const = 0;
 };
 
-/// Requires: violations_of(operation) is empty.
+/// Creates the module that performs `operation`. Requires: violations_of(operation) is empty.
 std::unique_ptr<Module> make_module(const Operation& operation);
 
-/// The values of a parameter before training: a function of seed and name alone, so that every way
-/// to place the layers begins with the same model. `name` is "LAYER.PARAMETER".
+/// Writes the initial values of a parameter. They depend on the seed, the name and the spec only,
+/// so that training starts from the same model under every plan. `name` is "LAYER.PARAMETER".
 void initialize(const ParameterSpec& parameter, const std::string& name, std::uint64_t seed,
                 std::span<float> values);
 

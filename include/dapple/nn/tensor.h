@@ -1,8 +1,8 @@
-// Numbers with a shape. The first dimension counts samples, so that samples [i, j) of a tensor lie
-// together in memory: what replicas exchange are such ranges.
+// Dense tensors. The first dimension counts samples, so that samples [i, j) of a tensor are
+// contiguous in memory; replicas exchange such ranges.
 //
-// Single precision, row by row (the last dimension is the fastest). Token numbers are held as
-// floats too, exact up to 2^24.
+// Values are single precision in row-major order (the last dimension varies fastest). Token numbers
+// are stored as floats too, which are exact up to 2^24.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,22 @@ namespace dapple::nn {
 
 using Shape = std::vector<std::int64_t>;
 
-/// Product of the dimensions; 1 for none. O(dimensions).
+/// Returns the product of the dimensions, which is 1 if there are none. O(dimensions).
 std::int64_t count_of(const Shape& shape);
 
 struct Tensor {
   Shape shape;
-  std::vector<float> values;  // count_of(shape) of them
+  /// The count_of(shape) values in row-major order.
+  std::vector<float> values;
 
   std::int64_t samples() const { return shape.front(); }
 };
 
-/// All zero.
+/// Returns a tensor of that shape whose values are all zero.
 Tensor zeros(Shape shape);
 
-/// Samples [begin, end). Requires: 0 <= begin <= end <= samples. O(values copied).
+/// Returns a copy of samples [begin, end). Requires: 0 <= begin <= end <= samples. O(values
+/// copied).
 Tensor samples_of(const Tensor& tensor, std::int64_t begin, std::int64_t end);
 
 }  // namespace dapple::nn

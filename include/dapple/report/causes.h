@@ -1,4 +1,4 @@
-// Why one iteration takes longer than another, for a person.
+// Explains to a person why one iteration takes longer than another.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace dapple::report {
 
-/// The parts that make `slower` longer than `faster`, the largest loss first, with those that are
-/// at least a fifth of it: "bubble 41.20 ms, all-reduce 12.00 ms", in the unit that suits `whole`;
-/// ties in the order of kTimeParts. Empty where no part is longer.
+/// Returns the parts that are longer in `slower` than in `faster` and by how much, such as
+/// "bubble 41.20 ms, all-reduce 12.00 ms": the largest difference first, then those of at least a
+/// fifth of it, in the unit that suits `whole`; ties are in the order of kTimeParts. Returns an
+/// empty text if no part is longer.
 std::string main_causes(const TimeParts& faster, const TimeParts& slower, Duration whole);
 
 }  // namespace dapple::report

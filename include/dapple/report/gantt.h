@@ -1,4 +1,4 @@
-// A timeline drawn with characters.
+// Draws a timeline as a Gantt chart of characters.
 #pragma once
 
 #include <string>
@@ -8,13 +8,14 @@
 
 namespace dapple::report {
 
-/// One row per lane, time to the right, in one scale: the number of the micro-batch at the start of
-/// its box, forwards and backwards filled differently (and coloured, if the style says so); an
-/// all-reduce where nothing is computed beside it; the optimizer step, at least one column wide.
-/// Where the whole iteration would leave less than a number and one column for a forward, its start
-/// and its end are drawn, with a cut between. Below the rows an axis, above them a legend.
-/// A number that has no room is left out. At most kMostGanttRows rows, unless the style is verbose.
-/// Nothing for an empty timeline. O(actions + rows * width).
+/// Returns the chart: a legend, one row per lane and a time axis, all in one scale. A forward or
+/// backward is a box that begins with the number of its micro-batch, omitted where it does not fit;
+/// the kinds differ in fill, and in colour if the style has it. An all-reduce is shown where
+/// nothing is computed at the same time, and an optimizer step takes at least one column. If the
+/// whole iteration would leave a forward less room than for its number and one column, only the
+/// start and the end of the iteration are drawn, with a gap between. There are at most
+/// kMostGanttRows rows unless the style is verbose. Returns an empty text for an empty timeline.
+/// O(actions + rows * width).
 std::string draw_timeline(const Timeline& timeline, const TextStyle& style);
 
 inline constexpr std::size_t kMostGanttRows = 32;

@@ -1,4 +1,4 @@
-// The plan for a person.
+// Describes a plan and its timeline to a person.
 #pragma once
 
 #include <optional>
@@ -12,21 +12,23 @@
 
 namespace dapple::report {
 
-/// Stages with layer names, devices, times, memory of its limit; iteration, samples/s, speedup,
-/// bubble, exposed communication; the timeline of the first and last micro-batches; baselines; what
-/// was searched, in two lines unless the style is verbose; warnings. `topology` is the document's
-/// own. The memory of a stage is that of its fullest device. Requires: `document.plan` is valid and
-/// has a prediction.
+/// Returns the summary of a plan: the stages with layer names, devices, times, and memory against
+/// its limit; iteration, samples/s, speedup, bubble and exposed communication; the timeline of the
+/// first and last micro-batches; baselines; what was searched, in two lines unless the style is
+/// verbose; and warnings. The memory of a stage is that of its fullest device. `topology` is that
+/// of the document. Requires: `document.plan` is valid and has a prediction.
 std::string write_summary(const PlanDocument& document, const Timeline& timeline,
                           const Topology& topology, const TextStyle& style);
 
-/// What treating replicas the other way would change, in a line: "Replicas on their own: 338.2 ms
-/// (0.1 % less)". Nothing where there is no other iteration.
+/// Returns a line that states the iteration with the replicas simulated the other way, together or
+/// independent, such as "Replicas on their own: 338.2 ms (0.1 % less)". `otherwise` is that
+/// iteration; the text is empty without it.
 std::string other_replicas_text(const Prediction& prediction, std::optional<Duration> otherwise);
 
-/// Where the time of a timeline goes, in a few lines: idle device time by cause, the kinds of work
-/// on the critical path, communication that no computation hides, of the lane that has most of it,
-/// stragglers if any. O(actions log actions). Nothing for an empty timeline.
+/// Returns a few lines that break down the time of a timeline: idle device time by cause, the kinds
+/// of work on the critical path, the exposed communication of the lane that has the most of it, and
+/// the stragglers if there are any. Returns an empty text for an empty timeline.
+/// O(actions log actions).
 std::string write_statistics(const Timeline& timeline, const TextStyle& style);
 
 }  // namespace dapple::report

@@ -1,4 +1,4 @@
-// A table with aligned columns that fits a terminal and loses nothing anywhere.
+// A text table with aligned columns that fits a terminal without truncating any cell.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ enum class Align { Left, Right };
 struct Column {
   std::string header;
   Align align = Align::Left;
-  std::size_t least = 0;  // characters below which cells are never wrapped; 0: not wrapped at all
+  /// The least width in columns to which cells may be wrapped; 0 if they must not be wrapped.
+  std::size_t least = 0;
 };
 
 struct Cell {
@@ -24,20 +25,21 @@ struct Cell {
 
 class Table {
  public:
-  /// Requires: at least one column.
+  /// Requires: there is at least one column.
   explicit Table(std::vector<Column> columns);
 
-  /// Cells are shown as printable() has them. Requires: one cell for each column.
+  /// Adds a row, whose texts pass through printable(). Requires: there is one cell for each column.
   void add_row(std::vector<Cell> cells);
 
-  /// Header, a rule, and the rows, each line indented by `indent` blanks. Where the style wraps and
-  /// its width is too small, cells of the widest of the columns that may be are broken into lines
-  /// first; a table that is still too wide stays so. Nothing is ever cut.
+  /// Returns the header, a rule and the rows, each line indented by `indent` blanks. If the style
+  /// wraps and the table is too wide for it, the widest of the columns that may be wrapped are
+  /// narrowed first, and their cells broken into lines. A table that is still too wide remains so:
+  /// no cell is ever truncated.
   std::string text(std::size_t indent, const TextStyle& style) const;
 
  private:
   std::vector<std::size_t> fitted_widths(std::size_t indent, const TextStyle& style) const;
-  /// A row's lines.
+  /// Returns the lines of a row.
   std::string row_text(const std::vector<Cell>& row, const std::vector<std::size_t>& widths,
                        const std::string& margin, const TextStyle& style) const;
 

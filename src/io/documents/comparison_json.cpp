@@ -36,7 +36,8 @@ void write_plan_figures(JsonWriter& writer, const ComparedPlan& compared) {
   writer.close();
 }
 
-/// By how much the second's are longer; they add up to the difference of the iterations.
+/// Returns by how much each part of the second is longer. The differences add up to that of the
+/// iterations.
 TimeParts difference_of(const TimeParts& first, const TimeParts& second) {
   TimeParts parts;
   for (const TimePart& part : kTimeParts) {

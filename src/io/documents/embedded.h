@@ -1,4 +1,4 @@
-// Our documents as parts of other documents: a plan holds a profile and a topology.
+// Documents embedded in other documents: a plan contains a profile and a topology.
 #pragma once
 
 #include "dapple/io/json/json_reader.h"
@@ -9,7 +9,7 @@
 
 namespace dapple::io {
 
-// Faults go to the field's violations; the result is to be used only if there are none.
+// The readers record violations in the field's; their results may be used only if there are none.
 ModelProfile read_profile(const Field& field, Measurements measurements = Measurements::Required);
 TopologyDescription read_topology(const Field& field);
 

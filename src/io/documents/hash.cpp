@@ -63,8 +63,9 @@ std::string hash_of(const PlanDocument& document) {
 std::string schedule_digest(const Plan& plan, const Topology& topology) {
   Schedule schedule = outline(plan);
   Sha256 hash;
-  // Lane by lane, in the same memory, since a long schedule has hundreds of megabytes and its text
-  // repeats every lane's list for each device; a few lanes are made side by side.
+  // The text is generated lane by lane, reusing memory, because a long schedule has hundreds of
+  // megabytes and its text repeats each lane's list for every device of the lane. A few lanes are
+  // generated in parallel.
   struct List {
     std::vector<Action> actions;
     std::string text;
@@ -84,7 +85,7 @@ std::string schedule_digest(const Plan& plan, const Topology& topology) {
       lane.actions.swap(lists[i].actions);
     });
     for (std::size_t i = 0; i < count; ++i) {
-      // The lines of to_text(schedule).
+      // These are the lines of to_text(schedule).
       for (const DeviceIndex device : schedule.lanes[first + i].devices) {
         hash.add(topology.device(device).name + ":");
         hash.add(lists[i].text);

@@ -1,4 +1,4 @@
-// SHA-256 in hex.
+// SHA-256 hashes in hexadecimal.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace dapple::io {
 
-/// The hash of all texts added, one behind the other.
+/// Computes the hash of the concatenation of all texts added.
 class Sha256 {
  public:
   Sha256();
@@ -16,7 +16,7 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
 
   void add(std::string_view text);
-  /// 64 hexadecimal digits. Nothing may be added after it.
+  /// Returns the hash as 64 hexadecimal digits. Nothing may be added afterwards.
   std::string finish();
 
  private:

@@ -1,5 +1,5 @@
-// The layers of a profile: entries that may stand for several layers, in any order that their
-// inputs allow.
+// The layers of a profile in JSON. An entry may stand for several layers, and the entries may be in
+// any order: readers sort the layers topologically.
 #pragma once
 
 #include <vector>
@@ -10,14 +10,15 @@
 
 namespace dapple::io {
 
-/// Layers of a profile after expansion.
+/// The most layers of a profile after expansion.
 inline constexpr std::int64_t kMaxLayers = 100'000;
-/// Measurements of all layers after expansion.
+/// The most measurements of all layers together after expansion.
 inline constexpr std::int64_t kMaxMeasurements = 1'000'000;
 
 enum class Measurements {
   Required,
-  NoneOrAll,  // a specification may have none; where a layer has some, all have
+  // Either no layer has measurements, as in a specification, or all have.
+  NoneOrAll,
 };
 
 struct LayersAndTies {
@@ -25,10 +26,11 @@ struct LayersAndTies {
   std::vector<Tie> ties;
 };
 
-/// Reads, expands and orders layers. The result is to be used only if there was no fault.
+/// Reads, expands and orders layers. The result may be used only if no violation was recorded.
 LayersAndTies read_layers(const Field& field, Measurements measurements);
 
-/// Layers that differ in nothing but their number, each fed by the one before, become one entry.
+/// Writes the layers. Consecutive layers that differ only in the number in their names, each with
+/// the one before as its input, become one entry.
 void write_layers(JsonWriter& writer, const ModelProfile& profile);
 
 }  // namespace dapple::io

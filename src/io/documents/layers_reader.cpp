@@ -16,9 +16,12 @@ struct Entry {
   Layer layer;
   std::int64_t repeat = 1;
   bool is_repeated = false;
-  std::optional<std::vector<std::string>> input_names;  // of the first copy
-  std::optional<std::string> tied_to;                   // of every copy
-  std::size_t position = 0;                             // in the array
+  // The inputs of the first copy.
+  std::optional<std::vector<std::string>> input_names;
+  // The layer to which every copy is tied.
+  std::optional<std::string> tied_to;
+  // The position in the array.
+  std::size_t position = 0;
 
   std::string name_of_copy(std::int64_t copy) const {
     return is_repeated ? fmt::format("{}.{}", layer.name, copy) : layer.name;
@@ -89,7 +92,8 @@ void read_fixed_overhead(const Field& field, Layer& layer) {
     field.refuse(fmt::format("at most the layer's shorter time, {} ns", most));
 }
 
-/// What an operation may hold is for those who run it; that no key repeats is for all of JSON.
+/// Records repeated keys at any level of an operation. Its other content is checked by those who
+/// run it (read_operations()).
 void check_keys(const Field& field) {
   if (field.value_of_kind(JsonValue::Kind::Array) != nullptr) {
     const ArrayReader array(field, "");
@@ -162,7 +166,7 @@ bool has_key(const JsonValue& object, std::string_view key) {
   return std::find(object.keys.begin(), object.keys.end(), key) != object.keys.end();
 }
 
-/// True if no entry has a measurement: the file says what the model is, not what it costs.
+/// Whether no entry has measurements, so that the file describes the model but not its costs.
 bool is_specification(const ArrayReader& array) {
   bool has_layers = false;
   for (std::size_t i = 0; i < array.size(); ++i) {
@@ -173,7 +177,8 @@ bool is_specification(const ArrayReader& array) {
   return has_layers;
 }
 
-/// Records if there are more layers or measurements than a profile may have.
+/// Records a violation and returns false if there are more layers or measurements than a profile
+/// may have.
 bool check_totals(const Field& field, const std::vector<Entry>& entries) {
   std::int64_t layers = 0;
   std::int64_t measurements = 0;
@@ -190,7 +195,7 @@ bool check_totals(const Field& field, const std::vector<Entry>& entries) {
   return layers <= kMaxLayers && measurements <= kMaxMeasurements;
 }
 
-/// Layers in the order of the file, their inputs as positions in that order.
+/// The expanded layers in the order of the file, with their inputs as positions in that order.
 class Expansion {
  public:
   Expansion(const ArrayReader& array, const std::vector<Entry>& entries) : array_(array) {
@@ -204,7 +209,8 @@ class Expansion {
     }
   }
 
-  /// The layers in topological order, or none and faults: a cycle, a tie that is none.
+  /// Returns the layers in topological order, with their ties. Records a violation for a cycle, and
+  /// then returns nothing, and for each invalid tie.
   LayersAndTies in_order();
 
  private:
@@ -218,8 +224,10 @@ class Expansion {
 
   const ArrayReader& array_;
   std::vector<Layer> layers_;
-  std::vector<std::size_t> entry_of_;              // position in the array of each layer
-  std::vector<std::vector<std::int32_t>> inputs_;  // of each layer
+  // The position of each layer's entry in the array.
+  std::vector<std::size_t> entry_of_;
+  // The inputs of each layer.
+  std::vector<std::vector<std::int32_t>> inputs_;
   std::vector<std::optional<std::int32_t>> tied_to_;
   std::map<std::string, std::int32_t> by_name_;
   std::size_t connected_ = 0;
@@ -262,7 +270,7 @@ void Expansion::connect(const Entry& entry) {
   }
 }
 
-/// Remembers whom the entry's layers, from the `first` on, are tied to.
+/// Stores the layer to which the entry's layers, from `first` on, are tied.
 void Expansion::tie(const Entry& entry, std::size_t first) {
   if (!entry.tied_to) return;
   const auto owner = by_name_.find(*entry.tied_to);
@@ -276,7 +284,8 @@ void Expansion::refuse_tie(std::size_t layer, const std::string& expected) const
   object.field("tied_to").refuse(expected);
 }
 
-/// Ties between layers at those positions.
+/// Returns the ties, ordered by owner, given the position of each layer in topological order.
+/// Records a violation for each invalid tie.
 std::vector<Tie> Expansion::ties_in(const std::vector<std::int32_t>& position_of) const {
   std::map<LayerIndex, Tie> ties;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
@@ -326,8 +335,9 @@ LayersAndTies Expansion::in_order() {
 void Expansion::report_cycle(const std::vector<std::int32_t>& order) const {
   std::vector<bool> is_ordered(layers_.size(), false);
   for (const std::int32_t layer : order) is_ordered[static_cast<std::size_t>(layer)] = true;
-  // Every layer that is left has an input that is left, so going back ends in a cycle.
-  std::vector<std::size_t> visit(layers_.size(), 0);  // 1 for the first on the way, 0 for none
+  // Every layer that is not ordered has an input that is not ordered, so that following such inputs
+  // leads into a cycle.
+  std::vector<std::size_t> visit(layers_.size(), 0);  // 1 for the first visited, 0: not visited
   std::vector<std::size_t> way;
   auto next = static_cast<std::size_t>(std::find(is_ordered.begin(), is_ordered.end(), false) -
                                        is_ordered.begin());
@@ -372,7 +382,7 @@ LayersAndTies read_layers(const Field& field, Measurements measurements) {
         "profiled before it can be planned");
   }
   const bool is_small = check_totals(field, entries);
-  // Faults of single layers would only repeat themselves in the graph.
+  // Violations of single layers would only cause further ones in the graph.
   if (!is_small || field.violations()->count() != faults_before) return {};
   Expansion expansion(array, entries);
   if (field.violations()->count() != faults_before) return {};

@@ -14,7 +14,7 @@ bool is_same(const Measurement& a, const Measurement& b) {
          a.output == b.output && a.stash == b.stash && a.workspace == b.workspace;
 }
 
-/// Equal in all that a repeated entry states.
+/// Whether two layers agree in everything that a repeated entry states, other than their ties.
 bool is_copy(const Layer& a, const Layer& b) {
   return a.parameters == b.parameters && a.fixed_overhead == b.fixed_overhead &&
          a.operation == b.operation &&
@@ -26,7 +26,7 @@ bool follows(const Layer& layer, std::size_t position) {
   return layer.inputs.size() == 1 && layer.inputs.front() == index_at<LayerIndex>(position - 1);
 }
 
-/// Layers from `first` on that one entry of that stem stands for; 1 if it is a layer of its own.
+/// Returns the number of layers from `first` on that a repeated entry named `stem` can represent.
 std::size_t count_copies(const ModelProfile& profile, std::size_t first, const std::string& stem) {
   const std::vector<Layer>& layers = profile.layers;
   const auto holder_of = [&](std::size_t layer) {
@@ -42,7 +42,7 @@ std::size_t count_copies(const ModelProfile& profile, std::size_t first, const s
   return count;
 }
 
-/// NAME of NAME.0, or empty.
+/// Returns NAME if `name` is NAME.0, or an empty text otherwise.
 std::string stem_of(const std::string& name) {
   constexpr std::string_view kFirst = ".0";
   if (name.size() <= kFirst.size() || name.substr(name.size() - kFirst.size()) != kFirst) return "";

@@ -1,4 +1,4 @@
-// Objects that several documents have of a plan.
+// Parts of a plan that several kinds of documents contain.
 #pragma once
 
 #include "dapple/plan/plan.h"
@@ -7,10 +7,10 @@
 
 namespace dapple::io {
 
-/// {"bucket_bytes", "optimizer_step"}.
+/// Writes the object {"bucket_bytes", "optimizer_step"}.
 void write_gradients(JsonWriter& writer, const GradientSynchronization& gradients);
 
-/// An object of nanoseconds with the keys of kTimeParts.
+/// Writes an object of nanoseconds with the keys of kTimeParts.
 void write_time_parts(JsonWriter& writer, const TimeParts& parts);
 
 }  // namespace dapple::io

@@ -16,13 +16,16 @@ constexpr IntegerRange kLayerRange{0, 100'000};
 constexpr IntegerRange kDepthRange{0, kSampleRange.most};
 constexpr IntegerRange kChunkRange{1, kLayerRange.most};
 constexpr IntegerRange kBucketRange{1, kMaxCount};
-/// Most micro-batches times devices: the text that a schedule's digest is made of grows with them.
+/// The largest product of micro-batches and devices, to which the length of the text that is hashed
+/// for the schedule digest is proportional.
 constexpr std::int64_t kMaxDevicePasses = 20'000'000;
 
-/// A topology's devices by name; nothing is found, and nothing reported, if it is faulty.
+/// Finds a topology's devices by name. If the topology is invalid, it finds none and reports
+/// nothing.
 class DeviceNames {
  public:
-  /// Records what keeps the description from being a topology.
+  /// Builds the topology if the description was read without violations (`is_sound`). Records the
+  /// violations that prevent that.
   DeviceNames(const TopologyDescription& description, const Field& field, bool is_sound);
 
   DeviceIndex read(const Field& field) const;
@@ -53,7 +56,7 @@ std::string wrong_hash(std::string_view what, const std::string& expected,
   return fmt::format("expected the SHA-256 of {}, {}, got \"{}\"", what, expected, found);
 }
 
-/// Records if the hash in the file is not that of the content.
+/// Records a violation if the hash in the file is not that of the content.
 void check_hash(const Field& field, const std::string& expected, std::string_view what) {
   const std::optional<std::string> found = read_hash(field);
   if (found && *found != expected) field.add(wrong_hash(what, expected, *found));
@@ -78,7 +81,7 @@ ModelProfile read_model(const Field& field) {
   return profile;
 }
 
-/// Fills `description`; true if it is free of faults.
+/// Reads `description`. Returns whether it was read without violations.
 bool read_description(const Field& field, TopologyDescription& description) {
   ObjectReader object(field);
   const Field name = object.field("name");
@@ -159,7 +162,8 @@ ScheduleFamily read_family(const Field& field) {
   return kScheduleFamilies[read_choice(field, names).value_or(0)];
 }
 
-/// Forwards and backwards in text form; communication follows from them.
+/// Reads the forwards and backwards of an order in text form. Communication is not stated because
+/// it follows from them.
 std::vector<Action> read_computations(const Field& field) {
   const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
   if (value == nullptr) {
@@ -182,7 +186,7 @@ std::vector<Action> read_computations(const Field& field) {
   }
 }
 
-/// Returns the digest that the file states.
+/// Reads the schedule into `plan` and returns the field of the digest.
 Field read_schedule(ObjectReader& object, Plan& plan) {
   plan.family = read_family(object.field("family"));
   const ArrayReader depths(object.field("warmup_depths"), "an array of warm-up depths");
@@ -237,7 +241,8 @@ void read_prediction(const Field& field, const DeviceNames& names, Prediction& p
   const auto read_figure = [](const Field& figure) { return read_number(figure, {}); };
   const auto read_fraction = [](const Field& fraction) { return read_number(fraction, {0, 1}); };
   ObjectReader object(field);
-  // Files of 0.1.0 do not say it; they were made with shared links unless a warning says otherwise.
+  // Files of version 0.1.0 do not state the contention. They were simulated with shared links
+  // unless a warning says otherwise.
   const Field contention = object.field("contention");
   if (contention.present() && read_choice(contention, {"on", "off"}) == 1U) {
     prediction.contention = Contention::Off;
@@ -295,7 +300,8 @@ SearchRecord read_search(const Field& field) {
   return search;
 }
 
-/// Only in files of plans for which several families were looked at.
+/// Reads the schedule families that were considered. Only plans for which there were several have
+/// this key.
 std::vector<ScheduleRecord> read_schedule_records(const Field& field) {
   std::vector<ScheduleRecord> records;
   if (!field.present()) return records;
@@ -316,7 +322,7 @@ std::vector<ScheduleRecord> read_schedule_records(const Field& field) {
   return records;
 }
 
-/// Records if the schedule would be too long to be looked at.
+/// Records a violation if the schedule would be too long to process.
 void check_length(const Field& micro_batches, const Plan& plan) {
   std::int64_t devices = 0;
   for (const StagePlan& stage : plan.stages)
@@ -329,8 +335,10 @@ void check_length(const Field& micro_batches, const Plan& plan) {
 
 struct ReadPlan {
   PlanDocument document;
-  std::shared_ptr<const Topology> topology;  // of the document
-  std::string digest;                        // as the file states it
+  // The topology of the document.
+  std::shared_ptr<const Topology> topology;
+  // The digest that the file states, and its JSON pointer.
+  std::string digest;
   std::string digest_place;
 };
 
@@ -362,7 +370,7 @@ ReadPlan read_plan_document(const Field& field) {
   plan.tied_gradients = tied_gradients(document.profile, plan.stages);
   read_prediction(object.field("predicted"), names, document.prediction);
   document.baselines = read_baselines(object.field("baselines"));
-  // Files of 0.1.0 do not say what was asked, nor do those of plans that no planner chose.
+  // Files of version 0.1.0 do not contain the request, and neither do plans that no planner chose.
   const Field request = object.field("request");
   if (request.present()) document.request = read_request(request);
   document.search = read_search(object.field("search_space"));
@@ -385,7 +393,7 @@ UncheckedPlan read_unchecked_plan(std::string_view text, const std::string& sour
                          layers = static_cast<std::int32_t>(result.document.profile.layers.size()),
                          stated = std::move(read.digest), place = std::move(read.digest_place),
                          source_name] {
-    // An unsound plan generates no schedule; that it is unsound is for others to say.
+    // No schedule can be generated from an invalid plan. Reporting that is left to the caller.
     if (!validate(plan, layers, *topology).empty()) return;
     const std::string digest = schedule_digest(plan, *topology);
     if (digest == stated) return;

@@ -87,7 +87,8 @@ void write_nullable(JsonWriter& writer, const std::optional<double>& value) {
 void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology) {
   writer.open_object(Layout::Lines);
   writer.key("contention").text(to_string(prediction.contention));
-  // The usual way is not written, so that files stay as they were before there was another.
+  // The default is not written, so that files remain as they were before independent replicas
+  // existed.
   if (prediction.replicas != Replicas::Together) {
     writer.key("replicas").text(to_string(prediction.replicas));
   }

@@ -50,7 +50,8 @@ std::optional<BatchScaling> read_batch_scaling(const Field& field) {
   return *choice == 0 ? BatchScaling::Proportional : BatchScaling::Floor;
 }
 
-/// A layer with one measured batch size says nothing about others.
+/// Records a violation if the batch scaling is missing although a layer has a single measurement,
+/// which does not determine the times of other batch sizes.
 void check_batch_scaling(const Field& field, const std::vector<Layer>& layers) {
   if (field.present()) return;
   const auto single = std::find_if(layers.begin(), layers.end(), [](const Layer& layer) {
@@ -61,7 +62,7 @@ void check_batch_scaling(const Field& field, const std::vector<Layer>& layers) {
                            quoted(single->name)));
 }
 
-/// Empty where the device is not known.
+/// Reads the name of the profiled device, which is empty if the device is unknown.
 std::string read_device(const Field& field) {
   const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
   if (value != nullptr && value->text.empty()) return "";

@@ -46,7 +46,7 @@ void write_pins(JsonWriter& writer, const Pins& pins) {
   writer.close();
 }
 
-/// Ascending, as they are written.
+/// Reads layer numbers, which must be in ascending order.
 std::vector<std::int32_t> read_layers(const Field& field) {
   const ArrayReader array(field, "an array of layer numbers");
   std::vector<std::int32_t> layers;
@@ -76,7 +76,7 @@ Pins read_pins(const Field& field) {
   return pins;
 }
 
-/// Nothing stands for every family.
+/// Reads the requested schedule family, or nothing if every family was requested.
 std::optional<ScheduleFamily> read_asked_family(const Field& field) {
   std::vector<std::string_view> names{kEveryFamily};
   std::vector<ScheduleFamily> families;

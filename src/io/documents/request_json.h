@@ -1,4 +1,4 @@
-// What was asked of the planner, in a plan file.
+// The request to the planner, as recorded in a plan file.
 #pragma once
 
 #include "dapple/io/json/json_reader.h"
@@ -9,7 +9,7 @@ namespace dapple::io {
 
 void write_request(JsonWriter& writer, const PlanRequest& request);
 
-/// Whether layers and counts are those of the model and topology is not looked at here.
+/// Reads a request. It is not checked whether layers and counts fit the model and topology.
 PlanRequest read_request(const Field& field);
 
 }  // namespace dapple::io

@@ -41,7 +41,8 @@ std::string_view kind_name(ActionKind kind) {
   throw Bug("an action without a name");
 }
 
-/// A receive waits on no stream of its own: it is when a dependency is met.
+/// Returns the name of an action's stream. A receive has no stream of its own, because it is only
+/// the moment at which a dependency is met; its name is "receive".
 std::string_view stream_name(ActionKind kind) {
   const Stream stream = stream_of(kind);
   return stream == Stream::None ? "receive" : to_string(stream);
@@ -83,8 +84,8 @@ void write_action(JsonWriter& writer, const DeviceAction& entry, const Topology&
   writer.close();
 }
 
-/// Percent-encoded is what would end the name, or the cell, and what makes a spreadsheet take the
-/// cell for a formula.
+/// Returns a name in which characters that would end the name or the cell, and those that would
+/// make a spreadsheet interpret the cell as a formula, are percent-encoded.
 std::string csv_name(std::string_view name) {
   constexpr std::string_view kSeparators = "%,;=\"";
   constexpr std::string_view kFormulas = "+-@";
@@ -108,7 +109,7 @@ std::string number_or_empty(std::optional<std::int64_t> number) {
   return number ? fmt::format("{}", *number) : std::string{};
 }
 
-/// Its actions are there while they are written.
+/// Writes the actions of one device.
 void write_device(JsonWriter& writer, const DeviceSchedule& device, const Topology& topology) {
   writer.open_object(JsonWriter::Layout::Lines);
   writer.key("device").text(topology.device(device.device).name);

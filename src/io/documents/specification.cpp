@@ -139,7 +139,8 @@ Operation read_operation(const Field& field) {
   return operation;
 }
 
-/// Reads the operations of layers, and each text once.
+/// Reads the operations of layers. Each distinct text is parsed only once, so that its violations
+/// are reported once.
 class OperationsReader {
  public:
   explicit OperationsReader(const std::string& source_name)
@@ -186,7 +187,8 @@ class OperationsReader {
 
   const std::string& source_name_;
   Violations violations_;
-  std::map<std::string, Operation> read_;  // by the text of `op`
+  // The operations read so far, by the text of `op`.
+  std::map<std::string, Operation> read_;
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ void write_actions(JsonWriter& writer, const Timeline& timeline, const Topology&
   writer.close();
 }
 
-/// The figures of the device's stages together, and, where it has several, of each.
+/// Writes the total of the figures of the device's stages and, if it has several, those of each.
 void write_stages(JsonWriter& writer, const DeviceMemory& memory) {
   Bytes per_micro_batch;
   Bytes recompute_stash;

@@ -10,7 +10,7 @@
 namespace dapple::io {
 namespace {
 
-/// Devices that the timeline speaks of, each as a lane of its own.
+/// The devices that occur in the timeline, each as a lane of its own.
 class Lanes {
  public:
   Lanes(const Topology& topology, Timeline& timeline) : topology_(topology), timeline_(timeline) {}
@@ -51,7 +51,7 @@ std::optional<Action> read_action(const Field& field) {
   try {
     const std::vector<Action> actions = parse_actions(value->text);
     if (actions.size() == 1 && to_text(actions.front()) == value->text) return actions.front();
-  } catch (const Error&) {}  // refused below, like all that is no action
+  } catch (const Error&) {}  // rejected below, like any other text that is not one action
   field.refuse(kExpected);
   return std::nullopt;
 }
@@ -89,7 +89,8 @@ StageMemory read_figures(ObjectReader& object) {
   return figures;
 }
 
-/// The peak follows from the rest and the actions, so that it is not kept.
+/// Reads the memory of a device. The peak is checked but not stored, as it follows from the other
+/// figures and the actions.
 void read_memory(const Field& field, Lanes& lanes, Timeline& timeline) {
   ObjectReader object(field);
   const std::optional<LaneIndex> lane = lanes.read(object.field("device"));
@@ -120,7 +121,8 @@ void read_memory(const Field& field, Lanes& lanes, Timeline& timeline) {
   timeline.memory.push_back(std::move(memory));
 }
 
-/// False, which is recorded, where it is another plan's: nothing else need be right then.
+/// Records a violation and returns false if the timeline is of another plan; the rest of it is then
+/// not read.
 bool is_of_plan(const Field& field, const std::string& plan_sha256) {
   constexpr std::size_t kShown = 12;
   const std::optional<std::string> hash = read_hash(field);

@@ -25,7 +25,7 @@ Link read_link(ObjectReader& object) {
   return link;
 }
 
-/// Calls read_member(member, name) for every member of the object whose key is a name.
+/// Calls read_member(member, name) for every member of the object whose key is a valid name.
 template <class ReadMember>
 void read_named_members(const Field& field, const ReadMember& read_member) {
   ObjectReader object(field);
@@ -66,7 +66,7 @@ DeviceKind read_device_kind(const Field& field, const std::string& name) {
   return kind;
 }
 
-/// By name, so that the order of the keys in the file changes nothing.
+/// Reads kinds and sorts them by name, so that the order of the keys in the file does not matter.
 template <class Kind>
 std::vector<Kind> read_kinds(const Field& field,
                              Kind (*read_kind)(const Field&, const std::string&)) {
@@ -97,7 +97,7 @@ LinkKind read_link_kind(const Field& field, const std::string& name) {
   return kind;
 }
 
-/// One entry of a link matrix as a position in `kinds`.
+/// Reads an entry of a link matrix and returns its position in `kinds`, or kNoLink for "-".
 std::optional<int> read_matrix_entry(const Field& field, const std::vector<LinkKind>& kinds) {
   if (const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text)) {
     if (value->text == "-") return kNoLink;
@@ -108,7 +108,8 @@ std::optional<int> read_matrix_entry(const Field& field, const std::vector<LinkK
   return std::nullopt;
 }
 
-/// A column per device in every row, so that a matrix is no larger than what was read.
+/// Whether the matrix has a row and a column for each device; records a violation otherwise. The
+/// check precedes any allocation, so that the matrix is no larger than the text that was read.
 bool has_shape(const ArrayReader& rows, const Field& field, std::size_t devices) {
   if (!rows.valid()) return false;
   if (rows.size() != devices) {
@@ -161,7 +162,7 @@ ServerLinks read_server_links(const Field& field, std::size_t devices) {
   ObjectReader object(field);
   const std::optional<std::size_t> kind = read_choice(object.field("kind"), {"switch", "matrix"});
   links.source = optional_text(object.field("source"));
-  // Without a kind it is open which keys belong to it.
+  // Without a kind, it is unknown which keys are expected.
   if (!kind) return links;
   if (*kind == 0) {
     links.port = read_link(object);
@@ -175,7 +176,7 @@ ServerLinks read_server_links(const Field& field, std::size_t devices) {
   return links;
 }
 
-/// Numbers of devices or NICs; none if the key is missing.
+/// Reads the numbers of devices or NICs; there are none if the key is missing.
 std::vector<std::int32_t> read_numbers(const Field& field, const std::string& what) {
   std::vector<std::int32_t> numbers;
   if (!field.present()) return numbers;
@@ -261,7 +262,7 @@ std::vector<BusBandwidthTable> read_bus_bandwidth(const Field& field) {
   return tables;
 }
 
-/// Name of a kind that the topology has.
+/// Reads the name of one of the topology's device kinds.
 std::string read_kind_name(const Field& field, const std::vector<DeviceKind>& kinds) {
   const std::optional<std::string> name = read_name(field);
   if (!name) return "";
@@ -320,7 +321,8 @@ void read_network(const Field& field, TopologyDescription& topology) {
   object.finish();
 }
 
-/// A bandwidth, or how many times more could come from below.
+/// Reads an uplink, which has either a bandwidth or an oversubscription: the ratio of what its
+/// members can send together to its bandwidth.
 void read_uplink(const Field& field, UplinkGroup& group) {
   ObjectReader object(field);
   const Field bandwidth = object.field("bandwidth");
@@ -335,7 +337,7 @@ void read_uplink(const Field& field, UplinkGroup& group) {
   object.finish();
 }
 
-/// Racks of `members` "servers", or pods of "racks".
+/// Reads the racks, where `members` is "servers", or the pods, where it is "racks".
 std::vector<UplinkGroup> read_uplink_groups(const Field& field, std::string_view members) {
   std::vector<UplinkGroup> groups;
   if (!field.present()) return groups;
@@ -356,7 +358,8 @@ std::vector<UplinkGroup> read_uplink_groups(const Field& field, std::string_view
   return groups;
 }
 
-/// A source is a sentence or two, which would make a line too long to read.
+/// Returns the layout of an object that may have a source, whose text of a sentence or two would
+/// make a single line too long.
 JsonWriter::Layout layout_beside(const std::string& source) {
   return source.empty() ? JsonWriter::Layout::Line : JsonWriter::Layout::Lines;
 }

@@ -1,9 +1,9 @@
-// The trace event format that Chrome's about:tracing and Perfetto read: "X" for an action with its
-// length, "C" for a counter, "M" for names, "s" and "f" for the two ends of an arrow.
+// Writes the trace event format of Chrome's about:tracing and Perfetto: "X" events for actions with
+// their durations, "C" for counters, "M" for names, and "s" and "f" for the ends of arrows.
 //
-// Slices of one track must nest or be apart, but messages overlap by their latency: what overlaps
-// gets tracks of its own. An arrow's ends are bound to the slices that begin at their moments on
-// their tracks, which therefore stand before them.
+// Slices of one track must be nested or disjoint, but messages may overlap by their latency;
+// overlapping ones are distributed over several tracks. An end of an arrow is bound to the slice
+// that begins at its moment on its track, which must therefore be written before it.
 
 #include <fmt/format.h>
 
@@ -26,17 +26,17 @@ using Layout = JsonWriter::Layout;
 constexpr Stream kStreams[] = {Stream::Compute, Stream::SendForward, Stream::SendBackward,
                                Stream::Collective};
 
-/// Microseconds with nanoseconds as decimals.
+/// Returns a time in microseconds with nanoseconds as decimals.
 std::string microseconds(Duration time) {
   return fmt::format("{}.{:03}", time.ns / 1'000, time.ns % 1'000);
 }
 
-// Process and thread 0 mean the idle task to viewers, so numbers begin at 1.
+// Numbers begin at 1, because viewers interpret process and thread 0 as the idle task.
 std::int64_t process_of(DeviceIndex device, const Topology& topology) {
   return topology.device(device).server.value + std::int64_t{1};
 }
 
-/// A row of a device's stream; row 0 is there for every stream.
+/// A row of a device's stream. Every stream has row 0.
 struct Track {
   DeviceIndex device;
   Stream stream;
@@ -76,14 +76,14 @@ std::string_view stream_name(Stream stream) {
   throw Bug("an action on no stream has no name");
 }
 
-/// What an action's number counts; empty for none.
+/// Returns what an action's index counts, or an empty text if it has no index.
 std::string_view counted_by(ActionKind kind) {
   if (kind == ActionKind::OptimizerStep) return "";
   if (kind == ActionKind::ReduceTied) return "tie";
   return kind == ActionKind::AllReduce ? "bucket" : "mb";
 }
 
-/// "F0", "STEP".
+/// Returns the name of an action's slice, such as "F0" or "STEP".
 std::string slice_name(const Action& action) {
   const std::string_view kind = to_string(action.kind);
   return counted_by(action.kind).empty() ? std::string(kind)
@@ -97,7 +97,7 @@ class TraceWriter {
   void write();
 
  private:
-  /// A message's arrows have numbers from `first_arrow` on.
+  /// A message with the numbers of its arrows, which begin at `first_arrow`.
   struct NumberedMessage {
     Message message;
     std::int64_t first_arrow = 0;
@@ -121,12 +121,16 @@ class TraceWriter {
 
   const Timeline& timeline_;
   const Topology& topology_;
-  std::vector<std::int32_t> rows_;         // by action
-  std::map<Track, std::int64_t> threads_;  // numbers of tracks, from 1
+  // The row of each action.
+  std::vector<std::int32_t> rows_;
+  // The thread number of each track, from 1 on.
+  std::map<Track, std::int64_t> threads_;
   std::vector<NumberedMessage> messages_;
   static constexpr std::uint32_t kNoMessage = UINT32_MAX;
-  std::vector<std::uint32_t> sent_;      // message that an action is, by action
-  std::vector<std::uint32_t> received_;  // message that it takes in, by action
+  // The message that each action sends, or kNoMessage.
+  std::vector<std::uint32_t> sent_;
+  // The message that each action receives, or kNoMessage.
+  std::vector<std::uint32_t> received_;
   JsonWriter writer_;
 };
 
@@ -150,7 +154,7 @@ TraceWriter::TraceWriter(const Timeline& timeline, const Topology& topology, con
   for (auto& [track, number] : threads_) number = ++thread;
   std::int64_t arrow = 1;
   for (const Message& message : messages_of(timeline)) {
-    // What stays where it is has no way to be drawn.
+    // Data that stays on its device is not sent, so that it has no arrow.
     if (timeline.actions[message.transfer].size == Bytes{}) continue;
     const auto number = static_cast<std::uint32_t>(messages_.size());
     sent_[message.transfer] = number;
@@ -228,8 +232,9 @@ void TraceWriter::write_slice(std::size_t action, DeviceIndex device) {
   writer_.close();
 }
 
-/// One arrow for each device of the side that has more of them, so that all have one; shares of a
-/// micro-batch lie in the order of the devices on both sides.
+/// Writes one end of the message's arrows. There is one arrow for each device of the side with more
+/// devices, so that every device has one; on both sides the shares of a micro-batch are in the
+/// order of the devices.
 void TraceWriter::write_arrow_ends(const NumberedMessage& numbered, ArrowEnd end) {
   const bool is_start = end == ArrowEnd::Start;
   const auto& [message, first_arrow] = numbered;

@@ -28,7 +28,7 @@ constexpr std::array<Unit, 8> kPrefixes{{{"", 1},
                                          {"Mi", std::int64_t{1} << 20},
                                          {"Gi", std::int64_t{1} << 30}}};
 
-// The micro sign and the Greek letter look the same.
+// Microseconds may be written with the micro sign or the Greek letter, which look the same.
 constexpr std::array<Unit, 6> kTimes{{{"ns", 1},
                                       {"us", 1'000},
                                       {"\xc2\xb5s", 1'000},
@@ -36,7 +36,7 @@ constexpr std::array<Unit, 6> kTimes{{{"ns", 1},
                                       {"ms", 1'000'000},
                                       {"s", 1'000'000'000}}};
 
-/// "12.5 GB/s" in its parts.
+/// The parts of a quantity such as "12.5 GB/s".
 struct Quantity {
   std::string_view number;
   std::string_view unit;
@@ -60,10 +60,10 @@ std::optional<std::int64_t> find_prefix(std::string_view unit, std::string_view 
 
 struct BandwidthUnit {
   std::int64_t multiple = 1;
-  std::int64_t divisor = 1;  // 8 of bits
+  std::int64_t divisor = 1;  // 8 for bits
 };
 
-/// "GB/s", "GBps", "Gbit/s", "Gb/s", "Gbps": a capital B is bytes.
+/// Finds a unit such as "GB/s", "GBps", "Gbit/s", "Gb/s" or "Gbps"; a capital B means bytes.
 std::optional<BandwidthUnit> find_bandwidth(std::string_view unit) {
   for (const std::string_view bytes : {"B/s", "Bps"}) {
     if (const auto multiple = find_prefix(unit, bytes)) return BandwidthUnit{*multiple, 1};
@@ -81,13 +81,15 @@ std::optional<std::int64_t> find_time(std::string_view unit) {
 }
 
 struct Expected {
-  std::string_view quantity;   // with an example and the possible units
-  std::string_view base_unit;  // in words
+  // The quantity in words, with an example and the possible units.
+  std::string_view quantity;
+  // The name of the base unit.
+  std::string_view base_unit;
   std::string_view symbol;
   std::int64_t least = 0;
 };
 
-/// Checks that `count` is whole and in range.
+/// Returns `count` if it is whole and in range; otherwise records a violation and returns nothing.
 std::optional<std::int64_t> check_count(const Field& field, std::optional<Wide> count,
                                         const Expected& expected) {
   if (count && *count >= expected.least && *count <= kMaxCount)
@@ -97,14 +99,15 @@ std::optional<std::int64_t> check_count(const Field& field, std::optional<Wide> 
   return std::nullopt;
 }
 
-/// The text of a field in its parts, if it is a number and a unit; no fault is recorded.
+/// Returns the parts of a field's text, or nothing, without a violation, if it is not a number with
+/// a unit.
 std::optional<Quantity> find_quantity(const Field& field) {
   const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
   return value == nullptr ? std::nullopt : split(value->text);
 }
 
-/// `count` in the largest of the units (by rising size) in which it has an integer part and at most
-/// three decimals.
+/// Formats `count` in the largest unit in which it has an integer part and at most three decimals,
+/// or in the first unit. Requires: units are in ascending order.
 std::string in_largest(std::int64_t count, const std::vector<Unit>& units) {
   std::string text = fmt::format("{} {}", count, units.front().name);
   for (const Unit& unit : units) {
@@ -185,7 +188,7 @@ std::string size_text(Bytes size) {
     if (size.count % unit.multiple == 0)
       binary = fmt::format("{} {}", size.count / unit.multiple, unit.name);
   std::string decimal = in_largest(size.count, kUnits);
-  // One letter more is the "i".
+  // The binary text may be one letter longer because of the "i" of its unit.
   return !binary.empty() && binary.size() <= decimal.size() + 1 ? binary : decimal;
 }
 
@@ -200,7 +203,7 @@ std::string duration_text(Duration duration) {
 namespace dapple::io {
 namespace {
 
-/// "25 GB/s" or "25GB/s" in its parts.
+/// Returns the parts of a text such as "25 GB/s" or "25GB/s".
 std::optional<Quantity> split_loosely(std::string_view text) {
   const std::size_t end = text.find_first_not_of("0123456789.");
   if (end == std::string_view::npos) return std::nullopt;
@@ -208,7 +211,8 @@ std::optional<Quantity> split_loosely(std::string_view text) {
   return is_plain_decimal(quantity.number) ? std::optional(quantity) : std::nullopt;
 }
 
-/// A whole count from 1 to kMaxCount, of a number times `multiple` / `divisor`.
+/// Returns `number` times `multiple` / `divisor`, or nothing if that is not an integer from 1 to
+/// kMaxCount.
 std::optional<std::int64_t> whole_count(std::string_view number, std::int64_t multiple,
                                         std::int64_t divisor) {
   const std::optional<Wide> count = scaled_exactly(number, multiple);

@@ -1,4 +1,4 @@
-// Quantities as people write them in topologies: a number, one blank, and a unit.
+// Quantities as written in topology files: a number, one blank, and a unit.
 #pragma once
 
 #include <optional>
@@ -9,18 +9,19 @@
 
 namespace dapple::io {
 
-// Each records a fault and returns nothing where the text is no such quantity, is no whole number
-// of bytes, bytes per second or nanoseconds, or is out of range.
-/// 1 B/s to kMaxCount B/s: B/s or bit/s with k, M, G, T, Ki, Mi or Gi before it; also Bps, b/s and
-/// bps, as vendors write them.
+// Each of these records a violation and returns nothing if the text is not such a quantity, is not
+// a whole number of bytes, bytes per second or nanoseconds, or is out of range.
+
+/// Reads a bandwidth from 1 B/s to kMaxCount B/s, in B/s or bit/s with the prefix k, M, G, T, Ki,
+/// Mi or Gi, or with the vendors' units Bps, b/s and bps.
 std::optional<Bandwidth> read_bandwidth(const Field& field);
-/// From `least` to kMaxCount bytes: B with the same prefixes.
+/// Reads a size from `least` to kMaxCount bytes, in B with the same prefixes.
 std::optional<Bytes> read_size(const Field& field, Bytes least);
-/// 0 to kMaxCount nanoseconds: ns, us (or µs), ms, s.
+/// Reads a duration from 0 to kMaxCount nanoseconds, in ns, us (or µs), ms or s.
 std::optional<Duration> read_duration(const Field& field);
 
-// The largest unit in which the number has an integer part and at most three decimals. A size is
-// whole KiB, MiB or GiB instead where that is no longer.
+// These use the largest unit in which the number has an integer part and at most three decimals. A
+// size is written in whole KiB, MiB or GiB instead if that text is not longer.
 std::string bandwidth_text(Bandwidth bandwidth);
 std::string size_text(Bytes size);
 std::string duration_text(Duration duration);

@@ -1,11 +1,11 @@
-// An open file, by its number.
+// Ownership of a file descriptor.
 #pragma once
 
 #include <utility>
 
 namespace dapple::io {
 
-/// Closed at the end of the scope; none where the number is negative.
+/// Owns a file descriptor and closes it at the end of the scope. A negative number stands for none.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -15,7 +15,7 @@ class Descriptor {
   Descriptor& operator=(Descriptor&& other) noexcept;
   ~Descriptor();
   int number() const { return number_; }
-  /// False, with errno set, if what was written is not all there.
+  /// Closes the descriptor. Returns false, with errno set, if some of the written data was lost.
   bool close();
 
  private:

@@ -1,4 +1,4 @@
-// Folders of exports: which may be replaced, and the list of files by which they are known.
+// Writes export folders. A list of files in each marks it as an export, which may be replaced.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ std::string list_of(const ExportFolder& folder) {
   return writer.finish();
 }
 
-/// The names that a list has; nothing where it is none.
+/// Returns the names in a list of files, or nothing if it is not a valid list.
 std::optional<std::set<std::string>> listed_files(const fs::path& list) {
   constexpr std::size_t kMost = std::size_t{64} << 20;
   try {
@@ -60,7 +60,7 @@ std::optional<std::set<std::string>> listed_files(const fs::path& list) {
   } catch (const Error&) { return std::nullopt; }
 }
 
-/// What keeps a folder from being replaced; empty where nothing does.
+/// Returns why a folder may not be replaced, or an empty text if it may.
 std::string fault_of(const fs::path& folder) {
   std::error_code error;
   std::set<std::string> names;
@@ -88,7 +88,8 @@ std::string fault_of(const fs::path& folder) {
   return "";
 }
 
-/// Whose place the folder takes: a name without "." and "/" at its end.
+/// Returns the path that the folder will take, which does not end in "/", "." or "..". Throws
+/// Error(Environment) if `path` has no such name.
 fs::path target_of(const std::string& path) {
   std::string name = path;
   while (name.size() > 1 && name.back() == '/') name.pop_back();
@@ -104,7 +105,7 @@ void write_new(const fs::path& name, std::string_view text, const std::string& p
   const Descriptor open(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (open.number() < 0) refuse_output(path, errno);
   write_output(open.number(), text, path);
-  // Says what could not be written.
+  // Closing a duplicate reports delayed write errors.
   Descriptor other(::dup(open.number()));
   if (other.number() < 0 || !other.close()) refuse_output(path, errno);
 }
@@ -118,8 +119,8 @@ void fill(const TemporaryFolder& made, const ExportFolder& folder, const std::st
   write_new(made.name() / kExportList, list_of(folder), path);
 }
 
-/// The mode of the folder that is there; nothing where none is. Throws where it may not be
-/// replaced.
+/// Returns the mode of the existing folder, or nothing if there is none. Throws Error(Environment)
+/// if it may not be replaced.
 std::optional<mode_t> check_place(const fs::path& target, const std::string& path) {
   struct stat status {};
   if (::stat(target.c_str(), &status) != 0) {
@@ -142,11 +143,11 @@ void write_folder(const std::string& path, const ExportFolder& folder) {
   if (made.number() < 0) refuse_output(path, errno);
   fill(made, folder, path);
   if (mode && ::fchmod(made.number(), *mode) != 0) refuse_output(path, errno);
-  // What is not there, or empty, is replaced by the system, which looks once more.
+  // rename(2) replaces a missing or empty folder, and checks again that it is.
   if (made.take_place()) return;
   if (errno != ENOTEMPTY && errno != EEXIST) refuse_output(path, errno);
   if (!made.exchange()) refuse_output(path, errno);
-  // Nothing that came meanwhile is lost.
+  // If other files have been added to the old folder in the meantime, the exchange is undone.
   const std::string fault = fault_of(made.name());
   if (fault.empty()) return;
   made.exchange();

@@ -66,7 +66,8 @@ Descriptor open_to_read(const std::string& path) {
   return file;
 }
 
-/// From where it will be read.
+/// Returns the beginning of an open file from its current position, or nothing for a pipe or
+/// socket.
 std::optional<FileStart> start_of(int number, const std::string& name, std::size_t count) {
   struct stat status {};
   if (::fstat(number, &status) != 0) refuse_system(name, kNotRead, errno);
@@ -94,7 +95,7 @@ FileView::~FileView() {
 
 std::shared_ptr<const FileView> view_file(const std::string& path, std::size_t most) {
   const std::optional<FileStart> start = look_at_file(path, 0);
-  // No bytes cannot be mapped, and of stdin some may have been read already.
+  // An empty file cannot be mapped, and some of stdin may have been consumed already.
   if (!start || start->size == 0 || path == "-") {
     return std::make_shared<const FileView>(read_file(path, most));
   }
@@ -104,7 +105,7 @@ std::shared_ptr<const FileView> view_file(const std::string& path, std::size_t m
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size > most) refuse_larger(path, most);
   void* bytes = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
-  // Some file systems map nothing.
+  // Some file systems do not support mapping.
   if (bytes == MAP_FAILED) return std::make_shared<const FileView>(read_file(path, most));
   std::shared_ptr<FileView> view(new FileView);
   view->mapped_ = bytes;
@@ -114,7 +115,7 @@ std::shared_ptr<const FileView> view_file(const std::string& path, std::size_t m
 
 std::optional<FileStart> look_at_file(const std::string& path, std::size_t count) {
   if (path == "-") return start_of(STDIN_FILENO, kStandardInput, count);
-  // Who writes to a pipe does not outlive a first reader that closes it.
+  // A pipe must not be opened here: if its reader closed it again, the writer would be killed.
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode)) return std::nullopt;
   return start_of(open_to_read(path).number(), path, count);

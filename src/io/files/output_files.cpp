@@ -21,7 +21,7 @@ void write_pieces(int number, const TextSource& text, const std::string& path) {
   text([&](std::string_view piece) { write_output(number, piece, path); });
 }
 
-/// Devices and pipes, which cannot be replaced by another file.
+/// Writes to a device or a pipe, which cannot be replaced by another file.
 void write_in_place(const std::string& path, const TextSource& text) {
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   while (file.number() < 0 && errno == EINTR) {  // a pipe waits for its reader
@@ -33,13 +33,16 @@ void write_in_place(const std::string& path, const TextSource& text) {
   if (!file.close()) refuse_output(path, errno);
 }
 
-/// A file, a device or a pipe. Throws where it may not be written.
+/// A file, a device or a pipe to write to.
 struct Target {
-  std::filesystem::path path;  // over links
-  std::optional<mode_t> mode;  // where it is there
+  // The path with symbolic links resolved.
+  std::filesystem::path path;
+  // The mode of an existing target; nothing if it does not exist.
+  std::optional<mode_t> mode;
   bool is_regular = true;
 };
 
+/// Throws Error(Environment) if the target may not be written.
 Target find_target(const std::string& path) {
   Target target{.path = follow_links(path), .mode = std::nullopt};
   struct stat status {};
@@ -50,7 +53,7 @@ Target find_target(const std::string& path) {
   if (S_ISDIR(status.st_mode)) refuse_output(path, "expected a file, got a directory");
   target.is_regular = S_ISREG(status.st_mode);
   target.mode = status.st_mode & 07777;
-  // A file that may not be written must not be replaced either.
+  // A write-protected file must not be replaced either.
   if (target.is_regular && ::access(target.path.c_str(), W_OK) != 0) { refuse_output(path, errno); }
   return target;
 }
@@ -59,7 +62,7 @@ Target find_target(const std::string& path) {
 
 namespace {
 
-/// A folder that is removed, if it is empty, unless it is to be kept.
+/// A created folder, which is removed at the end of the scope if it is empty, unless it is kept.
 class MadeFolder {
  public:
   explicit MadeFolder(std::string path) : path_(std::move(path)) {}
@@ -80,10 +83,12 @@ class MadeFolder {
 struct OutputFiles::State {
   struct Written {
     std::string path;
-    std::unique_ptr<TemporaryFile> file;  // none of a device or a pipe
-    TextSource text = {};                 // of those
+    // Null for a device or a pipe.
+    std::unique_ptr<TemporaryFile> file;
+    // The text for a device or a pipe.
+    TextSource text = {};
   };
-  SignalHold signals;  // outlives the files
+  SignalHold signals;  // must outlive the files
   std::vector<MadeFolder> folders;
   std::vector<Written> files;
 };

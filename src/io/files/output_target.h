@@ -1,4 +1,4 @@
-// Where output goes: what a path leads to, the writing itself, and the errors of both.
+// The targets of output: resolving paths, writing, and the errors of both.
 #pragma once
 
 #include <filesystem>
@@ -7,17 +7,18 @@
 
 namespace dapple::io {
 
-/// Throws Error(Environment) with that message about the path.
+/// Throws Error(Environment) about the path with that message.
 [[noreturn]] void refuse_output(const std::string& path, std::string message);
-/// "cannot be written: " and the system's word for the error number.
+/// Throws Error(Environment) about the path with the message "cannot be written: " and the system's
+/// description of the error number.
 [[noreturn]] void refuse_output(const std::string& path, int error);
 
-/// What `path` leads to over symbolic links, which stay as they are. Throws where it is empty, or
-/// the links never end.
+/// Returns the path to which `path` leads through symbolic links. Throws Error(Environment) if it
+/// is empty, a link cannot be read, or there are more than 40 links.
 std::filesystem::path follow_links(const std::string& path);
 
-/// All of the text to an open file, or throws about `path`; also where a signal says in the
-/// meantime that nobody wants it any more (signal_hold.h).
+/// Writes all of the text to an open file. Throws Error(Environment) about `path` if that fails or
+/// a signal that will end the process has arrived (SignalHold::is_over()).
 void write_output(int number, std::string_view text, const std::string& path);
 
 }  // namespace dapple::io

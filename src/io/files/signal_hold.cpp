@@ -11,10 +11,11 @@ namespace {
 
 constexpr std::array<int, 3> kSignals{SIGHUP, SIGINT, SIGTERM};
 
-/// Of one signal, what came in the meantime. Handlers tell who sends by how it was sent.
+/// The number of times that a signal arrived during the hold. Signals queued by sigqueue(3) are
+/// counted separately, because handlers distinguish them from others.
 struct Held {
   std::atomic<int> sent{0};
-  std::atomic<int> queued{0};  // by sigqueue(3)
+  std::atomic<int> queued{0};
   std::atomic<bool> ends_process{false};
   struct sigaction before = {};
 };
@@ -49,7 +50,8 @@ void begin() {
   }
 }
 
-/// First all are as they were: a handler may look at the others.
+/// Restores all actions and then raises the recorded signals. All are restored first because a
+/// handler may inspect the other signals' actions.
 void end() {
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], &held[i].before, nullptr);

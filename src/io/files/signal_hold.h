@@ -1,4 +1,4 @@
-// Signals that would end the process, held back while files have temporary names.
+// Holds back signals that would end the process while files have temporary names.
 #pragma once
 
 #include <array>
@@ -6,10 +6,10 @@
 
 namespace dapple::io {
 
-/// SIGHUP, SIGINT and SIGTERM, which it notes in place of what they would do; the last hold to end
-/// lets them do it, in the end's thread. Those that the process ignores stay ignored. Not restarted
-/// are the system calls that they interrupt: whoever writes asks is_over() behind EINTR. Several
-/// may live at a time, in any threads.
+/// Records SIGHUP, SIGINT and SIGTERM instead of performing their actions. When the last hold ends,
+/// the recorded signals are raised in its thread. Signals that the process ignores stay ignored.
+/// Interrupted system calls are not restarted: writers must check is_over() after EINTR. Several
+/// holds may exist at a time, in any threads.
 class SignalHold {
  public:
   SignalHold();
@@ -17,8 +17,8 @@ class SignalHold {
   SignalHold(const SignalHold&) = delete;
   SignalHold& operator=(const SignalHold&) = delete;
 
-  /// Whether a signal came that ends the process with the hold: what is being written is for
-  /// nobody. False where the process has a handler of its own.
+  /// Whether a recorded signal will end the process when the hold ends, so that writing on is
+  /// pointless. Signals for which the process has a handler of its own do not count.
   static bool is_over();
 };
 

@@ -21,13 +21,13 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEnding = ".part";
 
-/// What the names of all temporary files of a target begin with.
+/// Returns the prefix of the names of all temporary files of a target.
 std::string beginning_of(const fs::path& target) {
   constexpr std::size_t kLongest = 200;  // of the 255 bytes that most file systems allow
   return "." + target.filename().string().substr(0, kLongest) + ".";
 }
 
-/// "PROCESS-COUNT" and the ending.
+/// Whether `rest`, the name without the prefix, has the form "PROCESS-COUNT.part".
 bool is_rest_of_name(std::string_view rest) {
   return rest.ends_with(kEnding) && rest.find_first_not_of("0123456789-") == rest.rfind('.');
 }
@@ -36,7 +36,8 @@ bool lock(int number) {
   return ::flock(number, LOCK_EX | LOCK_NB) == 0;
 }
 
-/// Of what others have left. What cannot be removed stays.
+/// Removes temporary files and folders of the target that other processes have abandoned. Errors
+/// are ignored.
 void remove_abandoned(const fs::path& target) {
   const std::string beginning = beginning_of(target);
   const fs::path folder = target.has_parent_path() ? target.parent_path() : ".";
@@ -53,8 +54,9 @@ void remove_abandoned(const fs::path& target) {
   }
 }
 
-/// Nobody else has taken it for abandoned between its making and its lock. Where files cannot be
-/// locked, nobody can.
+/// Locks a new file or folder. Returns whether it still exists, which is false if another process
+/// removed it as abandoned between its creation and its lock. On file systems without locks nobody
+/// can do that.
 bool is_there(int number) {
   struct stat status {};
   if (!lock(number) && errno == EWOULDBLOCK) return false;
@@ -69,14 +71,14 @@ int make_folder(const char* name) {
   return ::mkdir(name, 0777) == 0 ? ::open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 }
 
-/// Another one at each call.
+/// Returns a new temporary name; it is different at each call.
 fs::path next_name(const fs::path& target) {
   static std::atomic<int> count{0};
   return target.parent_path() /
          fmt::format("{}{}-{}{}", beginning_of(target), ::getpid(), count.fetch_add(1), kEnding);
 }
 
-/// Opens what was not there before, and says its name.
+/// Creates and opens a file or folder with a new name, which it stores in `name`.
 Descriptor make_beside(const fs::path& target, fs::path& name, int (*make)(const char* name)) {
   while (true) {
     name = next_name(target);
@@ -86,12 +88,13 @@ Descriptor make_beside(const fs::path& target, fs::path& name, int (*make)(const
   }
 }
 
-/// Where an open file can be given a name.
+/// Returns the path by which linkat(2) can give an open file a name.
 std::string handle_of(int number) {
   return fmt::format("/proc/self/fd/{}", number);
 }
 
-/// Without a name, where it can be given one later.
+/// Creates a file without a name that can be given one later; the descriptor is negative if the
+/// system does not support that.
 Descriptor make_nameless(const fs::path& target) {
   const fs::path folder = target.has_parent_path() ? target.parent_path() : ".";
   Descriptor file(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666));
@@ -123,7 +126,8 @@ TemporaryFile::~TemporaryFile() {
 }
 
 bool TemporaryFile::finish() const {
-  // What could not be written is told when a descriptor is closed; this one keeps the lock.
+  // Write errors are reported when a descriptor is closed. A duplicate is closed, because file_
+  // must keep the lock.
   Descriptor other(::dup(file_.number()));
   return other.number() >= 0 && other.close();
 }
@@ -142,7 +146,7 @@ bool TemporaryFile::take_name() {
 
 bool TemporaryFile::replace_target() {
   if (name_.empty()) {
-    // Where nothing is to be replaced, it never has another name.
+    // If there is no file to replace, the file gets its final name at once.
     const std::string handle = handle_of(file_.number());
     if (::linkat(AT_FDCWD, handle.c_str(), AT_FDCWD, target_.c_str(), AT_SYMLINK_FOLLOW) == 0) {
       return true;

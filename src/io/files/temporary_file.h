@@ -1,5 +1,5 @@
-// Files and folders that are not there yet: written where they belong, under names that nobody asks
-// for or under none, until they take the place of others. Used with a SignalHold around them.
+// Temporary files and folders, which are written beside their targets, under temporary names or
+// without any, and then replace them. A SignalHold must surround their lifetimes.
 #pragma once
 
 #include <filesystem>
@@ -9,39 +9,41 @@
 
 namespace dapple::io {
 
-/// Has no name while it is written where the file system can (O_TMPFILE), else, and for the moment
-/// in which it takes the target's, ".TARGET.PROCESS-COUNT.part" beside that, of a long name its
-/// first 200 bytes. It is locked (flock(2)) all the time, so that one without a lock is what a
-/// process has left that was killed: making another one of the same target removes it. Gone at the
-/// end of the scope unless it has replaced the target.
+/// A file that is to replace a target. It has no name while it is written if the file system
+/// supports that (O_TMPFILE). Otherwise, and during the replacement, its name is
+/// ".TARGET.PROCESS-COUNT.part" in the folder of the target, with at most the first 200 bytes of
+/// the target's name. It is locked (flock(2)) all the time: a file of such a name without a lock
+/// was left by a killed process and is removed when another one is created for the same target. The
+/// file is removed at the end of the scope unless it has replaced the target.
 class TemporaryFile {
  public:
-  /// Makes and opens it; where that cannot be, number() is negative and errno set.
+  /// Creates and opens the file. If that fails, number() is negative and errno is set.
   explicit TemporaryFile(const std::filesystem::path& target);
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   ~TemporaryFile();
 
   int number() const { return file_.number(); }
-  /// Whether all that was written is there; false, with errno set, where it is not.
+  /// Whether all data was written. Returns false with errno set if some of it was lost.
   bool finish() const;
-  /// Gives it the target's name; false, with errno set, where that fails.
+  /// Gives the file the name of the target. Returns false with errno set if that fails.
   bool replace_target();
 
  private:
   bool take_name();
 
   const std::filesystem::path target_;
-  std::filesystem::path name_;  // empty while it has none
+  // Empty while the file has no name.
+  std::filesystem::path name_;
   Descriptor file_;
 };
 
-/// A folder ".TARGET.PROCESS-COUNT.part" beside the target, locked likewise. What has that name at
-/// the end of the scope is removed with all that is in it: the folder, or what it was exchanged
-/// with.
+/// A folder ".TARGET.PROCESS-COUNT.part" beside the target, locked as a TemporaryFile is. At the
+/// end of the scope, the folder of that name, which may be the one exchanged with the target, is
+/// removed with all of its contents.
 class TemporaryFolder {
  public:
-  /// As TemporaryFile.
+  /// Creates and opens the folder. If that fails, number() is negative and errno is set.
   explicit TemporaryFolder(const std::filesystem::path& target);
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
@@ -50,11 +52,12 @@ class TemporaryFolder {
   int number() const { return folder_.number(); }
   const std::filesystem::path& name() const { return name_; }
 
-  /// Gives it the name of the target, which is not there or an empty folder; false, with errno set,
-  /// where it is neither.
+  /// Gives the folder the name of the target, which must be missing or an empty folder. Returns
+  /// false with errno set if it is neither or the renaming fails.
   bool take_place();
-  /// The same where the target is a folder, which then has this one's name. In one step if the file
-  /// system has it, else over a third name; false, with errno set, where nothing has changed.
+  /// Exchanges the folder with the target, which then has the temporary name: atomically if the
+  /// file system supports it, else by renaming through a third name. Returns false with errno set
+  /// if that fails; nothing has changed then.
   bool exchange();
 
  private:

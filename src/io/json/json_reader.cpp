@@ -19,7 +19,7 @@ constexpr std::size_t kMaxKeptViolations = 10'000;
 constexpr std::size_t kMaxNameLength = 200;
 constexpr std::size_t kMaxTextLength = 10'000;
 
-/// A value in the words of a message.
+/// Describes a value for a message.
 std::string describe(const JsonValue& value) {
   switch (value.kind) {
     case JsonValue::Kind::Null:
@@ -49,7 +49,8 @@ std::string quoted_list(const std::vector<std::string_view>& names, std::string_
 
 enum class LineBreaks { Allowed, Refused };
 
-/// Characters of `text`, or nothing if one of them is a control character.
+/// Returns the number of characters of `text`, or nothing if one of them is a control character
+/// that is not allowed.
 std::optional<std::size_t> count_characters(std::string_view text, LineBreaks line_breaks) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -57,7 +58,7 @@ std::optional<std::size_t> count_characters(std::string_view text, LineBreaks li
     const bool is_break = byte == '\n' || byte == '\t';
     if ((byte < 0x20 && !(is_break && line_breaks == LineBreaks::Allowed)) || byte == 0x7f)
       return std::nullopt;
-    // U+0080 to U+009F, in UTF-8.
+    // The control characters U+0080 to U+009F in UTF-8.
     if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0)
       return std::nullopt;
     if ((byte & 0xc0) != 0x80) ++count;

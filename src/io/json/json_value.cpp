@@ -17,9 +17,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Where a fault of syntax is, and what it is.
+/// A syntax error.
 struct SyntaxFault {
-  std::size_t position = 0;  // of the byte in the text
+  // The position of the byte in the text.
+  std::size_t position = 0;
   std::string message;
 };
 
@@ -28,7 +29,8 @@ bool belongs_to_word(char c) {
          c == '-' || c == '+' || c == '.' || static_cast<unsigned char>(c) >= 0x80;
 }
 
-/// The word that the parser stumbled over; it reads no further than the first wrong letter.
+/// Returns a fault that shows the whole word at `position`; the parser stops at its first wrong
+/// letter.
 SyntaxFault word_fault(std::string_view text, std::size_t position, std::string_view expected) {
   std::size_t begin = std::min(position, text.size());
   while (begin > 0 && belongs_to_word(text[begin - 1])) --begin;
@@ -39,8 +41,8 @@ SyntaxFault word_fault(std::string_view text, std::size_t position, std::string_
           fmt::format("expected {}, got {}", expected, quoted(text.substr(begin, end - begin)))};
 }
 
-/// What people write that other formats allow and JSON does not: comments, a comma behind the last
-/// element, single quotes. Requires: position < text.size().
+/// Recognizes common syntax of other formats that JSON does not allow: comments, a comma after the
+/// last element, single quotes. Requires: position < text.size().
 std::optional<SyntaxFault> foreign_syntax(std::string_view text, std::size_t position) {
   const char c = text[position];
   const std::string_view two = text.substr(position, 2);
@@ -54,13 +56,14 @@ std::optional<SyntaxFault> foreign_syntax(std::string_view text, std::size_t pos
   return SyntaxFault{before, fmt::format("expected no comma before '{}', got one", c)};
 }
 
-/// The library's sentence, from behind its own name and position, in the form of ours.
+/// Translates the library's error message, without its prefix and position, into the form of our
+/// messages.
 SyntaxFault translate(std::string_view text, std::size_t position, std::string_view sentence) {
   if (position < text.size()) {
     if (const auto fault = foreign_syntax(text, position)) return *fault;
   }
   const std::size_t dash = sentence.find(" - ");
-  // The one fault that is not of syntax.
+  // The only other error is a number out of range.
   if (dash == std::string_view::npos)
     return word_fault(text, position, "a number in the range of a double");
   std::string_view detail = sentence.substr(dash + 3);
@@ -82,8 +85,8 @@ SyntaxFault translate(std::string_view text, std::size_t position, std::string_v
   return {position, fmt::format("expected valid JSON, got an {}", printable(detail))};
 }
 
-/// Builds a JsonValue from the library's events. The containers that are open are each the last
-/// element of the one before, so the pointers to them stay good.
+/// Builds a JsonValue from the library's events. Each open container is the last element of the one
+/// that encloses it, so that the pointers to open containers stay valid.
 class Builder {
  public:
   explicit Builder(std::string_view text) : text_(text) {}
@@ -114,7 +117,7 @@ class Builder {
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const Json::exception& exception) {
-    // Positions count the bytes read, the one at fault included.
+    // The library's position is the number of bytes read, including the faulty one.
     fault_ = translate(text_, position == 0 ? 0 : position - 1, exception.what());
     has_position_ = true;
     return false;
@@ -160,7 +163,7 @@ class Builder {
   bool has_position_ = false;
 };
 
-/// Looks for "schema" among the members at the top, and stops there.
+/// Finds the value of the top-level key "schema" and stops parsing there.
 class SchemaFinder {
  public:
   bool null() { return value(); }
@@ -178,7 +181,7 @@ class SchemaFinder {
     --depth_;
     return true;
   }
-  // A document that is an array has no schema; inside one, arrays only add depth.
+  // A document that is an array has no schema; inside an object, arrays only add depth.
   bool start_array(std::size_t) { return depth_ > 0 && start_object(0); }
   bool end_array() { return end_object(); }
   bool key(std::string& name) {
@@ -215,7 +218,7 @@ std::string line_and_column(std::string_view text, std::size_t position) {
 JsonValue parse_json(std::string_view text, const std::string& source_name) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     refuse(source_name, "", "expected a JSON document, got an empty file");
-  // The library takes a zero byte for the end of the text.
+  // The library would treat a zero byte as the end of the text.
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
     refuse(source_name, line_and_column(text, zero), "expected JSON text, got a zero byte");
   Builder builder(text);

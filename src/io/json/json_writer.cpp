@@ -25,7 +25,7 @@ bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }
 
-/// As JSON has it.
+/// Returns JSON's short escape sequence of a character, or null if it has none.
 const char* short_escape(char32_t code) {
   switch (code) {
     case '\b':

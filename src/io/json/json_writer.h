@@ -1,4 +1,5 @@
-// Writes JSON in one fixed form: two blanks per level, one line for what is opened as a line.
+// Writes JSON in a fixed layout: two blanks of indentation per level, and containers opened with
+// Layout::Line on one line.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +12,34 @@
 
 namespace dapple::io {
 
-/// `text` in quotes, escaped. Bytes that are not UTF-8 become U+FFFD.
+/// Returns `text` as a JSON string, quoted and escaped. Bytes that are not UTF-8 become U+FFFD.
 std::string json_string(std::string_view text);
 
-/// `text` fit for a line of a message: what is hidden (core/characters.h) is escaped, and what is
-/// no UTF-8 is U+FFFD.
+/// Returns `text` for use in a one-line message: hidden characters (core/characters.h) are escaped,
+/// and bytes that are not UTF-8 become U+FFFD.
 std::string printable(std::string_view text);
 
-/// `text` for a message: printable, in quotes, cut after 80 characters.
+/// Returns `text` for use in a message: printable, in quotes, truncated after 80 characters.
 std::string quoted(std::string_view text);
 
-/// Callers open and close, and give each member of an object its key first.
+/// Writes a document element by element. Callers open and close containers, and write the key of
+/// each object member before its value.
 class JsonWriter {
  public:
-  /// What becomes of characters in texts that a reader does not see (core/characters.h). They are
-  /// kept in documents of which a hash is made.
+  /// The treatment of hidden characters (core/characters.h) in texts. They are kept in documents
+  /// that are hashed.
   enum class Hidden { Kept, Escaped };
 
-  /// Keeps the whole document, for finish().
+  /// Creates a writer that keeps the whole document until finish().
   explicit JsonWriter(Hidden hidden = Hidden::Kept) : hidden_(hidden) {}
-  /// Hands the document on in pieces while it is written; finish() hands on the last one.
+  /// Creates a writer that passes the document to `sink` in pieces; finish() passes the last one.
   JsonWriter(Hidden hidden, TextSink sink) : hidden_(hidden), sink_(std::move(sink)) {}
 
   enum class Layout {
-    Lines,  // each element on a line of its own
-    Line,   // all of it, what it holds included, on one line
+    // Each element is on a line of its own.
+    Lines,
+    // The whole container, including nested ones, is on one line.
+    Line,
   };
 
   JsonWriter& key(std::string_view name);
@@ -48,14 +52,14 @@ class JsonWriter {
   JsonWriter& number(double value);
   JsonWriter& boolean(bool value) { return raw(value ? "true" : "false"); }
   JsonWriter& null() { return raw("null"); }
-  /// `json` is a value already written.
+  /// Writes a value that is JSON text already.
   JsonWriter& raw(std::string_view json);
 
-  /// A list of texts, a line each, or "[]".
+  /// Writes an array of texts, each on its own line, or "[]" if there are none.
   JsonWriter& texts(const std::vector<std::string>& values);
 
-  /// The document, with a line break at its end, or nothing where a sink has it. Requires:
-  /// everything is closed.
+  /// Returns the document with a final line feed, or an empty text if it was passed to a sink.
+  /// Requires: all containers are closed.
   std::string finish();
 
  private:

@@ -29,7 +29,7 @@ std::string factor_text(Factor factor) {
 double parse_number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // A number too small for a double leaves the value as it was: zero is the nearest.
+  // For a number too small for a double, the value remains zero, which is the nearest double.
   check(error != std::errc::invalid_argument && end == text.data() + text.size(),
         "a JSON number is not one");
   return value;

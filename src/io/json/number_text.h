@@ -1,5 +1,5 @@
-// Numbers as our formats write them: exact decimals for figures with a unit and factors, the
-// shortest text for doubles that were computed. Exact decimals are read by core/decimal.h.
+// Numbers in the project's formats: exact decimals for factors and quantities with a unit, and the
+// shortest round-trip text for computed doubles. core/decimal.h reads exact decimals.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace dapple::io {
 
-/// `count` / `scale` with as many decimals as it needs. Requires: scale is a power of ten.
+/// Returns `count` / `scale` as an exact decimal with no trailing zeros. Requires: count >= 0 and
+/// `scale` is a power of ten.
 std::string decimal_text(std::int64_t count, std::int64_t scale);
 
-/// "0.4" for 400,000,000 billionths.
+/// Returns a factor as an exact decimal: "0.4" for 400,000,000 billionths.
 std::string factor_text(Factor factor);
 
-/// The double that is nearest to the number in `text`. Requires: it is one, within a double's
-/// range.
+/// Returns the double nearest to the number in `text`. Requires: `text` is a number in the range of
+/// a double.
 double parse_number(std::string_view text);
 
-/// The shortest text that reads back as the same double. Requires: `value` is finite.
+/// Returns the shortest text that reads back as the same double. Requires: `value` is finite.
 std::string write_number(double value);
 
 }  // namespace dapple::io

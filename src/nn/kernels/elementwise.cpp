@@ -1,6 +1,7 @@
-// Functions of many numbers, for the compiler to make instructions of. Each has one order of
-// operations, those of a sum in kLanes parts, so that its bits depend on no instruction set. No
-// header with functions in it may be included here (../kernels.h says why).
+// Elementwise functions and sums, written for the compiler to vectorise. Each performs its
+// operations in a fixed order, with sums split into kLanes partial sums, so that its results do not
+// depend on the instruction set. No header that defines functions may be included here (see
+// ../kernels.h).
 #include "nn/kernels.h"
 
 namespace dapple::nn::DAPPLE_KERNELS {
@@ -8,15 +9,17 @@ namespace {
 
 constexpr std::int64_t kLanes = 16;
 
-/// To 1e-7 of it. Below -87, about the least normal number, it is zero; above 88 it is infinite.
+/// Returns e^x with a relative error of 1e-7. The result is zero below -87, where e^x approaches
+/// the least normal number, and infinite above 88.
 ///
-/// x is n ln 2 + rest with a whole number n, and |rest| <= ln 2 / 2, where eight terms of the
-/// series are within 6e-9. ln 2 is taken in two parts, the first of so few bits that n times it is
-/// exact (Cody and Waite 1980).
+/// x is split into n ln 2 + rest with an integer n and |rest| <= ln 2 / 2, for which eight terms of
+/// the series are accurate to 6e-9. ln 2 is split into two parts, of which the first has so few
+/// bits that its product with n is exact (Cody and Waite 1980).
 inline float exponential(float x) {
   constexpr float kLeast = -87.0F;
   constexpr float kMost = 88.0F;
-  constexpr float kRounds = 12582912.0F;  // 1.5 * 2^23: the last bit of what is added to it is one
+  // 1.5 * 2^23, whose last bit is worth one: a number added to it is rounded to an integer.
+  constexpr float kRounds = 12582912.0F;
   constexpr float kLog2E = 1.44269504F;
   constexpr float kLn2High = 0.693359375F;
   constexpr float kLn2Low = -2.12194440e-4F;
@@ -32,7 +35,7 @@ inline float exponential(float x) {
   series = series * rest + 0.5F;
   series = series * rest + 1.0F;
   series = series * rest + 1.0F;
-  // 2^n has n + 127 as its exponent, and the last bits of `shifted` are n.
+  // The exponent field of 2^n is n + 127, and the last bits of `shifted` are n.
   const std::uint32_t bits = (__builtin_bit_cast(std::uint32_t, shifted) + 127U) << 23U;
   const float result = series * __builtin_bit_cast(float, bits);
   return x < kLeast ? 0.0F : x > kMost ? __builtin_inff() : result;
@@ -47,7 +50,7 @@ inline float sum_of(const float (&lanes)[kLanes]) {
   return sums[0];
 }
 
-/// The sum of term(0) to term(count - 1).
+/// Returns the sum of term(0) to term(count - 1).
 template <class Term>
 inline float sum_of_terms(std::int64_t count, const Term& term) {
   float lanes[kLanes] = {};
@@ -74,7 +77,7 @@ inline float largest_of(const float* values, std::int64_t count) {
   return largest;
 }
 
-// (1 + tanh(u)) / 2 is 1 / (1 + e^-2u); here -2u and its slope.
+// The coefficients of -2u in x: (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), -2u = kScale (x + kCube x^3).
 constexpr float kScale = -2 * 0.7978845608F;
 constexpr float kCube = 0.044715F;
 
@@ -86,7 +89,8 @@ void gelu(const float* from, float* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] * gelu_share(from[i]);
 }
 
-/// With s the share: s + x s', where s' = 2 u' s (1 - s), which is zero long before kFar.
+/// The derivative is s + x s', where s is gelu_share(x) and s' = 2 u' s (1 - s), which vanishes
+/// long before |x| reaches kFar.
 void gelu_gradient(const float* from, float* gradients, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     constexpr float kFar = 30.0F;
@@ -125,7 +129,8 @@ float normalise(float* values, std::int64_t count, float least) {
   return inverse;
 }
 
-/// With h the scaled gradient and n the normalised input: (h - mean(h) - n mean(h n)) / deviation.
+/// Computes (h - mean(h) - n mean(h n)) / deviation, where h is the scaled gradient and n the
+/// normalised input.
 void layer_norm_gradient(const LayerNormRow& row, float* to, std::int64_t count) {
   const auto size = static_cast<float>(count);
   const float* n = row.normalised;

@@ -1,29 +1,31 @@
-// A product of whose every number the additions are made in the order of the depth, in pieces of a
-// fixed size: the same bits by any compiler for any processor.
+// A matrix product that sums each element in the order of the inner dimension, in blocks of a fixed
+// size, so that every compiler produces the same bits for every processor.
 #include "nn/kernels.h"
 
 namespace dapple::nn::portable {
 namespace {
 
-constexpr std::int64_t kDepth =
-    512;                           // of a piece; what is copied of the right factor fits in a cache
-constexpr std::int64_t kRows = 4;  // of a tile, whose sums fit in sixteen registers of four numbers
+// The depth of a block. A panel of the right factor of this depth fits in the cache.
+constexpr std::int64_t kDepth = 512;
+// The size of a tile. Its sums fit in sixteen registers of four floats.
+constexpr std::int64_t kRows = 4;
 constexpr std::int64_t kColumns = 8;
 
-/// Four sums side by side.
+/// A SIMD vector of four floats.
 using Four = float __attribute__((vector_size(16)));
 struct Tile {
   Four sums[kRows][2];
 };
 
-/// A factor as its numbers are reached: those of a row, or column, and those along the depth.
+/// The addressing of a factor: `across` is the step between rows of the left factor or columns of
+/// the right one, and `along` the step in the inner dimension.
 struct Steps {
   const float* first;
   std::int64_t across;
   std::int64_t along;
 };
 
-/// `kRows` rows by a panel of `kColumns` columns.
+/// Returns the product of `kRows` rows and a panel of `kColumns` columns.
 Tile tile_of(const Steps& left, const Four* panel, std::int64_t depth) {
   Tile tile{};
   for (std::int64_t k = 0; k < depth; ++k) {
@@ -36,7 +38,7 @@ Tile tile_of(const Steps& left, const Four* panel, std::int64_t depth) {
   return tile;
 }
 
-/// Rows that do not fill a tile.
+/// Returns the product of one row and a panel, for the rows that do not fill a tile.
 Tile row_of(const Steps& left, const Four* panel, std::int64_t depth) {
   Tile tile{};
   for (std::int64_t k = 0; k < depth; ++k) {
@@ -47,7 +49,7 @@ Tile row_of(const Steps& left, const Four* panel, std::int64_t depth) {
   return tile;
 }
 
-/// Columns that do not fill a panel are zero.
+/// Copies `columns` columns of the right factor into a panel, whose other columns become zero.
 void fill_panel(const Steps& right, std::int64_t columns, std::int64_t depth, Four* panel) {
   for (std::int64_t k = 0; k < depth; ++k) {
     for (std::int64_t column = 0; column < kColumns; ++column) {

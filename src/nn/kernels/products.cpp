@@ -1,7 +1,7 @@
-// Products by Eigen, whose namespace is renamed for each instruction set, so that no two sets share
-// a function. Its product of matrices is called as its own BLAS calls it, since the operators
-// choose other ways for small and for thin matrices, and among them some whose order of additions
-// depends on addresses.
+// Matrix products by Eigen, whose namespace is renamed for each instruction set so that no two sets
+// share a function. Eigen's product kernel is called directly, as in Eigen's own BLAS, because the
+// operators select other algorithms for small and for thin matrices, some of which sum in an order
+// that depends on addresses.
 #include <Eigen/Core>
 
 #include "nn/kernels.h"
@@ -13,7 +13,8 @@ using Index = Eigen::Index;
 constexpr int kColumns = Eigen::ColMajor;
 constexpr int kRows = Eigen::RowMajor;
 
-/// Rows of the sum are columns of its transpose, right^T left^T.
+/// Adds the transposed product right^T left^T to the transpose of the sum, whose columns are the
+/// sum's rows.
 template <int kLeftOrder, int kRightOrder>
 void add(const StridedMatrix& left, const StridedMatrix& right, const ProductSum& to) {
   using Product =

@@ -1,5 +1,5 @@
-// dapple-comparison/1: two plans costed alike, for programs. What report/comparison.h says in
-// words, whole: no rounding, no line left out.
+// dapple-comparison/1: a comparison of two plans costed alike, for programs. It contains everything
+// that report/comparison.h shows, without rounding or omissions.
 #pragma once
 
 #include <string>
@@ -10,13 +10,16 @@
 namespace dapple::io {
 
 struct ComparisonDocument {
-  std::string tool;  // "dapple-plan 0.1.0"
+  /// The name and version of the tool, such as "dapple-plan 0.1.0".
+  std::string tool;
   const ComparedPair& pair;
-  SimulationMode mode;  // in which both were simulated
+  /// The mode in which both plans were simulated.
+  SimulationMode mode;
 };
 
-/// Canonical: the same content gives the same bytes. O(as difference() + devices). Requires: both
-/// plans valid on the pair's profile and topology.
+/// Returns the document in canonical form: the same content gives the same bytes. Takes as long as
+/// difference(), plus O(devices). Requires: both plans are valid for the pair's profile and
+/// topology.
 std::string write_comparison_json(const ComparisonDocument& document);
 
 }  // namespace dapple::io

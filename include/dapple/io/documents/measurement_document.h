@@ -1,5 +1,5 @@
-// dapple-measurement/1: a plan's predicted timeline and a measured one, for programs. What
-// report/comparison.h says in words, whole.
+// dapple-measurement/1: a comparison of a plan's predicted timeline with a measured one, for
+// programs. It contains everything that report/comparison.h shows.
 #pragma once
 
 #include <string>
@@ -9,14 +9,19 @@
 namespace dapple::io {
 
 struct MeasurementDocument {
-  std::string tool;         // "dapple-plan 0.1.0"
-  std::string plan;         // name of its file
-  std::string plan_sha256;  // hash_of() its document
-  std::string timeline;     // name of its file
+  /// The name and version of the tool, such as "dapple-plan 0.1.0".
+  std::string tool;
+  /// The name of the plan's file.
+  std::string plan;
+  /// hash_of() the plan's document.
+  std::string plan_sha256;
+  /// The name of the measured timeline's file.
+  std::string timeline;
   const TimelineComparison& comparison;
 };
 
-/// Canonical: the same content gives the same bytes. O(kinds of actions).
+/// Returns the document in canonical form: the same content gives the same bytes. O(kinds of
+/// actions).
 std::string write_measurement_json(const MeasurementDocument& document);
 
 }  // namespace dapple::io

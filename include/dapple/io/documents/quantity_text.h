@@ -1,4 +1,4 @@
-// Quantities as people type them; beside parse_size() of documents.h.
+// Parses quantities that users type; see also parse_size() of documents.h.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,9 @@
 
 namespace dapple::io {
 
-/// A bandwidth as topologies have it, "25 Gbit/s" or "130 GB/s", the blank left out if one likes,
-/// also as vendors write it, "25Gbps" or "25 Gb/s":
-/// 1 B/s to kMaxCount B/s. Nothing if it is none, or no whole number of bytes per second.
+/// Parses a bandwidth as in topology files, such as "25 Gbit/s" or "130 GB/s", or as vendors write
+/// it, such as "25Gbps" or "25 Gb/s"; the blank may be omitted. Returns nothing if the text is not
+/// a bandwidth from 1 to kMaxCount B/s, or not a whole number of bytes per second.
 std::optional<Bandwidth> parse_bandwidth(std::string_view text);
 
 }  // namespace dapple::io

@@ -1,6 +1,6 @@
-// dapple-schedule/1: the action lists of a plan for any other runtime, as JSON or CSV. Per device
-// in the order in which its actions are issued: what, on which stream, of which stage and
-// micro-batch or bucket, with whom, how many bytes.
+// dapple-schedule/1: the action lists of a plan, for use by other runtimes, as JSON or CSV. Each
+// device has its actions in the order in which they are issued, with their kind, stream, stage,
+// micro-batch or bucket, peers and bytes.
 #pragma once
 
 #include <string>
@@ -12,22 +12,29 @@
 namespace dapple::io {
 
 struct ScheduleDocument {
-  std::string tool;         // "dapple-plan 0.1.0"
-  std::string plan_sha256;  // hash_of() of the plan's document
-  std::string digest;       // schedule_digest() of the plan
+  /// The name and version of the tool, such as "dapple-plan 0.1.0".
+  std::string tool;
+  /// hash_of() the plan's document.
+  std::string plan_sha256;
+  /// schedule_digest() of the plan.
+  std::string digest;
   const Schedule& schedule;
-  const PlanCost& costs;  // of the plan from which the schedule was generated
+  /// The costs of the plan from which the schedule was generated.
+  const PlanCost& costs;
 };
 
-/// One action on a line. Canonical: the same content gives the same bytes. The source
-/// refers to both arguments, as the next one does, and keeps the actions of one device at a time.
+/// Returns the schedule as JSON in canonical form (the same content gives the same bytes), with one
+/// action per line. The source refers to both arguments and holds the actions of one device at a
+/// time.
 TextSource write_schedule(const ScheduleDocument& document, const Topology& topology);
 
-/// The same as rows below a header: device, position in the device's list, stream, kind, stage,
-/// micro_batch, bucket, bytes, peers. A figure that an action does not have is empty; peers are
-/// "node0:1=4096" with a semicolon between. In names ',', ';', '=', '"', '%' and what is_hidden()
-/// are percent-encoded (RFC 3986, bytes of UTF-8), so that they end neither name nor cell, and so
-/// is a '+', '-' or '@' in front, which spreadsheets take for the beginning of a formula.
+/// Returns the schedule as CSV with a header: device, position in the device's list, stream, kind,
+/// stage, micro_batch, bucket, bytes, peers. A figure that an action does not have is empty; peers
+/// have the form "node0:1=4096" and are separated by semicolons. In names, ',', ';', '=', '"', '%'
+/// and characters that are is_hidden() are percent-encoded (RFC 3986, bytes of UTF-8), so that they
+/// end neither a name nor a cell; so is an initial '+', '-' or '@', which spreadsheets interpret as
+/// the start of a formula. The source refers to both arguments and holds the actions of one device
+/// at a time.
 TextSource write_schedule_csv(const ScheduleDocument& document, const Topology& topology);
 
 }  // namespace dapple::io

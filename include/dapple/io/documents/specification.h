@@ -1,4 +1,4 @@
-// A model that can be run: a document of the schema dapple-profile/1 whose layers carry `op`, with
+// Reads executable models: documents of the schema dapple-profile/1 whose layers have an `op`, with
 // measurements (a profile) or without (a specification).
 #pragma once
 
@@ -11,18 +11,21 @@
 
 namespace dapple::io {
 
-/// What each layer does, by its `op`. Throws Error(BadInput) with every fault, each under the name
-/// of its layer: no `op`, a kind that is not known, keys and dimensions that are missing, out of
-/// range or do not fit each other, and a layer that is not fed by the one before alone. What is
-/// wrong in several copies of a layer is said once. O(layers).
+/// Returns the operation that each layer performs, read from its `op`. Throws Error(BadInput) with
+/// every violation, each under the name of its layer: a missing `op`, an unknown kind, keys and
+/// dimensions that are missing, out of range or inconsistent, and a layer whose only input is not
+/// the layer before it. A violation in several copies of a layer is reported once. O(layers).
 std::vector<Operation> read_operations(const ModelProfile& profile, const std::string& source_name);
 
 struct Specification {
-  ModelProfile profile;  // of a specification, layers have no measurements
+  /// The model, whose layers may have no measurements.
+  ModelProfile profile;
+  /// The operation of each layer.
   std::vector<Operation> operations;
 };
 
-/// Throws Error(BadInput), as read_profile() and read_operations() do.
+/// Reads a profile or specification with its operations. Throws Error(BadInput), as read_profile()
+/// and read_operations() do.
 Specification read_specification(std::string_view text, const std::string& source_name);
 
 }  // namespace dapple::io

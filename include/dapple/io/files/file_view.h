@@ -1,4 +1,4 @@
-// A large file that is looked at where it lies.
+// A read-only view of a large file, mapped into memory where possible.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace dapple::io {
 
 class FileView {
  public:
-  /// A view of bytes that are in memory already, which it keeps.
+  /// Creates a view that owns the given bytes.
   explicit FileView(std::string bytes) : own_(std::move(bytes)), bytes_(own_) {}
   FileView(const FileView&) = delete;
   FileView& operator=(const FileView&) = delete;
@@ -25,14 +25,15 @@ class FileView {
 
   std::string own_;
   std::string_view bytes_;
-  void* mapped_ = nullptr;  // at which they begin, unless they are its own
+  // The address of the mapping; null if the view owns the bytes.
+  void* mapped_ = nullptr;
 };
 
-/// A regular file is mapped: its pages are shared by all processes on the host that look at it, are
-/// read when they are first looked at, and may be dropped again. What else can be read, a pipe or
-/// "-" for stdin, is read whole. Throws as read_file(), also for a device, which may have no end.
-/// Requires: nobody makes the file shorter while it is looked at; the system ends a process that
-/// then looks at what is gone.
+/// Returns a view of a file. A regular file is mapped: its pages are shared by all processes on the
+/// host that view it, are read when they are first accessed, and may be evicted again. A pipe or
+/// "-" for stdin is read completely. Throws as read_file() does, and also for a device, which may
+/// be endless. Requires: the file is not truncated while it is viewed, because the system kills a
+/// process that then accesses the lost part.
 std::shared_ptr<const FileView> view_file(const std::string& path, std::size_t most);
 
 }  // namespace dapple::io

@@ -1,16 +1,17 @@
-// Files and folders that others see whole or not at all. They are written under temporary names
-// beside where they belong and take their own names once all of them are complete: whoever looks
-// sees the old ones or the new ones.
+// Writes files and folders atomically. They are written under temporary names beside their targets
+// and take their own names once all of them are complete, so that other processes see either the
+// old or the new ones.
 //
-// SIGHUP, SIGINT and SIGTERM end a process that handles them no otherwise; while something is
-// written here they end it after the temporary files are gone, at once where a long text is being
-// written. A process that handles them, or is to ignore them, gets them when all is written. What a
-// process has left that was killed (SIGKILL, or the machine's end) is removed when the same file or
-// folder is written again. Nothing is flushed to the device (fsync(2)): whoever must outlive the
-// machine asks for that.
+// SIGHUP, SIGINT and SIGTERM are held back during the writing. If their default action applies,
+// they abort the writing and end the process after the temporary files are removed. A process with
+// its own handlers receives them after everything is written; ignored signals stay ignored.
+// Temporary files left by a killed process (SIGKILL, or a crash of the machine) are removed when
+// the same file or folder is written again. Nothing is flushed to the device (fsync(2)); data that
+// must survive a crash of the machine needs that in addition.
 //
-// All throw Error(Environment), naming the path, where something cannot be written: what was there
-// stays as it was.
+// All functions throw Error(Environment), naming the path, if something cannot be written. What was
+// there before is then unchanged, except for devices and pipes already written, and files that have
+// taken their names before a later renaming fails.
 #pragma once
 
 #include <memory>
@@ -22,57 +23,63 @@
 
 namespace dapple::io {
 
-/// Writes a file; "-" is stdout. A symbolic link stays one, a file keeps its mode; a device or a
-/// pipe is written to as it is.
+/// Writes a file; "-" is stdout. A symbolic link is followed and preserved, and a file keeps its
+/// mode; a device or pipe is written directly.
 void write_file(const std::string& path, std::string_view text);
 
-/// Several files, wherever each is: all texts are on disk before the first takes its name, so that
-/// where one cannot be written, as on a full disk, none is.
+/// Writes several files, which may be in different folders. All texts are written before the first
+/// file takes its name, so that if one cannot be written, as on a full disk, none is replaced.
 class OutputFiles {
  public:
   OutputFiles();
   OutputFiles(const OutputFiles&) = delete;
   OutputFiles& operator=(const OutputFiles&) = delete;
-  /// Removes what has not taken its name.
+  /// Removes the files that have not taken their names.
   ~OutputFiles();
 
-  /// Makes a folder, for files that are added behind it, where there is none. Unless commit() ends
-  /// well, what was made is removed again.
+  /// Creates a folder, if it does not exist, for files that are added later. A created folder is
+  /// removed again, if it is empty, unless commit() succeeds.
   void add_folder(const std::string& path);
 
   /// Writes the text under a temporary name. A device or a pipe is written by commit(), before the
-  /// first file takes its name: what the source refers to must be there until then. Requires: no
-  /// two are the same file, and `path` is not "-".
+  /// first file takes its name; until then, the data of the source must stay alive. Requires: all
+  /// files are distinct, and `path` is not "-".
   void add(const std::string& path, const TextSource& text);
 
-  /// Gives all of them their names, in the order in which they were added. Once.
+  /// Gives all files their names, in the order in which they were added. Requires: it is called at
+  /// most once.
   void commit();
 
  private:
   struct State;
-  std::unique_ptr<State> state_;  // none before the first file and behind the last one
+  // Null before the first file or folder and after commit().
+  std::unique_ptr<State> state_;
 };
 
-/// A file of a folder, by its name there: no directory, and not that of the list below.
+/// A file of an export folder.
 struct FileText {
+  /// The name in the folder, without directories; not kExportList.
   std::string name;
   std::string text;
 };
 
-/// A folder with all that one export makes.
+/// A folder with all files of one export.
 struct ExportFolder {
-  std::string target;       // "chakra"
-  std::string plan_sha256;  // hash_of() the plan that it was made from
+  /// The format, such as "chakra".
+  std::string target;
+  /// hash_of() the document of the exported plan.
+  std::string plan_sha256;
   std::vector<FileText> files;
 };
 
-/// The list of files in such a folder, dapple-export/1.
+/// The name of the list of files (dapple-export/1) in an export folder.
 inline constexpr std::string_view kExportList = "dapple-export.json";
 
-/// Writes the folder and the list of its files beside where it belongs and exchanges it with what
-/// is there, in one step (renameat2(2)); where the file system has no such step, the old folder is
-/// out of the way for the moment between two. Replaced is only an empty folder, or one with such a
-/// list and nothing that is not on it; a link to a folder stays one, a folder keeps its mode.
+/// Writes the folder and the list of its files beside the target and then exchanges it with the
+/// existing folder atomically (renameat2(2)); if the file system does not support that, the target
+/// is missing between two renames. Only an empty folder is replaced, or one with such a list and no
+/// other files than those listed. A symbolic link to a folder is preserved, and a folder keeps its
+/// mode.
 void write_folder(const std::string& path, const ExportFolder& folder);
 
 }  // namespace dapple::io

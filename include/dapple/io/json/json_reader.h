@@ -1,5 +1,5 @@
-// Strict reading of a parsed document: every fault is recorded with its JSON pointer, reading goes
-// on with a stand-in value, and all faults are thrown together, in the order of the document.
+// Strict reading of a parsed document. Every violation is recorded with its JSON pointer, reading
+// continues with a substitute value, and all violations are thrown together, in document order.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,20 @@
 
 namespace dapple::io {
 
-/// Faults found so far in one document.
+/// The violations found so far in one document.
 class Violations {
  public:
   explicit Violations(std::string source_name) : source_name_(std::move(source_name)) {}
 
-  /// `ordinal` is that of the value at fault (of its object, if it is missing).
+  /// Records a violation. `ordinal` is that of the value, or of its object if the value is missing.
   void add(std::int32_t ordinal, std::string place, std::string message);
 
   const std::string& source_name() const { return source_name_; }
   bool empty() const { return count_ == 0; }
   std::size_t count() const { return count_; }
 
-  /// Throws Error(BadInput) if there is any; of very many the first ones and how many more.
+  /// Throws Error(BadInput) if there are any violations; it lists the first 100 and states how many
+  /// more there are.
   void throw_if_any();
 
  private:
@@ -42,7 +43,8 @@ class Violations {
   std::size_t count_ = 0;
 };
 
-/// JSON pointer of an element, put together only when it is shown. `parent` must stay alive.
+/// The JSON pointer of an element, whose text is assembled only when it is needed. The texts that
+/// it refers to must stay alive.
 struct Place {
   static constexpr std::size_t kNoIndex = static_cast<std::size_t>(-1);
 
@@ -54,8 +56,8 @@ struct Place {
   std::string text() const;
 };
 
-/// One value of the document, or the lack of it, and where it is. Refers to the document, to the
-/// reader that it comes from, and to the violations.
+/// A value of the document, which may be missing, and its place. Refers to the document, to the
+/// reader that created it, and to the violations.
 class Field {
  public:
   Field(const JsonValue* value, Place place, std::int32_t ordinal, Violations* violations)
@@ -65,7 +67,7 @@ class Field {
   bool present() const { return value_ != nullptr; }
   /// Requires: present().
   const JsonValue& value() const { return *value_; }
-  /// Nothing if it is missing or of another kind.
+  /// Returns the value, or null if it is missing or of another kind.
   const JsonValue* value_of_kind(JsonValue::Kind kind) const;
   std::string place() const { return place_.text(); }
   std::int32_t ordinal() const { return ordinal_; }
@@ -73,19 +75,20 @@ class Field {
 
   /// Records "expected <what>, got <value>", or that the key is missing.
   void refuse(std::string_view what) const;
-  /// Records a message of its own.
+  /// Records a violation with the given message.
   void add(std::string message) const;
-  /// Records faults that another module found in what was read from here.
+  /// Records violations that another module found in the data read from this field.
   void add_all(const std::vector<Violation>& found) const;
 
  private:
   const JsonValue* value_;
   Place place_;
   std::int32_t ordinal_;
-  Violations* violations_;  // none inside a value that was refused already
+  // Null inside a value that was already rejected.
+  Violations* violations_;
 };
 
-/// Reads an object key by key. A fault is recorded here and now if the field is no object.
+/// Reads an object key by key. The constructor records a violation if the field is not an object.
 class ObjectReader {
  public:
   explicit ObjectReader(const Field& field);
@@ -93,14 +96,15 @@ class ObjectReader {
   ObjectReader& operator=(const ObjectReader&) = delete;
 
   bool valid() const { return object_ != nullptr; }
-  /// The member of that name, missing or not. `key` must be a literal.
+  /// Returns the member of that name, which may be missing. Requires: `key` is a literal.
   Field field(std::string_view key);
-  /// Every member, whatever its key. The keys are in value().keys.
+  /// Returns every member, whatever its key. The keys are value().keys of the object's field.
   std::vector<Field> members();
-  /// Records a fault for each of the keys that is there: names kept for later versions.
+  /// Records a violation for each of the keys, which are reserved for later versions, that is
+  /// present.
   void refuse_reserved(std::initializer_list<std::string_view> keys);
-  /// Records keys that were not asked for, and keys that are there twice. Readers of other tools'
-  /// files, which may hold more than is asked for, leave it out.
+  /// Records keys that were not requested and keys that occur more than once. Readers of other
+  /// tools' files, which may contain other keys, do not call it.
   void finish();
 
  private:
@@ -118,7 +122,7 @@ class ObjectReader {
 /// Reads an array element by element.
 class ArrayReader {
  public:
-  /// `what` says what is expected instead of anything but an array.
+  /// Records a violation, which states that `what` was expected, if the field is not an array.
   ArrayReader(const Field& field, std::string_view what);
   ArrayReader(const ArrayReader&) = delete;
   ArrayReader& operator=(const ArrayReader&) = delete;
@@ -149,42 +153,46 @@ struct NumberRange {
   double most = 1e15;
 };
 
-// Each records a fault and returns nothing if the field is missing or not what it should be.
+// Each of these records a violation and returns nothing if the field is missing or not as expected.
 std::optional<std::int64_t> read_integer(const Field& field, IntegerRange range);
 std::optional<Factor> read_factor(const Field& field, FactorRange range);
 std::optional<double> read_number(const Field& field, NumberRange range);
 std::optional<bool> read_boolean(const Field& field);
-/// 1 to 200 characters, none of them a control character.
+/// Reads 1 to 200 characters without control characters.
 std::optional<std::string> read_name(const Field& field);
-/// Up to 10,000 characters, none of them a control character other than line break and tab.
+/// Reads up to 10,000 characters without control characters other than line feed and tab.
 std::optional<std::string> read_text(const Field& field);
+/// Reads an array of texts; a violation is recorded for each invalid one, which is skipped.
 std::vector<std::string> read_texts(const Field& field);
-/// A SHA-256 in lower-case hex.
+/// Reads a SHA-256 in lower-case hexadecimal.
 std::optional<std::string> read_hash(const Field& field);
-/// Position of the text among `choices`.
+/// Returns the position of the text among `choices`.
 std::optional<std::size_t> read_choice(const Field& field,
                                        const std::vector<std::string_view>& choices);
 
-/// What `read` makes of the field; nothing, and no fault, where it is null.
+/// Returns read(field), or nothing, without a violation, if the value is null.
 template <class Value, class Read>
 std::optional<Value> read_nullable(const Field& field, const Read& read) {
   if (field.value_of_kind(JsonValue::Kind::Null) != nullptr) return std::nullopt;
   return read(field);
 }
 
-/// The key of a member where keys are names; records a fault otherwise.
+/// Whether the key of a member is a valid name; records a violation if it is not.
 bool is_name(const Field& member, std::string_view key);
 
-/// Integers that must be there, and figures that are zero or absent where they are not.
+/// Reads an integer as read_integer() does, and returns range.least after a violation.
 std::int64_t required_integer(const Field& field, IntegerRange range);
+/// Reads an integer if the field is present, and returns `otherwise` if it is missing or invalid.
 std::int64_t optional_integer(const Field& field, IntegerRange range, std::int64_t otherwise);
+/// Reads a text if the field is present, and returns an empty one if it is missing or invalid.
 std::string optional_text(const Field& field);
 
-/// Checks the key "schema" of a document. False if it is not `expected`, which is recorded.
+/// Checks the key "schema" of a document. Returns false and records a violation if it is not
+/// `expected`; returns false if the document is not an object.
 bool check_schema(ObjectReader& document, std::string_view expected);
 
-/// What `read` makes of a whole document. Throws Error(BadInput) with all faults: those of the
-/// syntax, or those that `read` records.
+/// Parses a document and returns the result of `read`. Throws Error(BadInput) with the syntax
+/// error, or with all violations that `read` records.
 template <class Document, class Read>
 Document read_document(std::string_view text, const std::string& source_name, const Read& read) {
   const JsonValue json = parse_json(text, source_name);

@@ -1,5 +1,5 @@
-// A JSON document as it was read: object members in the order of the file, repeated keys kept, and
-// numbers with their digits, so that readers can be strict about all of it.
+// A parsed JSON document. Object members keep the order of the file, repeated keys are kept, and
+// decimal numbers keep their digits, so that readers can be strict about all of these.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,35 @@ struct JsonValue {
 
   Kind kind = Kind::Null;
   bool boolean = false;
-  std::int32_t ordinal = 0;         // position among all values of the document
-  std::int64_t integer = 0;         // of an Integer
-  std::string text{};               // of a Text; the digits of a Decimal or of too large an integer
-  std::vector<std::string> keys{};  // of an Object, one per element
-  std::vector<JsonValue> elements{};  // of an Array or Object
+  /// The position among all values of the document.
+  std::int32_t ordinal = 0;
+  /// The value of an Integer.
+  std::int64_t integer = 0;
+  /// The value of a Text, or the digits of a Decimal. An integer beyond 64 bits is a Decimal.
+  std::string text{};
+  /// The keys of an Object, one per element.
+  std::vector<std::string> keys{};
+  /// The elements of an Array or Object.
+  std::vector<JsonValue> elements{};
 };
 
-/// Containers may be nested this deep.
+/// The largest depth to which containers may be nested.
 inline constexpr std::size_t kMaxDepth = 64;
-/// A document may hold this many values.
+/// The largest number of values in a document.
 inline constexpr std::int32_t kMaxValues = 5'000'000;
 
-/// Parses a whole document (RFC 8259). Throws Error(BadInput) with line and column of the first
-/// fault of syntax: also for text that is not UTF-8, anything behind the document, numbers beyond a
-/// double, and more nesting or values than above. O(text).
+/// Parses a whole document (RFC 8259). Throws Error(BadInput) with the line and column of the first
+/// syntax error, which includes text that is not UTF-8, text after the document, and numbers beyond
+/// the range of a double. Throws it without a position if there are more levels or values than
+/// kMaxDepth and kMaxValues allow. O(text).
 JsonValue parse_json(std::string_view text, const std::string& source_name);
 
-/// The value on one line with the keys of objects in alphabetical order and numbers in one form:
-/// the same for texts that differ in blanks, order and spelling of numbers only.
+/// Returns the value on one line, with the keys of objects sorted and numbers in a canonical form:
+/// the same text for documents that differ in white space, key order and number notation only.
 std::string canonical_text(const JsonValue& value);
 
-/// Text of `schema` at the top of a document, or empty; stops reading once it is found.
+/// Returns the text of the top-level key "schema" of a document, or an empty text. It stops reading
+/// once the key is found.
 std::string find_schema(std::string_view text);
 
 }  // namespace dapple::io
