@@ -160,7 +160,7 @@ std::vector<Violation> check_compatible(const ModelProfile& profile, const Topol
   for (const DeviceKind& kind : topology.description().devices) {
     if (used.count(kind.name) == 0 || time_scale(profile, kind)) continue;
     violations.push_back(
-        {"/devices/" + kind.name,
+        {"/devices/" + pointer_step(kind.name),
          fmt::format("expected the profiled device \"{}\" or a time_scale for it, got \"{}\" "
                      "without one (--time-scale X gives it)",
                      profile.device, kind.name)});

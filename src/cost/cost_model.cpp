@@ -60,6 +60,16 @@ std::int64_t deal_period(const StagePlan& stage) {
                                                 : 1;
 }
 
+/// Raises a stage's times to those of a replica, of whose backward `recomputation` is a part.
+void slow_down_to(StageCost& stage, const ReplicaCost& replica, Duration recomputation) {
+  stage.forward = std::max(stage.forward, replica.forward);
+  stage.backward = std::max(stage.backward, replica.backward);
+  stage.recomputation = std::max(stage.recomputation, recomputation);
+  stage.input_gradient = std::max(stage.input_gradient, replica.input_gradient);
+  stage.weight_gradient =
+      std::max(stage.weight_gradient, replica.backward - replica.input_gradient);
+}
+
 }  // namespace
 
 CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
@@ -176,12 +186,7 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
     const Duration recomputation = stage.recompute ? replica.forward : Duration{};
     replica.backward = layers.backward(stage.layers) + recomputation;
     replica.input_gradient = layers.input_gradient(stage.layers) + recomputation;
-    cost.forward = std::max(cost.forward, replica.forward);
-    cost.backward = std::max(cost.backward, replica.backward);
-    cost.recomputation = std::max(cost.recomputation, recomputation);
-    cost.input_gradient = std::max(cost.input_gradient, replica.input_gradient);
-    cost.weight_gradient =
-        std::max(cost.weight_gradient, replica.backward - replica.input_gradient);
+    slow_down_to(cost, replica, recomputation);
     const std::pair pace{replica.samples, kind};
     replica.moments =
         static_cast<std::size_t>(std::find(paces.begin(), paces.end(), pace) - paces.begin());

@@ -60,10 +60,10 @@ std::vector<std::int32_t> ties_of(const Plan& plan, const std::vector<StageIndex
 }
 
 StageIndex representative_stage(const TiedGradients& tied, const std::vector<StageIndex>& stages) {
-  const auto speaker = std::find_if(stages.begin(), stages.end(),
-                                    [&](StageIndex stage) { return holds(stage, tied); });
-  check(speaker != stages.end(), "a device reduces gradients that it does not hold");
-  return *speaker;
+  const auto representative = std::find_if(stages.begin(), stages.end(),
+                                           [&](StageIndex stage) { return holds(stage, tied); });
+  check(representative != stages.end(), "a device reduces gradients that it does not hold");
+  return *representative;
 }
 
 std::string_view to_string(Replication replication) {

@@ -69,10 +69,10 @@ class RestrictedFamilies {
 
   /// Returns the bound of a family for which nothing was proven: the one that holds for all plans.
   std::optional<Duration> bound_of_open() {
-    if (!floor_ && options_.planner == PlannerKind::Exact) {
-      floor_ = work_lower_bound(profile_, topology_, options_);
+    if (!work_bound_ && options_.planner == PlannerKind::Exact) {
+      work_bound_ = work_lower_bound(profile_, topology_, options_);
     }
-    return floor_;
+    return work_bound_;
   }
 
   void take(ScheduleFamily family, MadePlan made) {
@@ -133,7 +133,7 @@ class RestrictedFamilies {
   std::vector<ScheduleRecord> records_;
   bool is_proven_ = true;
   Duration bound_{INT64_MAX};
-  std::optional<Duration> floor_;
+  std::optional<Duration> work_bound_;
   std::int64_t candidates_ = 0;
   std::int64_t simulated_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -311,12 +312,10 @@ std::vector<std::string> lane_labels(const Timeline& timeline, std::size_t count
   std::vector<std::string> labels;
   std::size_t widest = 0;
   bool chunks = false;
+  std::map<std::vector<StageIndex>, std::int32_t> lanes_before;
   for (std::size_t lane = 0; lane < count; ++lane) {
     const std::vector<StageIndex>& stages = timeline.lanes[lane].stages;
-    std::int32_t replica = 0;
-    for (std::size_t other = 0; other < lane; ++other) {
-      if (timeline.lanes[other].stages == stages) ++replica;
-    }
+    const std::int32_t replica = lanes_before[stages]++;
     const bool alone = replica == 0 && (lane + 1 == timeline.lanes.size() ||
                                         timeline.lanes[lane + 1].stages != stages);
     std::string label;

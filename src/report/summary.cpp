@@ -241,7 +241,7 @@ std::string other_replicas_text(const Prediction& prediction, std::optional<Dura
   if (*otherwise != prediction.iteration) {
     comparison = fmt::format("{:.1f} % {}", 100 * std::abs(change), change < 0 ? "less" : "more");
   }
-  return fmt::format("Replicas {}: {} ({})\n", are_together ? "on their own" : "together",
+  return fmt::format("{}: {} ({})\n", are_together ? "Independent replicas" : "Replicas together",
                      show(*otherwise, prediction.iteration), comparison);
 }
 

@@ -11,7 +11,7 @@ namespace {
 /// The number of rules of the table before moves are first tried, and how many moves without
 /// success these take; so that a search that has only milliseconds has tried both.
 constexpr int kRulesBeforeMoves = 32;
-constexpr std::int64_t kFirstPatience = 300;
+constexpr std::int64_t kFirstStallLimit = 300;
 
 std::size_t memory_for(std::int64_t stall_limit) {
   return static_cast<std::size_t>(std::max<std::int64_t>(stall_limit / 20, 1));
@@ -55,9 +55,9 @@ void LimitedSearch::try_table(std::int64_t evaluations) {
     if (is_over()) break;
     const OrderValue value = build(rule);
     if (value < best_rule_.value) best_rule_ = {rule, value};
-    if (++tried == kRulesBeforeMoves) move_tasks(words_, kFirstPatience);
+    if (++tried == kRulesBeforeMoves) move_tasks(words_, kFirstStallLimit);
   }
-  if (best_.excess > 0) move_tasks(words_, kFirstPatience);
+  if (best_.excess > 0) move_tasks(words_, kFirstStallLimit);
   last_ = INT64_MAX;
 }
 

@@ -11,23 +11,9 @@
 namespace dapple {
 namespace {
 
-class Checker {
- public:
-  explicit Checker(const TopologyDescription& description) : description_(description) {}
-
-  std::vector<Violation> run() {
-    check_kinds();
-    if (description_.servers.empty()) add("/servers", "expected at least one server, got none");
-    for (std::size_t i = 0; i < description_.servers.size(); ++i) {
-      check_group(description_.servers[i], fmt::format("/servers/{}", i));
-    }
-    check_network();
-    check_uplinks();
-    if (check_total()) check_names();
-    return std::move(violations_);
-  }
-
- private:
+/// Collects violations.
+class ViolationList {
+ protected:
   void add(std::string place, std::string message) {
     violations_.push_back({std::move(place), std::move(message)});
   }
@@ -38,20 +24,26 @@ class Checker {
         fmt::format("expected more than 0 B/s, got {} B/s", bandwidth.bytes_per_second));
   }
 
-  void check_kinds() {
-    std::set<std::string> names;
-    for (const DeviceKind& kind : description_.devices) {
-      const std::string place = "/devices/" + pointer_step(kind.name);
-      if (!names.insert(kind.name).second) {
-        add(place, fmt::format("expected each device kind once, got \"{}\" twice", kind.name));
-      }
-      if (kind.reserved >= kind.memory) {
-        add(place + "/reserved", fmt::format("expected less than the memory of {} B, got {} B",
-                                             kind.memory.count, kind.reserved.count));
-      }
-    }
+  std::vector<Violation> violations_;
+};
+
+std::int64_t server_count(const TopologyDescription& description) {
+  std::int64_t servers = 0;
+  for (const ServerGroup& group : description.servers) servers += group.count;
+  return servers;
+}
+
+/// Checks a group of servers: their devices, links, NICs, PCIe roots and measured bandwidths.
+class GroupChecker : private ViolationList {
+ public:
+  explicit GroupChecker(const TopologyDescription& description) : description_(description) {}
+
+  std::vector<Violation> run(const ServerGroup& group, const std::string& place) && {
+    check_group(group, place);
+    return std::move(violations_);
   }
 
+ private:
   void check_group(const ServerGroup& group, const std::string& place) {
     if (group.count < 1) {
       add(place + "/count", fmt::format("expected at least one server, got {}", group.count));
@@ -154,7 +146,7 @@ class Checker {
 
   void check_nics(const ServerGroup& group, const std::string& place) {
     if (group.nics.empty()) {
-      if (several_servers()) {
+      if (server_count(description_) > 1) {
         add(place, "expected at least one NIC, as there are several servers, got none");
       }
       return;
@@ -302,16 +294,45 @@ class Checker {
     }
   }
 
-  std::int64_t server_count() const {
-    std::int64_t servers = 0;
-    for (const ServerGroup& group : description_.servers) servers += group.count;
-    return servers;
+  const TopologyDescription& description_;
+};
+
+/// Checks a whole description.
+class Checker : private ViolationList {
+ public:
+  explicit Checker(const TopologyDescription& description) : description_(description) {}
+
+  std::vector<Violation> run() {
+    check_kinds();
+    if (description_.servers.empty()) add("/servers", "expected at least one server, got none");
+    for (std::size_t i = 0; i < description_.servers.size(); ++i) {
+      const auto found =
+          GroupChecker(description_).run(description_.servers[i], fmt::format("/servers/{}", i));
+      violations_.insert(violations_.end(), found.begin(), found.end());
+    }
+    check_network();
+    check_uplinks();
+    if (check_total()) check_names();
+    return std::move(violations_);
   }
 
-  bool several_servers() const { return server_count() > 1; }
+ private:
+  void check_kinds() {
+    std::set<std::string> names;
+    for (const DeviceKind& kind : description_.devices) {
+      const std::string place = "/devices/" + pointer_step(kind.name);
+      if (!names.insert(kind.name).second) {
+        add(place, fmt::format("expected each device kind once, got \"{}\" twice", kind.name));
+      }
+      if (kind.reserved >= kind.memory) {
+        add(place + "/reserved", fmt::format("expected less than the memory of {} B, got {} B",
+                                             kind.memory.count, kind.reserved.count));
+      }
+    }
+  }
 
   void check_uplinks() {
-    check_uplink_groups(description_.racks, "/racks", "servers", server_count());
+    check_uplink_groups(description_.racks, "/racks", "servers", server_count(description_));
     if (!description_.pods.empty() && description_.racks.empty()) {
       add("/pods", "expected racks, as there are pods, got none");
       return;
@@ -350,7 +371,7 @@ class Checker {
   void check_network() {
     if (description_.network) {
       check_bandwidth(description_.network->bandwidth, "/network");
-    } else if (several_servers()) {
+    } else if (server_count(description_) > 1) {
       add("/network", "expected a network, as there are several servers, got none");
     }
   }
@@ -409,7 +430,6 @@ class Checker {
   }
 
   const TopologyDescription& description_;
-  std::vector<Violation> violations_;
 };
 
 /// Returns the root of each of `count` devices or NICs, according to the lists of the roots.

@@ -1,4 +1,4 @@
-"""Replicas that start together and replicas on their own."""
+"""Replicas that start together and independent ones."""
 
 import json
 
@@ -32,14 +32,14 @@ class Replicas(ToolTest):
     def test_the_summary_says_what_the_other_way_would_change(self):
         together = self.plan("together.json", *UNLIKE)
         apart = self.plan("apart.json", *UNLIKE, "--replicas", "independent")
-        self.assertRegex(together, r"\nReplicas on their own: [0-9.]+ ms \([0-9.]+ % less\)\n")
+        self.assertRegex(together, r"\nIndependent replicas: [0-9.]+ ms \([0-9.]+ % less\)\n")
         self.assertRegex(apart, r"\nReplicas together: [0-9.]+ ms \([0-9.]+ % more\)\n")
         # The same plan the other way takes what was said, and says what it takes this way.
         other = self.run_tool("simulate", "apart.json", "--replicas", "together").stdout
         said = apart.split("Replicas together: ")[1].split(" (")[0]
         self.assertIn(f"iteration           {said}, simulated", other)
         own = self.read("apart.json")["predicted"]["iteration_ns"]
-        self.assertIn(f"Replicas on their own: {own / 1e6:.1f} ms", other)
+        self.assertIn(f"Independent replicas: {own / 1e6:.1f} ms", other)
 
     def test_with_one_replica_per_stage_there_is_no_other_way(self):
         together = self.plan("together.json", *ONE_EACH)

@@ -74,7 +74,7 @@ Counts search_boxes(Replicas replicas) {
     Duration best{INT64_MAX};
     for (bool is_settled = false; !is_settled;) {
       const planner::Score score =
-          search.advance({.to_beat = best, .enough = Duration{INT64_MAX}, .budget = 1});
+          search.advance(best, {.enough = Duration{INT64_MAX}, .actions = 1});
       best = std::min(best, score.best.iteration);
       counts.simulated += score.simulated;
       is_settled = score.is_settled;
@@ -101,7 +101,7 @@ TEST_CASE("boxes of depths lead to the fastest of all, bounded at every moment")
   CHECK(counts.simulated < counts.all / 4);
 }
 
-TEST_CASE("so they do where replicas are on their own") {
+TEST_CASE("so they do with independent replicas") {
   const Counts counts = search_boxes(Replicas::Independent);
   CHECK(counts.all > small::scaled(5000));
   CHECK(counts.simulated < counts.all / 2);

@@ -95,7 +95,7 @@ TEST_CASE("the exact planner's plan is the fastest of all, and it knows") {
   CHECK(infeasible >= small::scaled(200));
 }
 
-TEST_CASE("with replicas on their own it is the fastest too, and it knows") {
+TEST_CASE("with independent replicas it is the fastest too, and it knows") {
   ProblemMaker maker(2007);
   int replicated = 0;
   for (int round = 0; round < small::scaled(600); ++round) {

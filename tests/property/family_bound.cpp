@@ -67,7 +67,7 @@ Known search_all(const Pipeline& pipeline, Contention contention, Duration most,
                               .links_are_shared = contention == Contention::Shared});
   search.prepare(most, {.should_stop = [] { return false; }});
   while (!search.is_exhausted() && search.states() < 20'000) {
-    search.advance({.threshold = most, .candidates = 1'000'000, .states = 5'000});
+    search.advance(most, {.candidates = 1'000'000, .states = 5'000});
   }
   return {search.bound_anywhere(), search.covers_all_placements()};
 }

@@ -1,4 +1,4 @@
-// Replicas on their own against replicas that start together.
+// Independent replicas against replicas that start together.
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -21,7 +21,7 @@ std::string write_summary(const PlanDocument& document, const Timeline& timeline
                           const Topology& topology, const TextStyle& style);
 
 /// Returns a line that states the iteration with the replicas simulated the other way, together or
-/// independent, such as "Replicas on their own: 338.2 ms (0.1 % less)". `otherwise` is that
+/// independent, such as "Independent replicas: 338.2 ms (0.1 % less)". `otherwise` is that
 /// iteration; the text is empty without it.
 std::string other_replicas_text(const Prediction& prediction, std::optional<Duration> otherwise);
 

@@ -20,6 +20,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/planner.h"
 #include "dapple/planner/request/restricted.h"
+#include "dapple/planner/request/search_limits.h"
 #include "dapple/profile/doubts.h"
 #include "dapple/report/summary.h"
 
@@ -212,6 +213,21 @@ Inputs load_inputs(const command_line::Options& options, const std::string& mode
   return inputs;
 }
 
+/// Logs the limits of an exact search, all of them counted.
+void log_limits(const planner::PlannerOptions& options) {
+  if (options.planner != PlannerKind::Exact) return;
+  constexpr planner::SearchLimits limits = planner::kSearchLimits;
+  spdlog::info(
+      "a search of 1f1b plans may take {} actions of simulations and {} stages tried ({} "
+      "where not all placements are tried), and keep {} partial plans and {}",
+      limits.actions, limits.states, limits.states_of_some_placements, limits.partial_plans,
+      report::show(options.memory_limit));
+  spdlog::info(
+      "then {} actions to refine depths, {} for threshold accepting from a plan, {} to "
+      "exhaust depths",
+      limits.refinement, limits.threshold_accepting, limits.exhaustion);
+}
+
 struct SearchEnd {
   std::variant<planner::MadePlan, planner::Infeasible> result;
   StopReason stop_reason = StopReason::None;
@@ -288,6 +304,7 @@ int run_plan(const command_line::Options& options, command_line::Console& consol
   const std::string model = options.required("model", "a layer profile");
   const std::string topo = options.required("topo", "a topology");
   planner::PlannerOptions planner = planner_options(options);
+  log_limits(planner);
   const auto time_limit = options.positive_seconds("time-limit");
   const Inputs inputs = load_inputs(options, model, topo);
   const auto global_batch = options.positive_integer("global-batch", kMaxCount);

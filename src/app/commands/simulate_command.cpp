@@ -139,6 +139,22 @@ void renew(Subject& subject, const planner::Evaluation& evaluation, bool recost)
   add_shortages(document, evaluation, subject.topology);
 }
 
+/// Returns the summary of a plan and the statistics of its timeline. Both iterate over all actions,
+/// so long timelines take two threads.
+std::pair<std::string, std::string> summary_and_statistics(const Subject& subject,
+                                                           const Timeline& timeline,
+                                                           const report::TextStyle& style) {
+  constexpr std::size_t kFewActions = 100'000;
+  std::string summary;
+  std::string statistics;
+  const std::function<void()> texts[] = {
+      [&] { summary = report::write_summary(subject.document, timeline, subject.topology, style); },
+      [&] { statistics = report::write_statistics(timeline, style); }};
+  parallel_for(std::size(texts), timeline.actions.size() > kFewActions ? 2 : 1,
+               [&](std::size_t i) { texts[i](); });
+  return {summary, statistics};
+}
+
 int run_simulate(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().size() != 1) {
     throw command_line::usage_error(
@@ -187,21 +203,9 @@ int run_simulate(const command_line::Options& options, command_line::Console& co
     results.add(*timeline, io::write_timeline(evaluation.timeline, subject.topology, plan_hash));
   }
   results.commit();
-  const auto [stream, words_style] = console.words(command_line::takes_stdout(outputs));
-  const report::TextStyle& style = words_style;  // clang 14 cannot capture structured bindings
+  const auto [stream, style] = console.words(command_line::takes_stdout(outputs));
   const std::optional<OtherScaling> scaling = in_other_scaling(subject.document, subject.topology);
-  // Both texts iterate over all actions.
-  std::string summary;
-  std::string statistics;
-  const std::function<void()> texts[] = {
-      [&] {
-        summary =
-            report::write_summary(subject.document, evaluation.timeline, subject.topology, style);
-      },
-      [&] { statistics = report::write_statistics(evaluation.timeline, style); }};
-  constexpr std::size_t kFewActions = 100'000;
-  parallel_for(std::size(texts), evaluation.timeline.actions.size() > kFewActions ? 2 : 1,
-               [&](std::size_t i) { texts[i](); });
+  const auto [summary, statistics] = summary_and_statistics(subject, evaluation.timeline, style);
   stream << summary << report::other_replicas_text(evaluation.prediction, evaluation.otherwise)
          << (scaling ? text_of(*scaling, style) : std::string()) << statistics
          << (options.has("asynchronous") ? asynchronous_text(subject, mode.contention)

@@ -18,7 +18,7 @@ inline double seconds_of(std::chrono::nanoseconds time) {
 }
 
 /// Returns ": it is at 2F1", or an empty string if the action is not known.
-inline std::string whereabouts(const std::optional<Action>& action) {
+inline std::string action_text(const std::optional<Action>& action) {
   return action ? ": it is at " + to_text(*action) : "";
 }
 
@@ -37,7 +37,7 @@ inline Error missing_message(const WaitingPair& pair, const MessageKey& key,
           pair.here,
           {{to_text(key.action),
             fmt::format("expected a message from {} within {} s, got none{}", pair.peer,
-                        seconds_of(timeout), whereabouts(pair.peer_at))}}};
+                        seconds_of(timeout), action_text(pair.peer_at))}}};
 }
 
 }  // namespace dapple::exec

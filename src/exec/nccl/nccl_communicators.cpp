@@ -72,8 +72,8 @@ bool NcclCommunicators::CreationOrder::operator()(const CommunicatorMembers& a,
 }
 
 NcclCommunicators::NcclCommunicators(Transport& below, ControlChannel& control,
-                                     const NcclTransportOptions& options, CommunicatorWait patience)
-    : below_(below), control_(control), options_(options), patience_(std::move(patience)) {
+                                     const NcclTransportOptions& options, CommunicatorWait wait)
+    : below_(below), control_(control), options_(options), wait_(std::move(wait)) {
   const DeviceIndex here = options.here;
   for (const DeviceIndex peer : options.peers) {
     check(peer != here, "a device is its own peer");
@@ -128,7 +128,7 @@ void NcclCommunicators::make(const CommunicatorMembers& group, const NcclId& id)
   // Added to the map only once it is complete, because look() and abort() must not use it before.
   std::map<CommunicatorMembers, NcclCommunicator, CreationOrder> made;
   made.try_emplace(group, id, static_cast<int>(group.members.size()), static_cast<int>(place),
-                   patience_.keep_on);
+                   wait_.keep_on);
   const std::lock_guard lock(mutex_);
   communicators_.merge(made);
 }
@@ -159,7 +159,7 @@ void NcclCommunicators::use(const CommunicatorMembers& group, NcclCommunicator& 
   } else {
     communicator.receive(byte.address(), 1, 0, scratch.compute());
   }
-  patience_.await(recorded_on(scratch.compute()), kConnecting);
+  wait_.await(recorded_on(scratch.compute()), kConnecting);
 }
 
 void NcclCommunicators::sum(NcclCommunicator& communicator, Bytes size, cuda::Device& scratch) {
@@ -168,7 +168,7 @@ void NcclCommunicators::sum(NcclCommunicator& communicator, Bytes size, cuda::De
   numbers.address = memory.address();
   cuda::fill_with_zeros(scratch.compute(), numbers);
   communicator.all_reduce(numbers, scratch.compute());
-  patience_.await(recorded_on(scratch.compute()), kConnecting);
+  wait_.await(recorded_on(scratch.compute()), kConnecting);
 }
 
 /// Destroying a communicator may wait for its other members, which may be destroying another one.
@@ -176,8 +176,8 @@ void NcclCommunicators::sum(NcclCommunicator& communicator, Bytes size, cuda::De
 void NcclCommunicators::finish() {
   for (auto& [group, communicator] : communicators_) communicator.finalize();
   for (auto& [group, communicator] : communicators_) {
-    patience_.await([&one = communicator] { return one.is_finalized(); }, "the end",
-                    "all communicators to be over");
+    wait_.await([&one = communicator] { return one.is_finalized(); }, "the end",
+                "all communicators to be over");
   }
 }
 

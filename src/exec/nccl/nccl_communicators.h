@@ -57,7 +57,7 @@ struct CommunicatorWait {
 class NcclCommunicators {
  public:
   NcclCommunicators(Transport& below, ControlChannel& control, const NcclTransportOptions& options,
-                    CommunicatorWait patience);
+                    CommunicatorWait wait);
 
   /// Creates all communicators. Must be called once, on a thread whose current GPU is the device's,
   /// and by all devices at the same time.
@@ -99,7 +99,7 @@ class NcclCommunicators {
   Transport& below_;
   ControlChannel& control_;
   const NcclTransportOptions& options_;
-  const CommunicatorWait patience_;
+  const CommunicatorWait wait_;
   std::set<CommunicatorMembers, CreationOrder> created_;
   std::mutex mutex_;
   std::map<CommunicatorMembers, NcclCommunicator, CreationOrder> communicators_;

@@ -85,7 +85,7 @@ class NcclTransport : public Transport {
   void take_leave();
   void stop_awaiting_end() noexcept;
   void await(const cuda::Event& event, const MessageKey& key) const {
-    patience_.await(event, to_text(key.action));
+    wait_.await(event, to_text(key.action));
   }
   void keep_on() const;
   void fail() noexcept;
@@ -97,7 +97,7 @@ class NcclTransport : public Transport {
   Transport& below_;
   const Topology& topology_;
   const NcclTransportOptions options_;
-  const CommunicatorWait patience_;
+  const CommunicatorWait wait_;
   ControlChannel control_;
   std::mutex inbox_mutex_;
   // Its stream receives messages.
@@ -129,13 +129,13 @@ NcclTransport::NcclTransport(Transport& below, const Topology& topology,
     : below_(below),
       topology_(topology),
       options_(options),
-      patience_{.here = name_of(options.here),
-                .timeout = options.timeout,
-                .keep_on = [this] { keep_on(); }},
+      wait_{.here = name_of(options.here),
+            .timeout = options.timeout,
+            .keep_on = [this] { keep_on(); }},
       control_(below),
       inbox_(options.gpu, options.inbox, cuda::Stream::Priority::High),
       downloads_(std::make_shared<CudaDownloads>(inbox_)),
-      communicators_(below, control_, options_, patience_) {
+      communicators_(below, control_, options_, wait_) {
   for (const DeviceIndex peer : options_.peers) outgoing_.try_emplace(peer);
 }
 

@@ -104,21 +104,21 @@ class Pipe {
 };
 
 /// The supervised process; 0 once it has ended.
-std::atomic<pid_t> watched{0};
+std::atomic<pid_t> supervised{0};
 static_assert(std::atomic<pid_t>::is_always_lock_free, "a signal handler may not wait");
 
 /// Forwards a signal with sigqueue(), which distinguishes it from the same signal sent to the whole
 /// process group.
 void pass_on(int number) {
   const int before = errno;
-  if (const pid_t child = watched; child != 0) sigqueue(child, number, {});
+  if (const pid_t child = supervised; child != 0) sigqueue(child, number, {});
   errno = before;
 }
 
 /// Forwards signals to the supervised process: a request to end the supervisor is meant for that
 /// process, which decides how to react.
 void pass_signals_on(pid_t child) {
-  watched = child;
+  supervised = child;
   for (const int number : {SIGHUP, SIGINT, SIGTERM, SIGUSR1}) {
     struct sigaction action = {};
     sigaction(number, nullptr, &action);
@@ -137,7 +137,7 @@ int wait_for(pid_t child) {
          errno == EINTR) {
     continue;
   }
-  watched = 0;
+  supervised = 0;
   int status = 0;
   while (waitpid(child, &status, 0) == -1 && errno == EINTR) continue;
   return status;
@@ -164,7 +164,7 @@ int work_supervised(CrashRecord& words, Pipe& life, const std::function<int(Cras
   Pipe end;
   const std::jthread guard([&] {
     if (!closes_first(life.reading(), end.reading())) return;
-    tell(words.text() + ": expected the process that watches it to go on, but it was killed");
+    tell(words.text() + ": the process that supervises it was killed");
     std::_Exit(kEnvironmentCode);
   });
   const WorkEnd at_end{end};
@@ -189,8 +189,7 @@ int run_supervised(const std::function<int(CrashRecord&)>& work, const Tell& tel
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   const int number = WTERMSIG(status);
   if (number != SIGHUP && number != SIGINT && number != SIGTERM) {
-    tell(fmt::format("{}: expected to go on, got killed by signal {} ({})", words.text(), number,
-                     strsignal(number)));
+    tell(fmt::format("{}: killed by signal {} ({})", words.text(), number, strsignal(number)));
   }
   return kEnvironmentCode;
 }

@@ -110,7 +110,7 @@ class RankJob::State {
   void close();
   void note_failure();
   void note_failure_of(const Failure& others);
-  nanoseconds patience() const { return options_.timeout / 10 * 9; }
+  nanoseconds loss_timeout() const { return options_.timeout / 10 * 9; }
   std::uint64_t agreement() const {
     return fingerprint(std::as_bytes(std::span(options_.agreement)));
   }
@@ -154,7 +154,7 @@ class RankJob::State {
   // heartbeat is tolerated.
   std::int64_t came_back_ = 0;
   // The time of the last heartbeat sent.
-  std::int64_t last_sign_ = 0;
+  std::int64_t last_heartbeat_ = 0;
   // The action in that heartbeat, packed.
   std::uint64_t last_told_ = 0;
   bool is_over_ = false;
@@ -327,7 +327,10 @@ Payload RankJob::State::receive(const MessageKey& key, const ExpectedMessage& ex
 }
 
 void RankJob::State::barrier() {
-  const std::uint64_t number = ++barriers_;
+  const std::uint64_t number = [&] {
+    const std::lock_guard lock(mutex_);
+    return ++barriers_;
+  }();
   const auto ranks = static_cast<std::size_t>(wire_->size());
   if (wire_->rank() != 0) {
     wire_->send(0, {.kind = NoticeKind::AtBarrier, .number = number});
@@ -522,8 +525,8 @@ void RankJob::State::send_heartbeat(std::int64_t now, nanoseconds interval) {
   const std::optional<Action> action = at_.get();
   const std::uint64_t packed = action ? AnnouncedAction::packed(*action) : 0;
   const nanoseconds due = packed == last_told_ ? interval : std::min(interval, kNews);
-  if (now - last_sign_ < due.count()) return;
-  last_sign_ = now;
+  if (now - last_heartbeat_ < due.count()) return;
+  last_heartbeat_ = now;
   last_told_ = packed;
   wire_->send((wire_->rank() + 1) % wire_->size(), {.kind = NoticeKind::Alive, .action = packed});
 }
@@ -553,8 +556,7 @@ void RankJob::State::report_peer_loss(std::int64_t now) {
   }
   give_up(std::make_exception_ptr(
       Error(ErrorKind::Environment, name,
-            {{action ? to_text(*action) : "",
-              "expected to go on, but it has died, or cannot be reached any more"}})));
+            {{action ? to_text(*action) : "", "terminated or became unreachable"}})));
 }
 
 void RankJob::State::watch(std::int64_t now, nanoseconds interval) {
@@ -566,16 +568,15 @@ void RankJob::State::watch(std::int64_t now, nanoseconds interval) {
     const std::int64_t before = std::exchange(last_turn_, now);
     const std::int64_t away = before == 0 ? 0 : now - before;
     if (neighbour_.heard == 0) return;
-    if (away > patience().count()) came_back_ = now;
+    if (away > loss_timeout().count()) came_back_ = now;
     if (away > 3 * interval.count()) neighbour_.heard = now;
-    if (now - neighbour_.heard < patience().count()) return;
+    if (now - neighbour_.heard < loss_timeout().count()) return;
     action = neighbour_.action;
   }
   const std::string place = action ? to_text(*action) : "start";
   give_up(std::make_exception_ptr(
       Error(ErrorKind::Environment, name_of(previous()),
-            {{place, fmt::format("expected a sign of life within {} s, got none",
-                                 seconds_of(options_.timeout))}})));
+            {{place, fmt::format("no heartbeat within {} s", seconds_of(options_.timeout))}})));
 }
 
 void RankJob::State::finish() {
@@ -599,7 +600,7 @@ bool RankJob::State::is_first_to_fail() noexcept {
     const std::lock_guard lock(mutex_);
     is_first = own_failure_ && (!others_failure_ || *own_failure_ < *others_failure_);
   }
-  if (!is_first) std::this_thread::sleep_for(wire_->patience());
+  if (!is_first) std::this_thread::sleep_for(wire_->launcher_grace_period());
   return is_first;
 }
 

@@ -65,7 +65,7 @@ class RankWire {
   /// The offset from this host's clock to that of rank 0's host.
   virtual std::int64_t clock_offset() const = 0;
   /// The time for which a rank that was not the first to fail waits to be ended by the launcher.
-  virtual std::chrono::milliseconds patience() const = 0;
+  virtual std::chrono::milliseconds launcher_grace_period() const = 0;
 
   /// Returns zero-initialized memory that the ranks of one host share, valid as long as the wire
   /// exists. All ranks call it once. Throws Error(Environment).

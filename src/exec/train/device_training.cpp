@@ -31,7 +31,7 @@ const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
 }
 
 /// Returns the device that sends a stage's values: the first replica, as all have the same bits.
-DeviceIndex representative_stage(const TrainingJob& job, std::size_t stage) {
+DeviceIndex first_replica(const TrainingJob& job, std::size_t stage) {
   return job.plan.stages[stage].devices.front();
 }
 
@@ -94,7 +94,7 @@ void DeviceTraining::look_at_gradients() {
 std::vector<double> DeviceTraining::squares() {
   std::vector<std::vector<double>> by_stage(job_.plan.stages.size());
   for (const StageIndex stage : backend_->stages()) {
-    if (representative_stage(job_, stage.position()) != device_) continue;
+    if (first_replica(job_, stage.position()) != device_) continue;
     std::vector<double>& own = by_stage[stage.position()];
     own = backend_->squares(stage);
     for (const DeviceSchedule& other : job_.devices) {
@@ -104,10 +104,10 @@ std::vector<double> DeviceTraining::squares() {
   }
   std::vector<double> all;
   for (std::size_t s = 0; s < by_stage.size(); ++s) {
-    const DeviceIndex speaker = representative_stage(job_, s);
-    if (speaker != device_) {
+    const DeviceIndex representative = first_replica(job_, s);
+    if (representative != device_) {
       by_stage[s] = values_of<double>(
-          transport_.receive(key(index_at<StageIndex>(s), kSquares, speaker, device_), {}));
+          transport_.receive(key(index_at<StageIndex>(s), kSquares, representative, device_), {}));
     }
     all.insert(all.end(), by_stage[s].begin(), by_stage[s].end());
   }
@@ -137,10 +137,10 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
   NamedTensors tensors;
   for (std::size_t s = 0; s < job_.plan.stages.size(); ++s) {
     const auto stage = index_at<StageIndex>(s);
-    const DeviceIndex speaker = representative_stage(job_, s);
+    const DeviceIndex representative = first_replica(job_, s);
     const MessageKey message =
-        key(stage, kTensors + static_cast<std::int32_t>(kind), speaker, lead());
-    if (speaker == device_) {
+        key(stage, kTensors + static_cast<std::int32_t>(kind), representative, lead());
+    if (representative == device_) {
       const std::span<const float> values = backend_->values(stage, kind);
       if (!is_lead()) transport_.send(message, payload_of(values));
       if (is_lead()) add_tensors(StageLayout(job_, stage), values, kind, states, tensors);

@@ -329,10 +329,10 @@ std::unique_ptr<ReductionBuffer> ModelBackend<Math>::gradients(const Action& red
 template <class Math>
 void ModelBackend<Math>::take_reduced(Stage& stage) {
   for (const std::int32_t tie : stage.ties) {
-    const StageIndex speaker =
+    const StageIndex representative =
         representative_stage(job_.plan.tied_gradients[static_cast<std::size_t>(tie)], stages_);
-    if (speaker == stage.local.index) continue;
-    math_->copy(at(speaker).parameters.gradients_of_tie(tie),
+    if (representative == stage.local.index) continue;
+    math_->copy(at(representative).parameters.gradients_of_tie(tie),
                 stage.parameters.gradients_of_tie(tie));
   }
 }

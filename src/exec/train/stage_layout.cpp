@@ -47,17 +47,17 @@ StageLayout::StageLayout(const TrainingJob& job, StageIndex stage) {
     }
   };
   const std::vector<std::int32_t> ties = ties_of(job.plan, {stage});
-  const auto holder_of = [&](std::int32_t tie) {
+  const auto owner_of = [&](std::int32_t tie) {
     return job.plan.tied_gradients[static_cast<std::size_t>(tie)].owner.value;
   };
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
     const bool is_tied = std::any_of(ties.begin(), ties.end(),
-                                     [&](std::int32_t tie) { return holder_of(tie) == layer; });
+                                     [&](std::int32_t tie) { return owner_of(tie) == layer; });
     if (!is_tied) add_layer(layer, std::nullopt);
   }
   for (const std::int32_t tie : ties) {
     offset = round_up_to(kCacheLine, offset);
-    add_layer(holder_of(tie), tie);
+    add_layer(owner_of(tie), tie);
   }
   const auto buckets = static_cast<std::int32_t>(job.buckets[stage.position()].sizes.size());
   const bool is_whole = buckets == 0 || optimizer_steps(job.plan, stage) == 1;

@@ -9,8 +9,7 @@ namespace dapple::exec {
 namespace {
 
 [[noreturn]] void refuse() {
-  throw Error(ErrorKind::Environment, "CUDA",
-              {{"", "expected a program that was built with it, got one without"}});
+  throw Error(ErrorKind::Environment, "CUDA", {{"", "this binary was built without CUDA support"}});
 }
 
 }  // namespace

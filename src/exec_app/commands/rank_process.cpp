@@ -31,7 +31,7 @@ std::optional<Launch> launch() {
 
 /// The time in which a launcher starts all ranks, and in which it ends the others once one has
 /// failed, which it may do in two attempts.
-constexpr std::chrono::seconds kPatience(3);
+constexpr std::chrono::seconds kStartTimeout(3);
 
 /// Ends this process, after which the launcher ends the job. Runs no destructors, as the
 /// transport's threads are still running.
@@ -63,22 +63,22 @@ void warn_of_strangers(command_line::Console& console, const Launch& launch) {
   if (!launch.tcp || launch.rank != 0 || launch.tcp->size == 1) return;
   if (exec::is_loopback(launch.tcp->address) || !job_secret(variable).empty()) return;
   command_line::print_warning(
-      console, fmt::format("whoever reaches port {} of this host can join the job, which "
-                           "has no secret: {} or {} gives it one",
+      console, fmt::format("anyone who reaches port {} of this host can join the job, which "
+                           "has no secret; set {} or {}",
                            launch.tcp->port, kSecretVariable, kSecretFileVariable));
 }
 
 /// Joins the job, or reports the error and ends the process. With MPI, any rank may be the one that
-/// is missing, so ranks 0 and 1 report, rank 1 after kPatience so that rank 0 normally comes first.
-/// Over TCP, a rank that does not find rank 0 knows no others, so all ranks report, from rank 2 on
-/// after kPatience, in which the launcher normally ends them.
+/// is missing, so ranks 0 and 1 report, rank 1 after kStartTimeout so that rank 0 normally comes
+/// first. Over TCP, a rank that does not find rank 0 knows no others, so all ranks report, from
+/// rank 2 on after kStartTimeout, in which the launcher normally ends them.
 std::unique_ptr<exec::RankJob> start_job(command_line::Console& console,
                                          std::chrono::nanoseconds timeout, const Launch& launch) {
   try {
     warn_of_strangers(console, launch);
     return start(launch, timeout);
   } catch (const Error& error) {
-    if (launch.rank > (launch.tcp ? 1 : 0)) std::this_thread::sleep_for(kPatience);
+    if (launch.rank > (launch.tcp ? 1 : 0)) std::this_thread::sleep_for(kStartTimeout);
     fail(console, error, command_line::exit_code_of(error.kind()), launch.tcp || launch.rank <= 1);
   } catch (const exec::JobAborted& aborted) {
     fail(console, Error(ErrorKind::Environment, "", {{"", aborted.what()}}),
@@ -154,7 +154,7 @@ void end_with_others(const Error& error, const command_line::TellError& tell) {
   keep_from_ending_first(*launched);
   std::unique_ptr<exec::RankJob> job;
   try {
-    job = start(*launched, kPatience);
+    job = start(*launched, kStartTimeout);
   } catch (const std::exception&) {  // then each rank reports its own error
   }
   if (!job || job->is_first_to_fail()) tell(named(error, launched->rank));

@@ -29,14 +29,14 @@ bool follows(const Layer& layer, std::size_t position) {
 /// Returns the number of layers from `first` on that a repeated entry named `stem` can represent.
 std::size_t count_copies(const ModelProfile& profile, std::size_t first, const std::string& stem) {
   const std::vector<Layer>& layers = profile.layers;
-  const auto holder_of = [&](std::size_t layer) {
+  const auto owner_of = [&](std::size_t layer) {
     return tied_to(profile, index_at<LayerIndex>(layer));
   };
   std::size_t count = 1;
   while (first + count < layers.size() &&
          layers[first + count].name == fmt::format("{}.{}", stem, count) &&
          is_copy(layers[first], layers[first + count]) &&
-         holder_of(first) == holder_of(first + count) &&
+         owner_of(first) == owner_of(first + count) &&
          follows(layers[first + count], first + count))
     ++count;
   return count;

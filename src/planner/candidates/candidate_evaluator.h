@@ -70,8 +70,9 @@ inline Bytes simulation_bytes(const search::Candidate& candidate, const PlannerO
   return simulation_bytes(candidate.stages, options.global_batch_size / candidate.micro_batch_size,
                           options.replicas);
 }
-inline Bytes simulation_bytes(const SimulatedPlan& scored, const PlannerOptions& options) {
-  return simulation_bytes(scored.plan.stages, scored.plan.num_micro_batches, options.replicas);
+inline Bytes simulation_bytes(const SimulatedPlan& simulated, const PlannerOptions& options) {
+  return simulation_bytes(simulated.plan.stages, simulated.plan.num_micro_batches,
+                          options.replicas);
 }
 
 /// Returns how many threads can simulate these items at the same time within the memory limit, at

@@ -11,7 +11,7 @@ constexpr std::int64_t kStepsPerAction = 10;
 
 /// After this many splits that do not raise the bound, boxes are split at their last open stage,
 /// and where links are shared they are simulated from time to time.
-constexpr std::int32_t kPatience = 4;
+constexpr std::int32_t kUndecidedSplits = 4;
 
 PlanCost costs_at(Plan plan, const Depths& depths, const CostModel& costs) {
   plan.warmup_depths = depths;
@@ -108,7 +108,7 @@ void DepthSearch::push(search::DepthBox box, const Open& whole, const SimulatedP
 /// stage also holds on all later stages, and a lower limit on all earlier ones.
 void DepthSearch::split(const Open& open, const SimulatedPlan& best, Score& score) {
   const search::DepthBox& box = open.box;
-  const std::size_t stage = open.splits < kPatience ? widest(box) : last_open(box);
+  const std::size_t stage = open.splits < kUndecidedSplits ? widest(box) : last_open(box);
   const std::int64_t last = middle(box.least[stage], box.most[stage]);
   search::DepthBox shallow = box;
   for (std::size_t s = stage; s < box.most.size(); ++s) {
@@ -146,18 +146,18 @@ void DepthSearch::simulate_at(const Depths& depths, SimulatedPlan& best, Score& 
   if (attempt.iteration < best.iteration) best = std::move(attempt);
 }
 
-Score DepthSearch::advance(const Stretch& stretch) {
+Score DepthSearch::advance(Duration threshold, const SearchBudget& budget) {
   Score score;
   SimulatedPlan best = start_;
-  best.iteration = stretch.to_beat;
+  best.iteration = threshold;
   const auto is_open = [&] { return !open_.empty() && open_.top().bound < best.iteration; };
-  while (is_open() && open_.top().bound < stretch.enough && score.actions < stretch.budget) {
+  while (is_open() && open_.top().bound < budget.enough && score.actions < budget.actions) {
     Open open = open_.top();
     open_.pop();
     if (open.box.least == open.box.most) {
       simulate_at(open.box.least, best, score);
-    } else if (options_.contention == Contention::Shared && open.splits > kPatience &&
-               open.splits % kPatience == 0) {
+    } else if (options_.contention == Contention::Shared && open.splits > kUndecidedSplits &&
+               open.splits % kUndecidedSplits == 0) {
       begin(std::move(open), best, score);
     } else {
       split(open, best, score);

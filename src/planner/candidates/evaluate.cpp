@@ -89,6 +89,39 @@ std::vector<DeviceFigures> device_figures(const Evaluation& evaluation,
   return figures;
 }
 
+/// Iterations with communication made free; nothing where that changes nothing.
+struct PartialTimes {
+  std::optional<Duration> without_transfers;
+  std::optional<Duration> without_reductions;
+  /// Without either.
+  std::optional<Duration> alone;
+};
+
+/// Fills in what of a prediction follows from its iteration, the timeline, the partial times and
+/// the time that each lane is busy.
+void predict(Evaluation& evaluation, const Plan& plan, const PartialTimes& times,
+             const std::vector<Duration>& busy, const Topology& topology) {
+  Prediction& prediction = evaluation.prediction;
+  const Duration iteration = prediction.iteration;
+  prediction.samples_per_second =
+      static_cast<double>(plan.global_batch_size) / std::max(1e-9, seconds(iteration));
+  prediction.bubble_fraction = bubble_fraction(evaluation.timeline, iteration, busy);
+  const Duration without_transfers = times.without_transfers.value_or(iteration);
+  prediction.exposed_transfer = std::max(Duration{}, iteration - without_transfers);
+  prediction.exposed_all_reduce =
+      std::max(Duration{}, iteration - times.without_reductions.value_or(iteration));
+  prediction.parts = time_parts(
+      {.costs = evaluation.costs,
+       .schedule = evaluation.schedule,
+       .iteration = iteration,
+       .without_transfers = without_transfers,
+       .alone = times.alone.value_or(times.without_reductions.value_or(without_transfers))},
+      topology);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    prediction.stages.push_back(figures_of(evaluation.costs, s));
+  }
+}
+
 }  // namespace
 
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
@@ -104,9 +137,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
     return simulate::simulate(evaluation.schedule, evaluation.costs, topology, options).iteration;
   };
   simulate::SimulationResult run;
-  std::optional<Duration> without_any_transfers;
-  std::optional<Duration> without_reductions;
-  std::optional<Duration> alone;  // without transfers and reductions
+  PartialTimes times;
   std::vector<Bytes> peaks;
   const bool has_transfers = !evaluation.costs.boundaries.empty();
   const bool reduces = has_reductions(evaluation.costs);
@@ -117,15 +148,15 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
       },
       [&] {
         if (!has_transfers) return;
-        without_any_transfers = time_without({.free_transfers = true});
+        times.without_transfers = time_without({.free_transfers = true});
       },
       [&] {
         if (!reduces) return;
-        without_reductions = time_without({.free_all_reduce = true});
+        times.without_reductions = time_without({.free_all_reduce = true});
       },
       [&] {
         if (!has_transfers || !reduces) return;
-        alone = time_without({.free_transfers = true, .free_all_reduce = true});
+        times.alone = time_without({.free_transfers = true, .free_all_reduce = true});
       },
       [&] { evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode); },
       [&] {
@@ -141,31 +172,14 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   parallel_for(std::size(parts), is_long ? kSimulationsSideBySide : 1,
                [&](std::size_t i) { parts[i](); });
   evaluation.timeline = std::move(run.timeline);
-  Prediction& prediction = evaluation.prediction;
-  prediction.contention = mode.contention;
-  prediction.replicas = mode.replicas;
-  prediction.iteration = run.iteration;
-  prediction.samples_per_second =
-      static_cast<double>(plan.global_batch_size) / std::max(1e-9, seconds(run.iteration));
-  prediction.speedup_over_one_device =
+  evaluation.prediction.contention = mode.contention;
+  evaluation.prediction.replicas = mode.replicas;
+  evaluation.prediction.iteration = run.iteration;
+  evaluation.prediction.speedup_over_one_device =
       seconds(time_on_one_device(plan, model)) / std::max(1e-9, seconds(run.iteration));
   const std::vector<Duration> busy = busy_times(evaluation.timeline);
-  prediction.bubble_fraction = bubble_fraction(evaluation.timeline, run.iteration, busy);
-  const Duration without_transfers = without_any_transfers.value_or(run.iteration);
-  prediction.exposed_transfer = std::max(Duration{}, run.iteration - without_transfers);
-  prediction.exposed_all_reduce =
-      std::max(Duration{}, run.iteration - without_reductions.value_or(run.iteration));
-  prediction.parts =
-      time_parts({.costs = evaluation.costs,
-                  .schedule = evaluation.schedule,
-                  .iteration = run.iteration,
-                  .without_transfers = without_transfers,
-                  .alone = alone.value_or(reduces ? *without_reductions : without_transfers)},
-                 topology);
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    prediction.stages.push_back(figures_of(evaluation.costs, s));
-  }
-  prediction.devices = device_figures(evaluation, busy, peaks);
+  predict(evaluation, plan, times, busy, topology);
+  evaluation.prediction.devices = device_figures(evaluation, busy, peaks);
   return evaluation;
 }
 

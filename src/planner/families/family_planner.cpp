@@ -100,7 +100,7 @@ class FamilyPlanner {
     std::vector<search::Candidate> shapes;
   };
   struct Attempt {
-    SimulatedPlan scored;
+    SimulatedPlan simulated;
     Score work;
     std::optional<MemoryShortage> shortage;
     std::string shape;
@@ -324,19 +324,19 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
   }
   if (reordered.iteration) {
     ++result.work.simulated;
-    result.scored.iteration = *reordered.iteration;
+    result.simulated.iteration = *reordered.iteration;
   } else {
-    result.scored.iteration =
+    result.simulated.iteration =
         simulate_and_count(plan, {cost, problem_.topology, problem_.options.mode()}, result.work);
   }
-  result.scored.plan = std::move(plan);
+  result.simulated.plan = std::move(plan);
   return result;
 }
 
 void FamilyPlanner::account(const Attempt& attempt) {
   outcome_.simulated += attempt.work.simulated;
-  if (attempt.scored.feasible()) {
-    kept_.push_back(attempt.scored);
+  if (attempt.simulated.feasible()) {
+    kept_.push_back(attempt.simulated);
     return;
   }
   if (!attempt.shortage) return;
@@ -354,13 +354,13 @@ void FamilyPlanner::compare() {
     const std::int64_t tasks = tasks_to_compare(tasks_of_order(shape));
     attempts[i] = attempt(shape.plan, shape.chunks, tasks);
     // The shape may fit with recomputation.
-    if (!attempts[i].scored.feasible() && !problem_.options.pins.recompute) {
+    if (!attempts[i].simulated.feasible() && !problem_.options.pins.recompute) {
       Plan recomputing = shape.plan;
       for (StagePlan& stage : recomputing.stages) stage.recompute = true;
       Attempt other = attempt(recomputing, shape.chunks, tasks);
-      if (other.scored.feasible()) attempts[i] = std::move(other);
+      if (other.simulated.feasible()) attempts[i] = std::move(other);
     }
-    attempts[i].scored.order = i;
+    attempts[i].simulated.order = i;
   };
   parallel_for(shapes_.size(), problem_.options.threads, [&](std::size_t i) {
     if (!is_stopped_()) try_shape(i);
@@ -368,12 +368,12 @@ void FamilyPlanner::compare() {
   // If there is no plan yet, the first shape that fits is made into one even after a stop.
   bool has_plan = request_.to_beat < kLongest ||
                   std::any_of(attempts.begin(), attempts.end(),
-                              [](const Attempt& attempt) { return attempt.scored.feasible(); });
+                              [](const Attempt& attempt) { return attempt.simulated.feasible(); });
   constexpr std::size_t kMostTries = 16;
   for (std::size_t i = 0; i < std::min(kMostTries, shapes_.size()) && !has_plan; ++i) {
     if (is_tried[i] != 0) continue;
     try_shape(i);
-    has_plan = attempts[i].scored.feasible();
+    has_plan = attempts[i].simulated.feasible();
   }
   outcome_.candidates = static_cast<std::int64_t>(shapes_.size());
   for (const Attempt& attempt : attempts) account(attempt);
@@ -385,7 +385,7 @@ void FamilyPlanner::compare() {
 /// Moves single layers between neighbouring stages as long as that makes the plan faster.
 FamilyPlanner::Attempt FamilyPlanner::move_layers(const SimulatedPlan& start) const {
   Attempt best;
-  best.scored = start;
+  best.simulated = start;
   const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
   const bool is_ordered = carries_order(request_.family);
   // Where the order is fixed by the family, a try takes one simulation.
@@ -397,10 +397,10 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const SimulatedPlan& start) co
     improved = false;
     for (std::size_t s = 0; s + 1 < start.plan.stages.size(); ++s) {
       for (const std::int32_t change : {1, -1}) {
-        const std::vector<StagePlan>& now = best.scored.plan.stages;
+        const std::vector<StagePlan>& now = best.simulated.plan.stages;
         if (now[change > 0 ? s + 1 : s].layers.size() < 2) continue;  // no layer to spare
         if (tries-- <= 0 || is_stopped_()) return best;
-        Plan plan = best.scored.plan;
+        Plan plan = best.simulated.plan;
         StagePlan& here = plan.stages[s];
         StagePlan& next = plan.stages[s + 1];
         here.layers.end += change;
@@ -409,9 +409,9 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const SimulatedPlan& start) co
         next.gradient_buckets.clear();
         Attempt moved = attempt(plan, plan.chunks_per_device, one);
         best.work.simulated += moved.work.simulated;
-        if (moved.scored.iteration >= best.scored.iteration) continue;
-        moved.scored.order = start.order;
-        best.scored = std::move(moved.scored);
+        if (moved.simulated.iteration >= best.simulated.iteration) continue;
+        moved.simulated.order = start.order;
+        best.simulated = std::move(moved.simulated);
         improved = true;
       }
     }
@@ -440,7 +440,7 @@ void FamilyPlanner::finish() {
         count_tasks(request_.family, stages, start.plan.num_micro_batches);
     finished[i] =
         attempt(start.plan, start.plan.chunks_per_device, allowed_tasks(kTasksToFinish, of_order));
-    finished[i].scored.order = start.order;
+    finished[i].simulated.order = start.order;
   });
   for (const Attempt& attempt : finished) account(attempt);
   std::stable_sort(kept_.begin(), kept_.end(), better);

@@ -19,7 +19,7 @@ namespace dapple::planner {
 namespace {
 
 /// Returns the topology, with unlimited memory where the options ignore memory.
-Topology roomy(const Topology& topology, const PlannerOptions& options) {
+Topology with_unlimited_memory(const Topology& topology, const PlannerOptions& options) {
   TopologyDescription description = topology.description();
   if (!options.ignore_memory) return Topology(std::move(description));
   for (DeviceKind& kind : description.devices) {
@@ -37,7 +37,7 @@ class FamilyComparison {
  public:
   FamilyComparison(const PlanningProblem& problem, Progress* progress)
       : problem_(problem),
-        topology_(roomy(problem.topology, problem.options)),
+        topology_(with_unlimited_memory(problem.topology, problem.options)),
         progress_(progress) {}
 
   std::variant<MadePlan, Infeasible> run(std::variant<MadePlan, Infeasible> first);

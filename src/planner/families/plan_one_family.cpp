@@ -86,6 +86,26 @@ bool is_asked_for(const Plan& plan, const PlannerOptions& options) {
          });
 }
 
+namespace {
+
+/// Says that the search was stopped before it was known whether a plan fits.
+Infeasible stopped_before_a_plan() {
+  Infeasible unknown;
+  unknown.stopped = true;
+  return unknown;
+}
+
+/// Adds the baselines that fit and are plans of the requested kind.
+void add_baselines(const std::vector<BaselinePlan>& baselines, const PlannerOptions& options,
+                   std::vector<SimulatedPlan>& known) {
+  for (const BaselinePlan& baseline : baselines) {
+    if (!baseline.figures.feasible || !is_asked_for(baseline.plan, options)) continue;
+    known.push_back({.plan = baseline.plan, .iteration = baseline.figures.iteration});
+  }
+}
+
+}  // namespace
+
 std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
                                                    const Topology& topology,
                                                    const PlannerOptions& options,
@@ -98,23 +118,16 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   if (options.baselines && !is_stopped()) {
     made.baselines = compare_with(dapple, {profile, topology, options}, progress);
     are_baselines_whole = !is_stopped();
-    for (const BaselinePlan& baseline : made.baselines) {
-      if (!baseline.figures.feasible || !is_asked_for(baseline.plan, options)) continue;
-      known.push_back({.plan = baseline.plan, .iteration = baseline.figures.iteration});
-    }
+    add_baselines(made.baselines, options, known);
   }
   std::move(dapple.best.begin(), dapple.best.end(), std::back_inserter(known));
   std::optional<Infeasible> infeasible;
   if (known.empty()) {
     // The plan of least memory may take long to find, so a stop ends here.
-    if (is_stopped()) {
-      Infeasible unknown;
-      unknown.stopped = true;
-      return unknown;
-    }
+    if (is_stopped()) return stopped_before_a_plan();
     auto least = plan_of_least_memory(profile, topology, options, [&] { return is_stopped(); });
-    if (auto* scored = std::get_if<SimulatedPlan>(&least)) {
-      if (is_asked_for(scored->plan, options)) known.push_back(std::move(*scored));
+    if (auto* simulated = std::get_if<SimulatedPlan>(&least)) {
+      if (is_asked_for(simulated->plan, options)) known.push_back(std::move(*simulated));
     } else {
       infeasible = std::get<Infeasible>(std::move(least));
     }
@@ -132,11 +145,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
     bound = exact.lower_bound;
   }
   if (known.empty()) {
-    if (is_stopped()) {
-      Infeasible unknown;
-      unknown.stopped = true;
-      return unknown;
-    }
+    if (is_stopped()) return stopped_before_a_plan();
     check(infeasible.has_value(), "nothing was found where something fits");
     return std::move(*infeasible);
   }

@@ -73,7 +73,8 @@ class LeastMemorySearch {
   Bytes largest_bucket(Buckets& buckets, std::int32_t begin) const;
   std::int32_t next_different(std::int32_t position, std::int32_t replica,
                               std::int32_t replicas) const;
-  Bytes floor_of(LayerRange layers, std::int32_t first_device, std::int32_t replicas) const;
+  Bytes memory_lower_bound(LayerRange layers, std::int32_t first_device,
+                           std::int32_t replicas) const;
   Choice stage(Buckets& buckets, std::int32_t begin, std::int32_t first_device,
                std::int32_t replicas) const;
   bool is_better(const Choice& choice, const Choice& best) const;
@@ -146,8 +147,8 @@ std::int32_t LeastMemorySearch::next_different(std::int32_t position, std::int32
 
 /// A lower bound on the memory that the stage's first replica lacks. It does not fall with more
 /// layers in front.
-Bytes LeastMemorySearch::floor_of(LayerRange layers, std::int32_t first_device,
-                                  std::int32_t replicas) const {
+Bytes LeastMemorySearch::memory_lower_bound(LayerRange layers, std::int32_t first_device,
+                                            std::int32_t replicas) const {
   const DeviceIndex here = device(first_device);
   const MemoryCost memory = costs_.memory_cost(
       {.layers = layers, .depth = 1}, replica_share(problem_.micro_batch_size, replicas, 0).size(),
@@ -217,7 +218,7 @@ void LeastMemorySearch::put_behind(const Table& before, Buckets& buckets, std::i
       if (!allowance_.spend(1)) return;
       const Choice& so_far = before[at(begin)][at(first)];
       if (!is_better(behind({.missing = {INT64_MIN}}, so_far), best)) continue;
-      if (is_hopeless(floor_of({begin, buckets.end}, first, replicas), best)) break;
+      if (is_hopeless(memory_lower_bound({begin, buckets.end}, first, replicas), best)) break;
       const Choice choice = behind(stage(buckets, begin, first, replicas), so_far);
       if (is_better(choice, best)) best = choice;
     }

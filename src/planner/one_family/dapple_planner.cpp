@@ -117,7 +117,9 @@ class DapplePlanner {
   DapplePlans run();
 
  private:
+  std::vector<std::int32_t> opening_stage_counts() const;
   std::vector<search::Candidate> opening() const;
+  void bound_opening(std::vector<search::Candidate>& candidates) const;
   bool is_allowed(const search::Candidate& candidate) const;
   Duration incumbent() const {
     return kept_.empty() ? Duration{INT64_MAX} : kept_.front().iteration;
@@ -151,6 +153,31 @@ class DapplePlanner {
   bool is_opening_ = true;
 };
 
+/// Returns the numbers of stages of the opening plans: those that divide the devices or, with a
+/// pinned number of replicas, the largest possible number and its halves, the most first, as they
+/// need the least memory.
+std::vector<std::int32_t> DapplePlanner::opening_stage_counts() const {
+  const std::int32_t devices = topology_.device_count();
+  const auto layers = static_cast<std::int32_t>(profile_.layers.size());
+  const std::optional<std::int32_t> pinned = options_.pins.replicas;
+  std::vector<std::int32_t> counts;
+  if (!pinned) {
+    for (std::int32_t stages = 1; stages <= std::min(devices, layers); ++stages) {
+      if (devices % stages == 0 && stages == options_.pins.stages.value_or(stages)) {
+        counts.push_back(stages);
+      }
+    }
+    return counts;
+  }
+  const std::int32_t most = std::min(devices / *pinned, layers);
+  for (std::int32_t stages = options_.pins.stages.value_or(most); stages >= 1 && stages <= most;
+       stages /= 2) {
+    counts.push_back(stages);
+    if (options_.pins.stages) break;
+  }
+  return counts;
+}
+
 /// Returns the opening plans: stages of even load on equal numbers of devices in order, for every
 /// number of stages that divides the devices, or with the pinned number of replicas. They give the
 /// search its first incumbent.
@@ -160,26 +187,9 @@ std::vector<search::Candidate> DapplePlanner::opening() const {
   const auto layers = static_cast<std::int32_t>(profile_.layers.size());
   const CostModel costs(profile_, topology_);
   const std::optional<std::int32_t> pinned = options_.pins.replicas;
-  std::vector<std::int32_t> counts;  // of stages
-  if (pinned) {
-    // The largest possible number of stages and its halves; the most come first, as they need the
-    // least memory.
-    const std::int32_t most = std::min(devices / *pinned, layers);
-    for (std::int32_t stages = options_.pins.stages.value_or(most); stages >= 1 && stages <= most;
-         stages /= 2) {
-      counts.push_back(stages);
-      if (options_.pins.stages) break;
-    }
-  } else {
-    for (std::int32_t stages = 1; stages <= std::min(devices, layers); ++stages) {
-      if (devices % stages == 0 && stages == options_.pins.stages.value_or(stages)) {
-        counts.push_back(stages);
-      }
-    }
-  }
   std::vector<std::pair<std::int64_t, std::int32_t>> shapes;  // size of micro-batch, stages
   for (const std::int64_t size : micro_batch_sizes_) {
-    for (const std::int32_t stages : counts) {
+    for (const std::int32_t stages : opening_stage_counts()) {
       if (pinned.value_or(devices / stages) <= size) shapes.emplace_back(size, stages);
     }
   }
@@ -203,6 +213,12 @@ std::vector<search::Candidate> DapplePlanner::opening() const {
     }
     if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
   }
+  bound_opening(candidates);
+  return candidates;
+}
+
+/// Bounds the opening candidates.
+void DapplePlanner::bound_opening(std::vector<search::Candidate>& candidates) const {
   // After a stop, candidates without a bound are left out, except those that need the least memory
   // and those that take the least to simulate.
   std::vector<char> is_bounded(candidates.size(), 0);
@@ -219,7 +235,6 @@ std::vector<search::Candidate> DapplePlanner::opening() const {
     ++next;
   }
   candidates.resize(next);
-  return candidates;
 }
 
 bool DapplePlanner::is_allowed(const search::Candidate& candidate) const {

@@ -10,6 +10,7 @@
 
 #include "dapple/core/parallel.h"
 #include "dapple/planner/candidates/depth_search.h"
+#include "dapple/planner/request/search_limits.h"
 #include "dapple/search/exact/exact_search.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
@@ -19,71 +20,20 @@
 namespace dapple::planner {
 namespace {
 
-/// The budgets of simulated actions and of stages tried; unlike time they are deterministic.
-constexpr std::int64_t kActionBudget = 24'000'000;
-constexpr std::int64_t kStateBudget = 20'000'000;
-/// The budget of stages tried where not all placements are enumerated.
-constexpr std::int64_t kStateBudgetOfMany = 4'000'000;
-/// The number of partial plans that all searches together may keep in memory, and about how many
-/// one round adds.
-constexpr std::int64_t kKeptBudget = 2'500'000;
-constexpr std::int64_t kRound = 400'000;
-/// The actions for refining the depths of a new best plan.
-constexpr std::int64_t kRefinementBudget = 2'000'000;
-/// The actions, beyond the budget, for refining the depths of open candidates: of all together, and
-/// of each.
-constexpr std::int64_t kImprovementBudget = 24'000'000;
-constexpr std::int64_t kImprovementOfOne = 1'000'000;
-/// The actions for threshold accepting from one of the best plans.
-constexpr std::int64_t kWalkOfOne = 3'000'000;
-/// The actions, beyond the budget, for exhausting the depths of open candidates: in the end,
-/// between refinements, and of one candidate in each round.
-constexpr std::int64_t kSettlementBudget = 60'000'000;
-constexpr std::int64_t kSettlementBetween = 3'000'000;
-constexpr std::int64_t kSettlementOfOne = 200'000;
-/// Exhausting depths ends after this many actions without a higher bound or a faster plan.
-constexpr std::int64_t kStagnation = 20'000'000;
-/// The number of candidates simulated in parallel, and the stages tried between two such batches in
-/// each search; fixed, so that the outcome does not depend on the number of threads.
-constexpr std::size_t kBatch = 8;
-constexpr std::int64_t kStretch = 100'000;
-/// The states for the bound of any order, over all micro-batch sizes.
-constexpr std::int64_t kStateBudgetOfAnyOrder = 2'000'000;
-/// A problem is large if its layers times devices exceed this; full completion bounds and threshold
-/// accepting from all of the best plans would take minutes there.
-constexpr std::int64_t kLarge = 65'536;
-/// The work of computing completion bounds: for one search, and for all.
-constexpr std::int64_t kFrontSteps = 600'000'000;
-constexpr std::int64_t kFrontStepsOfLarge = 10'000'000;
-constexpr std::int64_t kAllFrontSteps = 1'000'000'000;
-constexpr std::int64_t kAllFrontStepsOfLarge = 250'000'000;
-/// The pairs of stages that the bounds of partial plans may examine, over all searches.
-constexpr std::int64_t kPairBudget = 2'000'000'000;
-/// The number of searches whose completion bounds are computed in parallel; fixed, as they share
-/// the work that is left.
-constexpr std::size_t kFrontsSideBySide = 8;
-/// The number of best plans from which threshold accepting starts in a large problem.
-constexpr std::size_t kWalksOfLarge = 2;
-
 bool is_large(const ModelProfile& profile, const Topology& topology) {
   const auto layers = static_cast<std::int64_t>(profile.layers.size());
-  return layers * topology.device_count() > kLarge;
+  return layers * topology.device_count() > kSearchLimits.large;
 }
 
-std::int64_t front_steps(const ModelProfile& profile, const Topology& topology) {
-  return is_large(profile, topology) ? kFrontStepsOfLarge : kFrontSteps;
+std::int64_t completion_steps(const ModelProfile& profile, const Topology& topology) {
+  return is_large(profile, topology) ? kSearchLimits.completion_steps_of_large
+                                     : kSearchLimits.completion_steps;
 }
 
-std::int64_t all_front_steps(const ModelProfile& profile, const Topology& topology) {
-  return is_large(profile, topology) ? kAllFrontStepsOfLarge : kAllFrontSteps;
+std::int64_t all_completion_steps(const ModelProfile& profile, const Topology& topology) {
+  return is_large(profile, topology) ? kSearchLimits.all_completion_steps_of_large
+                                     : kSearchLimits.all_completion_steps;
 }
-
-/// The fractions 1/n of the memory limit for completion functions, and for partial plans and open
-/// candidates.
-constexpr std::int64_t kPartOfFronts = 2;
-constexpr std::int64_t kPartOfSearch = 2;
-/// The fraction 1/n of the memory limit for all depth searches that have begun.
-constexpr std::int64_t kPartOfDepths = 8;
 
 /// Returns the search problems that the options ask for: by bucket size, then micro-batch size.
 std::vector<search::SearchProblem> search_problems(const PlannerOptions& options,
@@ -138,7 +88,7 @@ class ExactPlanner {
   void exhaust_depths(std::int64_t budget);
   void finish();
   void keep_best();
-  void sort_unsettled();
+  void sort_open_candidates();
   void account(const Score& score);
   std::int64_t global_batch_size() const { return options_.global_batch_size; }
   Duration best() const { return best_.empty() ? Duration{INT64_MAX} : best_.front().iteration; }
@@ -170,13 +120,13 @@ class ExactPlanner {
   std::vector<std::unique_ptr<search::ExactSearch>> searches_;
   // The best few plans, best first.
   std::vector<SimulatedPlan> best_;
-  std::vector<OpenCandidate> unsettled_;
+  std::vector<OpenCandidate> open_candidates_;
   SearchRecord record_;
   std::int64_t actions_ = 0;
   std::size_t order_ = 0;
-  std::int64_t work_of_fronts_ = 0;
+  std::int64_t work_of_completion_ = 0;
   // The bytes kept by all candidates that were left unsettled.
-  Bytes kept_of_unsettled_;
+  Bytes kept_of_open_candidates_;
 };
 
 Duration ExactPlanner::threshold() const {
@@ -193,7 +143,7 @@ Duration ExactPlanner::bound_of_unsearched() const {
 
 Duration ExactPlanner::bound() const {
   Duration least = std::min(best(), bound_of_unsearched());
-  for (const OpenCandidate& some : unsettled_) least = std::min(least, some.candidate.bound);
+  for (const OpenCandidate& some : open_candidates_) least = std::min(least, some.candidate.bound);
   return least;
 }
 
@@ -208,10 +158,11 @@ Duration ExactPlanner::bound_anywhere() const {
 bool ExactPlanner::is_spent() const {
   const Spent spent = spent_by_searches();
   const bool is_all = searches_.front()->covers_all_placements();
-  return actions_ > kActionBudget || spent.entries > kKeptBudget ||
-         spent.states > (is_all ? kStateBudget : kStateBudgetOfMany) ||
-         spent.work - work_of_fronts_ > kPairBudget ||
-         spent.kept + kept_of_unsettled_ > Bytes{options_.memory_limit.count / kPartOfSearch};
+  return actions_ > kSearchLimits.actions || spent.entries > kSearchLimits.partial_plans ||
+         spent.states > (is_all ? kSearchLimits.states : kSearchLimits.states_of_some_placements) ||
+         spent.work - work_of_completion_ > kSearchLimits.pairs ||
+         spent.kept + kept_of_open_candidates_ >
+             Bytes{options_.memory_limit.count / kSearchLimits.part_of_search};
 }
 
 void ExactPlanner::prepare() {
@@ -219,20 +170,24 @@ void ExactPlanner::prepare() {
   for (const search::SearchProblem& problem : search_problems(options_, profile_)) {
     searches_.push_back(std::make_unique<search::ExactSearch>(profile_, topology_, problem));
   }
-  const std::int64_t all_steps = all_front_steps(profile_, topology_);
-  for (std::size_t first = 0; first < searches_.size(); first += kFrontsSideBySide) {
-    const std::size_t count = std::min(kFrontsSideBySide, searches_.size() - first);
+  const std::int64_t all_steps = all_completion_steps(profile_, topology_);
+  for (std::size_t first = 0; first < searches_.size();
+       first += kSearchLimits.completions_in_parallel) {
+    const std::size_t count =
+        std::min(kSearchLimits.completions_in_parallel, searches_.size() - first);
     const Spent spent = spent_by_searches();
     // Most of the later searches are closed early, so these may take more than their share.
-    const auto part = static_cast<std::int64_t>(kFrontsSideBySide);
+    const auto part = static_cast<std::int64_t>(kSearchLimits.completions_in_parallel);
     const search::Allowance::Limits limits{
-        .work = std::min(front_steps(profile_, topology_), (all_steps - spent.work) / part),
-        .kept = {(options_.memory_limit.count / kPartOfFronts - spent.kept.count) / part},
+        .work = std::min(completion_steps(profile_, topology_), (all_steps - spent.work) / part),
+        .kept = {(options_.memory_limit.count / kSearchLimits.part_of_completion -
+                  spent.kept.count) /
+                 part},
         .should_stop = [this] { return is_stopped_(); }};
     parallel_for(count, options_.threads,
                  [&](std::size_t i) { searches_[first + i]->prepare(threshold(), limits); });
   }
-  work_of_fronts_ = spent_by_searches().work;
+  work_of_completion_ = spent_by_searches().work;
 }
 
 ExactPlanner::Spent ExactPlanner::spent_by_searches() const {
@@ -248,17 +203,17 @@ ExactPlanner::Spent ExactPlanner::spent_by_searches() const {
 
 void ExactPlanner::advance() {
   const Duration limit = threshold();
-  const std::int64_t share = kRound / static_cast<std::int64_t>(searches_.size());
+  const std::int64_t share = kSearchLimits.round / static_cast<std::int64_t>(searches_.size());
   parallel_for(searches_.size(), options_.threads, [&](std::size_t i) {
-    searches_[i]->advance(
-        {.threshold = limit, .candidates = kBatch, .states = std::min(kStretch, share)});
+    searches_[i]->advance(limit, {.candidates = kSearchLimits.batch,
+                                  .states = std::min(kSearchLimits.states_between_batches, share)});
   });
 }
 
 /// Takes the waiting candidates with the least bounds.
 std::vector<search::Candidate> ExactPlanner::take_batch() {
   std::vector<search::Candidate> batch;
-  while (batch.size() < kBatch) {
+  while (batch.size() < kSearchLimits.batch) {
     search::ExactSearch* least = nullptr;
     for (const auto& search : searches_) {
       if (search->waiting() == 0) continue;
@@ -291,27 +246,27 @@ void ExactPlanner::simulate(const std::vector<search::Candidate>& candidates) {
   for (std::size_t i = 0; i < scores.size(); ++i) {
     account(scores[i]);
     if (scores[i].is_settled) continue;
-    unsettled_.push_back(
+    open_candidates_.push_back(
         {.candidate = candidates[i], .order = order_ + i, .is_improved = false, .depths = nullptr});
-    unsettled_.back().candidate.bound = scores[i].bound;
-    kept_of_unsettled_ += size_of(candidates[i]);
+    open_candidates_.back().candidate.bound = scores[i].bound;
+    kept_of_open_candidates_ += size_of(candidates[i]);
   }
   order_ += candidates.size();
   keep_best();
   if (best() == before) return;
-  account(evaluator_.refine(best_.front(), kRefinementBudget));
+  account(evaluator_.refine(best_.front(), kSearchLimits.refinement_of_best));
   std::stable_sort(best_.begin(), best_.end(), better);
 }
 
 void ExactPlanner::keep_best() {
   std::stable_sort(best_.begin(), best_.end(), better);
-  if (best_.size() > kBatch) best_.resize(kBatch);
+  if (best_.size() > kSearchLimits.batch) best_.resize(kSearchLimits.batch);
 }
 
-void ExactPlanner::sort_unsettled() {
-  std::erase_if(unsettled_,
+void ExactPlanner::sort_open_candidates() {
+  std::erase_if(open_candidates_,
                 [&](const OpenCandidate& some) { return some.candidate.bound >= best(); });
-  std::stable_sort(unsettled_.begin(), unsettled_.end(),
+  std::stable_sort(open_candidates_.begin(), open_candidates_.end(),
                    [](const OpenCandidate& a, const OpenCandidate& b) {
                      return a.candidate.bound < b.candidate.bound;
                    });
@@ -320,10 +275,10 @@ void ExactPlanner::sort_unsettled() {
 /// Refines the depths of some open candidates, those with the least bounds first. Returns whether
 /// there were any.
 bool ExactPlanner::refine_depths() {
-  sort_unsettled();
+  sort_open_candidates();
   std::vector<OpenCandidate*> chosen;
-  for (OpenCandidate& some : unsettled_) {
-    if (some.candidate.bound >= threshold() || chosen.size() == kBatch) break;
+  for (OpenCandidate& some : open_candidates_) {
+    if (some.candidate.bound >= threshold() || chosen.size() == kSearchLimits.batch) break;
     if (!some.is_improved) chosen.push_back(&some);
   }
   std::vector<Score> scores(chosen.size());
@@ -332,7 +287,8 @@ bool ExactPlanner::refine_depths() {
   };
   const int threads = threads_with_room(chosen, bytes_of, options_);
   parallel_for(chosen.size(), threads, [&](std::size_t i) {
-    scores[i] = evaluator_.refine_depths(chosen[i]->candidate, chosen[i]->order, kImprovementOfOne);
+    scores[i] = evaluator_.refine_depths(chosen[i]->candidate, chosen[i]->order,
+                                         kSearchLimits.refinement_of_one);
     chosen[i]->is_improved = true;
   });
   for (const Score& score : scores) account(score);
@@ -344,13 +300,14 @@ bool ExactPlanner::refine_depths() {
 /// Runs threshold accepting from the depths of the best few plans.
 void ExactPlanner::threshold_accepting() {
   std::vector<SimulatedPlan> starts = best_;
-  if (is_large(profile_, topology_)) starts.resize(std::min(starts.size(), kWalksOfLarge));
+  if (is_large(profile_, topology_))
+    starts.resize(std::min(starts.size(), kSearchLimits.threshold_accepting_starts_of_large));
   std::vector<Score> scores(starts.size());
   const auto bytes_of = [&](const SimulatedPlan& start) {
     return simulation_bytes(start, options_);
   };
   parallel_for(starts.size(), threads_with_room(starts, bytes_of, options_), [&](std::size_t i) {
-    scores[i] = evaluator_.threshold_accepting(starts[i], kWalkOfOne);
+    scores[i] = evaluator_.threshold_accepting(starts[i], kSearchLimits.threshold_accepting);
   });
   for (const Score& score : scores) account(score);
   keep_best();
@@ -362,27 +319,29 @@ void ExactPlanner::threshold_accepting() {
 void ExactPlanner::exhaust_depths(std::int64_t budget) {
   const std::int64_t last = actions_ + budget;
   std::int64_t progress = actions_;
-  while (actions_ < std::min(last, progress + kStagnation) && !is_stopped_()) {
-    sort_unsettled();
+  while (actions_ < std::min(last, progress + kSearchLimits.stagnation) && !is_stopped_()) {
+    sort_open_candidates();
     const std::pair before{bound(), best()};
     const Duration enough = std::min(threshold(), bound_of_unsearched());
     const auto end =
-        std::find_if(unsettled_.begin(), unsettled_.end(),
+        std::find_if(open_candidates_.begin(), open_candidates_.end(),
                      [&](const OpenCandidate& some) { return some.candidate.bound >= enough; });
-    const std::size_t count =
-        begin_depths(std::min(kBatch, static_cast<std::size_t>(end - unsettled_.begin())));
+    const std::size_t count = begin_depths(
+        std::min(kSearchLimits.batch, static_cast<std::size_t>(end - open_candidates_.begin())));
     if (count == 0) return;
     std::vector<Score> scores(count);
     const auto bytes_of = [&](const OpenCandidate& some) {
       return simulation_bytes(some.candidate, options_);
     };
-    const int threads = threads_with_room(std::span(unsettled_).first(count), bytes_of, options_);
-    const DepthSearch::Stretch stretch{
-        .to_beat = best(), .enough = enough, .budget = kSettlementOfOne};
-    parallel_for(count, threads,
-                 [&](std::size_t i) { scores[i] = unsettled_[i].depths->advance(stretch); });
+    const int threads =
+        threads_with_room(std::span(open_candidates_).first(count), bytes_of, options_);
+    const DepthSearch::SearchBudget budget_of_one{.enough = enough,
+                                                  .actions = kSearchLimits.exhaustion_of_one};
+    parallel_for(count, threads, [&, threshold = best()](std::size_t i) {
+      scores[i] = open_candidates_[i].depths->advance(threshold, budget_of_one);
+    });
     for (std::size_t i = 0; i < count; ++i) {
-      Duration& bound = unsettled_[i].candidate.bound;
+      Duration& bound = open_candidates_[i].candidate.bound;
       bound = std::max(bound, scores[i].bound);
       account(scores[i]);
     }
@@ -396,15 +355,15 @@ void ExactPlanner::exhaust_depths(std::int64_t budget) {
 /// returns how many of these candidates have one.
 std::size_t ExactPlanner::begin_depths(std::size_t count) {
   Bytes kept;
-  for (const OpenCandidate& some : unsettled_) {
+  for (const OpenCandidate& some : open_candidates_) {
     if (some.depths != nullptr) kept += depth_search_bytes(some.candidate, global_batch_size());
   }
   std::size_t first_without = 0;
   for (std::size_t i = 0; i < count; ++i, ++first_without) {
-    OpenCandidate& some = unsettled_[i];
+    OpenCandidate& some = open_candidates_[i];
     if (some.depths != nullptr) continue;
     kept += depth_search_bytes(some.candidate, global_batch_size());
-    if (kept > Bytes{options_.memory_limit.count / kPartOfDepths}) break;
+    if (kept > Bytes{options_.memory_limit.count / kSearchLimits.part_of_depths}) break;
     some.depths = evaluator_.depths_of(some.candidate, some.order);
   }
   return first_without;
@@ -412,12 +371,13 @@ std::size_t ExactPlanner::begin_depths(std::size_t count) {
 
 /// Improves the best plan and raises the bound by searching depths, the cheaper methods first.
 void ExactPlanner::finish() {
-  const std::int64_t last = actions_ + kImprovementBudget;
+  const std::int64_t last = actions_ + kSearchLimits.refinement;
   const auto is_open = [&] { return bound() < threshold() && !is_stopped_(); };
-  while (is_open() && actions_ < last && refine_depths()) exhaust_depths(kSettlementBetween);
+  while (is_open() && actions_ < last && refine_depths())
+    exhaust_depths(kSearchLimits.exhaustion_between_refinements);
   if (is_open()) threshold_accepting();
-  if (is_open()) exhaust_depths(kSettlementBudget);
-  sort_unsettled();
+  if (is_open()) exhaust_depths(kSearchLimits.exhaustion);
+  sort_open_candidates();
 }
 
 void ExactPlanner::tell_progress() {
@@ -453,7 +413,7 @@ ExactPlans ExactPlanner::run(std::vector<SimulatedPlan> known) {
 SearchRecord ExactPlanner::record() const {
   SearchRecord record = record_;
   record.planner = kExactPlanner;
-  record.open = static_cast<std::int64_t>(unsettled_.size());
+  record.open = static_cast<std::int64_t>(open_candidates_.size());
   bool covers_all_placements = true;
   for (const auto& search : searches_) {
     record.states += search->states();
@@ -499,25 +459,27 @@ Duration bound_of_any_order(const ModelProfile& profile, const Topology& topolog
                             const PlannerOptions& options, Duration most, Progress* progress) {
   std::vector<search::SearchProblem> problems = search_problems(options, profile);
   const StopQuestion is_stopped(progress);
-  const std::int64_t states = kStateBudgetOfAnyOrder / static_cast<std::int64_t>(problems.size());
+  const std::int64_t states =
+      kSearchLimits.states_of_any_order / static_cast<std::int64_t>(problems.size());
   std::vector<Duration> bounds(problems.size());
   // The memory limit is divided by a fixed number, as the bound must not depend on the threads.
-  const std::int64_t threads = kFrontsSideBySide;
+  const std::int64_t threads = kSearchLimits.completions_in_parallel;
   const std::int64_t all_steps =
-      all_front_steps(profile, topology) / static_cast<std::int64_t>(problems.size());
+      all_completion_steps(profile, topology) / static_cast<std::int64_t>(problems.size());
   parallel_for(
-      problems.size(), std::min<int>(options.threads, kFrontsSideBySide), [&](std::size_t i) {
+      problems.size(), std::min<int>(options.threads, kSearchLimits.completions_in_parallel),
+      [&](std::size_t i) {
         problems[i].any_order = true;
         search::ExactSearch search(profile, topology, problems[i]);
-        search.prepare(most, {.work = std::min(front_steps(profile, topology), all_steps),
-                              .kept = {options.memory_limit.count / kPartOfFronts / threads},
+        search.prepare(most, {.work = std::min(completion_steps(profile, topology), all_steps),
+                              .kept = {options.memory_limit.count /
+                                       kSearchLimits.part_of_completion / threads},
                               .should_stop = [&] { return is_stopped(); }});
-        const Bytes room{options.memory_limit.count / kPartOfSearch / threads};
-        while (search.states() < states && search.work() < kPairBudget &&
+        const Bytes room{options.memory_limit.count / kSearchLimits.part_of_search / threads};
+        while (search.states() < states && search.work() < kSearchLimits.pairs &&
                search.kept_bytes() < room && !search.is_exhausted() && !is_stopped()) {
-          search.advance({.threshold = most,
-                          .candidates = std::numeric_limits<std::size_t>::max(),
-                          .states = kStretch});
+          search.advance(most, {.candidates = std::numeric_limits<std::size_t>::max(),
+                                .states = kSearchLimits.states_between_batches});
         }
         bounds[i] = search.bound_anywhere();
       });

@@ -18,16 +18,16 @@ std::vector<GradientSynchronization> gradient_synchronizations(const PlannerOpti
     sum += layer;
     least = std::min(least, layer);
   }
-  std::vector<GradientSynchronization> handlings;
+  std::vector<GradientSynchronization> synchronizations;
   constexpr std::int64_t kMiB = 1024 * 1024;
   for (const std::int64_t size : {1 * kMiB, 5 * kMiB, 25 * kMiB, 100 * kMiB, 400 * kMiB}) {
     if (size >= sum.count) break;
     // Up to the smallest gradient of a layer, every layer is a bucket of its own at any size.
-    if (size <= least.count) handlings.clear();
-    handlings.push_back({.bucket_size = Bytes{size}, .optimizer = options.optimizer});
+    if (size <= least.count) synchronizations.clear();
+    synchronizations.push_back({.bucket_size = Bytes{size}, .optimizer = options.optimizer});
   }
-  handlings.push_back({.bucket_size = sum, .optimizer = options.optimizer});
-  return handlings;
+  synchronizations.push_back({.bucket_size = sum, .optimizer = options.optimizer});
+  return synchronizations;
 }
 
 GradientSynchronization usual_gradients(const PlannerOptions& options) {

@@ -234,7 +234,7 @@ class Exhaustive {
   // The replicas of every stage, where their number is fixed.
   std::optional<std::int64_t> replicas_;
   // At the plan's micro-batch size.
-  std::optional<PrefixLowerBound> floor_;
+  std::optional<PrefixLowerBound> prefix_bound_;
   // The partial plan: its last stages so far.
   Plan plan_;
   // The devices of the stage that is being chosen.
@@ -287,7 +287,7 @@ void Exhaustive::go_through(std::int64_t micro_batch_size, std::optional<std::in
   // Every replica must have a sample of each micro-batch.
   if (is_over() || replicas.value_or(1) > micro_batch_size) return;
   replicas_ = replicas;
-  floor_.emplace(costs_, problem_, micro_batch_size, replicas);
+  prefix_bound_.emplace(costs_, problem_, micro_batch_size, replicas);
   for (const GradientSynchronization& gradients : problem_.gradients) {
     plan_ = {.global_batch_size = problem_.global_batch_size,
              .micro_batch_size = micro_batch_size,
@@ -394,8 +394,8 @@ Duration span_of(const PlanCost& cost, std::int64_t num_micro_batches, Replicas 
 bool Exhaustive::can_be_completed(std::int32_t begin, Duration bound, const PlanCost& cost) const {
   std::int64_t left = 0;
   for (const AlikeDevices& alike : groups_) left += alike.count - alike.used;
-  if (bound + floor_->forward(begin) >= problem_.below) return false;
-  const Duration round_trip = floor_->round_trip(begin, left);
+  if (bound + prefix_bound_->forward(begin) >= problem_.below) return false;
+  const Duration round_trip = prefix_bound_->round_trip(begin, left);
   if (round_trip.ns == INT64_MAX) return false;
   const Duration span = span_of(cost, plan_.num_micro_batches, problem_.mode.replicas);
   return round_trip + span < problem_.below;

@@ -136,13 +136,14 @@ void check_gradients(Claims& claims, const ClaimedPlan& claimed) {
     claims.expect("/request/bucket_bytes", gradients.bucket_size, *request.bucket_size);
     return;
   }
-  const auto handlings = gradient_synchronizations(
+  const auto synchronizations = gradient_synchronizations(
       options_of(request, document.plan.global_batch_size), document.profile);
   const bool is_tried =
       gradients == usual_gradients(options_of(request, document.plan.global_batch_size)) ||
-      std::any_of(handlings.begin(), handlings.end(), [&](const GradientSynchronization& handling) {
-        return handling.bucket_size == gradients.bucket_size;
-      });
+      std::any_of(synchronizations.begin(), synchronizations.end(),
+                  [&](const GradientSynchronization& handling) {
+                    return handling.bucket_size == gradients.bucket_size;
+                  });
   if (is_tried) return;
   claims.refuse("/request/bucket_bytes",
                 fmt::format("expected {}, as no search of several sizes tries that, got null",

@@ -225,7 +225,7 @@ CompletionBounds::CompletionBounds(const CostModel& costs, PlacementSpace& place
   }
   least_columns_.clear();
   for (const std::vector<CompletionFunction>& functions : kept_) {
-    front_count_ += static_cast<std::int64_t>(functions.size());
+    function_count_ += static_cast<std::int64_t>(functions.size());
   }
 }
 
@@ -258,9 +258,9 @@ const StageColumn& CompletionBounds::column(std::int32_t end, std::int32_t famil
 /// devices.
 void CompletionBounds::grow_from(std::int32_t cut, std::int32_t used) {
   if (cut > 0 && kept(cut, used).empty()) return;
-  is_stopped_ = is_stopped_ || is_out_of_patience();
+  is_stopped_ = is_stopped_ || must_stop();
   for (std::int32_t families = 1; families < families_.size() && !is_stopped_; ++families) {
-    if (families % kFamiliesBetweenQuestions == 0) is_stopped_ = is_out_of_patience();
+    if (families % kFamiliesBetweenQuestions == 0) is_stopped_ = must_stop();
     if (families_.replicas(families) > problem_.micro_batch_size) continue;
     if (!families_.counts_for_itself(families)) continue;
     const std::int32_t after = families_.sum(used, families);
@@ -269,8 +269,8 @@ void CompletionBounds::grow_from(std::int32_t cut, std::int32_t used) {
     if (cut == 0) functions.emplace_back();
     if (cut > 0) {
       for (const CompletionFunction& function : kept(cut, used)) {
-        const BoundaryLowerBound& floor = families_.between(cut, function.families, families);
-        if (floor.is_possible) functions.push_back(over_boundary(function, floor, cut));
+        const BoundaryLowerBound& boundary = families_.between(cut, function.families, families);
+        if (boundary.is_possible) functions.push_back(over_boundary(function, boundary, cut));
       }
     }
     for (const bool recompute : {false, true}) {
@@ -385,19 +385,19 @@ const std::vector<CompletionFunction>& CompletionBounds::choices(const Behind& b
   const auto [entry, is_new] = choices_.try_emplace({behind.cut, free, side});
   std::vector<CompletionFunction>& choices = entry->second;
   if (!is_new) return choices;
-  std::map<std::int32_t, BoundaryLowerBound> floors;
+  std::map<std::int32_t, BoundaryLowerBound> boundaries;
   for (const CompletionFunction& function : kept(behind.cut, free)) {
-    const auto [floor, is_unknown] = floors.try_emplace(function.families);
+    const auto [boundary, is_unknown] = boundaries.try_emplace(function.families);
     if (is_unknown) {
-      floor->second = families_.before(behind.cut, function.families, behind.allocation);
+      boundary->second = families_.before(behind.cut, function.families, behind.allocation);
     }
-    if (floor->second.is_possible) {
-      CompletionFunction choice = over_boundary(function, floor->second, behind.cut);
+    if (boundary->second.is_possible) {
+      CompletionFunction choice = over_boundary(function, boundary->second, behind.cut);
       choice.begin = CompletionFunction::kNone;
       add(choices, choice, {.any_families = true});
     }
   }
-  front_count_ += static_cast<std::int64_t>(choices.size());
+  function_count_ += static_cast<std::int64_t>(choices.size());
   choice_count_ += static_cast<std::int64_t>(choices.size());
   return choices;
 }

@@ -103,7 +103,7 @@ class CompletionBounds {
   const std::vector<CompletionFunction>& choices(const Behind& behind);
 
   /// The number of completion functions kept, over all cuts and choices.
-  std::int64_t front_count() const { return front_count_; }
+  std::int64_t function_count() const { return function_count_; }
   Bytes kept_bytes() const {
     return allowance_.kept() + choice_count_ * Bytes{sizeof(CompletionFunction)} +
            families_.kept_bytes();
@@ -120,7 +120,7 @@ class CompletionBounds {
     bool recompute = false;
   };
   /// Counts a step and what is kept. Returns whether the allowance has ended.
-  bool is_out_of_patience() {
+  bool must_stop() {
     allowance_.keep(families_.kept_bytes() - families_kept_);
     families_kept_ = families_.kept_bytes();
     tables_.add_to(allowance_);
@@ -160,7 +160,7 @@ class CompletionBounds {
   // replicas where the space is not complete.
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<CompletionFunction>>
       choices_;
-  std::int64_t front_count_ = 0;
+  std::int64_t function_count_ = 0;
   std::int64_t choice_count_ = 0;
 };
 

@@ -123,7 +123,7 @@ class ExactSearch::Search {
 
   void prepare(Duration threshold, const Allowance::Limits& limits);
 
-  void advance(const Stretch& stretch);
+  void advance(Duration threshold, const SearchBudget& budget);
   Candidate take();
 
   Duration bound() const {
@@ -153,8 +153,8 @@ class ExactSearch::Search {
   }
   std::int64_t states() const { return states_; }
   std::int64_t kept() const {
-    return static_cast<std::int64_t>(nodes_.size()) + (fronts_ ? fronts_->front_count() : 0) +
-           closed_fronts_;
+    return static_cast<std::int64_t>(nodes_.size()) + (fronts_ ? fronts_->function_count() : 0) +
+           released_functions_;
   }
   Bytes kept_bytes() const {
     // A node has an entry in two heaps of open nodes, or in that of the waiting plans.
@@ -162,13 +162,13 @@ class ExactSearch::Search {
     Bytes bytes{static_cast<std::int64_t>(nodes_.capacity()) * kPerNode};
     if (fronts_) bytes += fronts_->kept_bytes();
     if (columns_) bytes += columns_->kept_bytes();
-    bytes += costs_.kept_by_tables() - tables_of_fronts_;
+    bytes += costs_.kept_by_tables() - tables_of_completion_;
     return bytes;
   }
   std::int64_t work() const { return work_; }
 
  private:
-  void forget_fronts();
+  void release_completion_bounds();
 
   /// What is behind the stages to be tried: nothing, or a partial plan.
   struct Behind {
@@ -211,13 +211,13 @@ class ExactSearch::Search {
   std::int64_t states_ = 0;
   std::int64_t work_ = 0;
   // Layer tables that the completion bounds count.
-  Bytes tables_of_fronts_;
+  Bytes tables_of_completion_;
   // The number of completion functions that were released when their bound closed the search.
-  std::int64_t closed_fronts_ = 0;
+  std::int64_t released_functions_ = 0;
 };
 
 /// Releases the completion bounds and the layer tables that were made for them.
-void ExactSearch::Search::forget_fronts() {
+void ExactSearch::Search::release_completion_bounds() {
   fronts_.reset();
   costs_.forget_tables();
 }
@@ -232,32 +232,32 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   fronts_.emplace(costs_, placements_, problem_, threshold, limits);
   work_ = fronts_->work();
   if (fronts_->is_stopped()) {
-    forget_fronts();
+    release_completion_bounds();
     return;
   }
-  states_ = fronts_->front_count();
+  states_ = fronts_->function_count();
   root_bound_ = fronts_->least();
   can_go_on_ = true;
   root_is_expanded_ = root_bound_ >= threshold;
   if (root_is_expanded_) {
     // No plan is below the threshold.
-    closed_fronts_ = fronts_->front_count();
-    forget_fronts();
+    released_functions_ = fronts_->function_count();
+    release_completion_bounds();
     return;
   }
-  tables_of_fronts_ = costs_.kept_by_tables();
+  tables_of_completion_ = costs_.kept_by_tables();
   links_.emplace(costs_.topology());
   columns_.emplace(costs_, problem_, threshold);
 }
 
-void ExactSearch::Search::advance(const Stretch& stretch) {
-  threshold_ = stretch.threshold;
-  const std::int64_t last = states_ + stretch.states;
+void ExactSearch::Search::advance(Duration threshold, const SearchBudget& budget) {
+  threshold_ = threshold;
+  const std::int64_t last = states_ + budget.states;
   if (!root_is_expanded_ && can_go_on_) {
     root_is_expanded_ = true;
     expand(-1);
   }
-  while (!open_.empty() && waiting_.size() < stretch.candidates && states_ < last) {
+  while (!open_.empty() && waiting_.size() < budget.candidates && states_ < last) {
     const std::int32_t node = open_.take();
     if (nodes_[static_cast<std::size_t>(node)].bound < threshold_) expand(node);
   }
@@ -467,8 +467,8 @@ void ExactSearch::prepare(Duration threshold, const Allowance::Limits& limits) {
 bool ExactSearch::is_prepared() const {
   return search_->is_prepared();
 }
-void ExactSearch::advance(const Stretch& stretch) {
-  search_->advance(stretch);
+void ExactSearch::advance(Duration threshold, const SearchBudget& budget) {
+  search_->advance(threshold, budget);
 }
 Candidate ExactSearch::take() {
   return search_->take();

@@ -217,18 +217,18 @@ std::int32_t StageFamilies::rest(std::int32_t number_of_some) const {
 }
 
 void StageFamilies::collect_allocations() {
-  takings_of_.resize(counts_.size());
+  allocations_of_.resize(counts_.size());
   const Topology& topology = placements_.topology();
   for (std::int32_t replicas = 1; replicas <= topology.device_count(); ++replicas) {
     for (const auto& option : placements_.options(PlacementSpace::kNothing, replicas)) {
       const std::int32_t families = number(placements_.allocation(option.allocation).families);
-      takings_of_[static_cast<std::size_t>(families)].push_back(option.allocation);
+      allocations_of_[static_cast<std::size_t>(families)].push_back(option.allocation);
     }
   }
   // All allocations are known now, so pointers to them stay valid.
   for (std::size_t families = 0; families < counts_.size(); ++families) {
     std::vector<const DeviceAllocation*>& different = allocations_[families];
-    for (const std::int32_t allocation : takings_of_[families]) {
+    for (const std::int32_t allocation : allocations_of_[families]) {
       const DeviceAllocation& candidate = placements_.allocation(allocation);
       const bool is_known =
           std::any_of(different.begin(), different.end(), [&](const DeviceAllocation* other) {
@@ -294,7 +294,7 @@ void StageFamilies::represent_allocations() {
   }
   first.push_back(representatives_.size());
   for (const DeviceAllocation& allocation : representatives_) {
-    kept_takings_ += allocation.replicas * Bytes{kBytesOfADevice};
+    kept_allocations_ += allocation.replicas * Bytes{kBytesOfADevice};
   }
   for (std::size_t families = 1; families < counts_.size(); ++families) {
     for (std::size_t i = first[families - 1]; i < first[families]; ++i) {
@@ -378,11 +378,12 @@ const std::vector<TransferShape>& StageFamilies::shapes_between(std::int32_t fro
   if (!is_new) return shapes;
   const auto f = static_cast<std::size_t>(front);
   const auto b = static_cast<std::size_t>(back);
-  if (takings_of_.empty() || takings_of_[f].size() * takings_of_[b].size() > kMostPairs) {
+  if (allocations_of_.empty() ||
+      allocations_of_[f].size() * allocations_of_[b].size() > kMostPairs) {
     shapes.push_back(widest(replicas(front), replicas(back)));
     return shapes;
   }
-  for (const std::int32_t allocation : takings_of_[b]) {
+  for (const std::int32_t allocation : allocations_of_[b]) {
     const std::vector<TransferShape>& some = shapes_before(front, allocation);
     shapes.insert(shapes.end(), some.begin(), some.end());
   }
@@ -396,11 +397,11 @@ const std::vector<TransferShape>& StageFamilies::shapes_before(std::int32_t fron
   std::vector<TransferShape>& shapes = entry->second;
   if (!is_new) return shapes;
   const DeviceAllocation& back = placements_.allocation(back_allocation);
-  if (takings_of_.empty()) {
+  if (allocations_of_.empty()) {
     shapes.push_back(widest(replicas(front), back.replicas));
     return shapes;
   }
-  for (const std::int32_t allocation : takings_of_[static_cast<std::size_t>(front)]) {
+  for (const std::int32_t allocation : allocations_of_[static_cast<std::size_t>(front)]) {
     if (!fit_together(placements_.allocation(allocation), back, placements_.pools())) continue;
     std::vector<std::vector<DeviceIndex>> sides =
         placements_.devices_of({allocation, back_allocation});
@@ -412,10 +413,10 @@ const std::vector<TransferShape>& StageFamilies::shapes_before(std::int32_t fron
   return shapes;
 }
 
-BoundaryLowerBound StageFamilies::floor_of(const std::vector<TransferShape>& shapes,
-                                           std::int32_t cut) const {
+BoundaryLowerBound StageFamilies::boundary_lower_bound(const std::vector<TransferShape>& shapes,
+                                                       std::int32_t cut) const {
   const BoundaryVolume volume = boundary_volume(costs_, cut, micro_batch_size_);
-  BoundaryLowerBound floor;
+  BoundaryLowerBound boundary;
   for (const TransferShape& shape : shapes) {
     const BoundaryBound bound = boundary_bound(shape, volume);
     const BoundaryLowerBound other{
@@ -425,30 +426,31 @@ BoundaryLowerBound StageFamilies::floor_of(const std::vector<TransferShape>& sha
         .forward_queue = longest_queue(bound.forward_ports, micro_batches_),
         .backward_queue = longest_queue(bound.backward_ports, micro_batches_),
         .pace = bound.forward_pace};
-    if (!floor.is_possible) {
-      floor = other;
+    if (!boundary.is_possible) {
+      boundary = other;
       continue;
     }
-    floor.forward = std::min(floor.forward, other.forward);
-    floor.backward = std::min(floor.backward, other.backward);
-    floor.forward_queue = std::min(floor.forward_queue, other.forward_queue);
-    floor.backward_queue = std::min(floor.backward_queue, other.backward_queue);
-    floor.pace = std::min(floor.pace, other.pace);
+    boundary.forward = std::min(boundary.forward, other.forward);
+    boundary.backward = std::min(boundary.backward, other.backward);
+    boundary.forward_queue = std::min(boundary.forward_queue, other.forward_queue);
+    boundary.backward_queue = std::min(boundary.backward_queue, other.backward_queue);
+    boundary.pace = std::min(boundary.pace, other.pace);
   }
-  return floor;
+  return boundary;
 }
 
 const BoundaryLowerBound& StageFamilies::between(std::int32_t cut, std::int32_t front,
                                                  std::int32_t back) {
   const std::tuple key{cut, front, back};
-  const auto found = floors_.find(key);
-  if (found != floors_.end()) return found->second;
-  return floors_.emplace(key, floor_of(shapes_between(front, back), cut)).first->second;
+  const auto found = boundary_bounds_.find(key);
+  if (found != boundary_bounds_.end()) return found->second;
+  return boundary_bounds_.emplace(key, boundary_lower_bound(shapes_between(front, back), cut))
+      .first->second;
 }
 
 BoundaryLowerBound StageFamilies::before(std::int32_t cut, std::int32_t front,
                                          std::int32_t back_allocation) {
-  return floor_of(shapes_before(front, back_allocation), cut);
+  return boundary_lower_bound(shapes_before(front, back_allocation), cut);
 }
 
 }  // namespace dapple::search

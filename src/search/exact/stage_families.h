@@ -80,11 +80,11 @@ class StageFamilies {
   /// The bytes of all remembered boundaries and representatives, by the sizes of their elements.
   Bytes kept_bytes() const {
     constexpr std::int64_t kOfAnEntry = 64;  // bytes of a map's entry beside its value
-    return {static_cast<std::int64_t>(floors_.size()) *
+    return {static_cast<std::int64_t>(boundary_bounds_.size()) *
                 (static_cast<std::int64_t>(sizeof(BoundaryLowerBound)) + kOfAnEntry) +
             static_cast<std::int64_t>(shapes_between_.size() + shapes_before_.size()) *
                 (static_cast<std::int64_t>(sizeof(TransferShape)) + kOfAnEntry) +
-            kept_takings_.count};
+            kept_allocations_.count};
   }
   /// Returns the same bounds over all allocations with counts `front`, for one allocation behind.
   BoundaryLowerBound before(std::int32_t cut, std::int32_t front, std::int32_t back_allocation);
@@ -93,7 +93,8 @@ class StageFamilies {
   void number_counts();
   void collect_allocations();
   void represent_allocations();
-  BoundaryLowerBound floor_of(const std::vector<TransferShape>& shapes, std::int32_t cut) const;
+  BoundaryLowerBound boundary_lower_bound(const std::vector<TransferShape>& shapes,
+                                          std::int32_t cut) const;
   std::int64_t last_alike(std::int64_t replicas) const;
   std::int64_t least_sent(std::int64_t front, std::int64_t back) const;
   TransferShape widest(std::int64_t front, std::int64_t back) const;
@@ -108,14 +109,15 @@ class StageFamilies {
   Replicas replicas_of_stages_;
   std::vector<std::vector<std::int32_t>> counts_;
   // The numbers of all allocations, by count vector. Empty if the space is not complete.
-  std::vector<std::vector<std::int32_t>> takings_of_;
+  std::vector<std::vector<std::int32_t>> allocations_of_;
   std::vector<std::vector<const DeviceAllocation*>> allocations_;
   std::vector<DeviceAllocation> representatives_;
-  Bytes kept_takings_;
+  Bytes kept_allocations_;
   DeviceLinks links_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TransferShape>> shapes_between_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TransferShape>> shapes_before_;
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BoundaryLowerBound> floors_;
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BoundaryLowerBound>
+      boundary_bounds_;
 };
 
 }  // namespace dapple::search

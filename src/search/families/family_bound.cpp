@@ -63,7 +63,8 @@ class FamilyBound::Search {
  public:
   Search(const CostModel& costs, const FamilyProblem& problem)
       : problem_(problem),
-        floors_(costs, problem.global_batch_size, problem.micro_batch_size, problem.ignore_memory),
+        layer_bounds_(costs, problem.global_batch_size, problem.micro_batch_size,
+                      problem.ignore_memory),
         allowance_(problem.limits),
         layers_(costs.layer_count()),
         devices_(costs.topology().device_count()) {}
@@ -88,7 +89,7 @@ class FamilyBound::Search {
   struct KnownStage {
     bool is_known = false;
     bool fits = false;
-    StageLowerBound floor;
+    StageLowerBound bounds;
   };
   const KnownStage& known_stage(LayerRange layers, std::size_t share);
   void grow(const Reach& reach);
@@ -110,7 +111,7 @@ class FamilyBound::Search {
   std::int64_t most_layers(Duration within, bool with_way_back) const;
 
   FamilyProblem problem_;
-  LayerLowerBounds floors_;
+  LayerLowerBounds layer_bounds_;
   mutable Allowance allowance_;
   std::int32_t layers_;
   std::int32_t devices_;
@@ -120,15 +121,15 @@ class FamilyBound::Search {
 };
 
 bool FamilyBound::Search::is_small(std::int32_t most_stages) const {
-  if (!floors_.knows_stages()) return false;
+  if (!layer_bounds_.knows_stages()) return false;
   const std::int64_t stages = std::int64_t{layers_} * layers_ / 2 * devices_;
-  const auto shares = static_cast<std::int64_t>(floors_.replica_counts().size());
+  const auto shares = static_cast<std::int64_t>(layer_bounds_.replica_counts().size());
   return stages * shares * std::max(1, most_stages) <= kMostWork;
 }
 
 bool FamilyBound::Search::is_within(const StageLowerBound& stage, const Label& front,
                                     Duration within) const {
-  const std::int64_t all = floors_.micro_batches();
+  const std::int64_t all = layer_bounds_.micro_batches();
   const Duration work = all * (stage.forward + stage.backward);
   const Duration last =
       problem_.split_backward ? stage.backward - stage.input_gradient : stage.backward;
@@ -147,10 +148,10 @@ const FamilyBound::Search::KnownStage& FamilyBound::Search::known_stage(LayerRan
   KnownStage& known = known_stages_[share * static_cast<std::size_t>(layers_ + 1) +
                                     static_cast<std::size_t>(layers.end)];
   if (known.is_known) return known;
-  const std::int32_t replicas = floors_.replica_counts()[share];
+  const std::int32_t replicas = layer_bounds_.replica_counts()[share];
   known.is_known = true;
-  known.fits = floors_.fits(layers, replicas);
-  if (known.fits) known.floor = floors_.stage(layers, replicas);
+  known.fits = layer_bounds_.fits(layers, replicas);
+  if (known.fits) known.bounds = layer_bounds_.stage(layers, replicas);
   return known;
 }
 
@@ -158,7 +159,7 @@ void FamilyBound::Search::grow_from(const Reach& reach, std::int32_t stages, std
                                     std::int32_t used) {
   const Label front = label(stages, begin, used);
   const std::int32_t behind = reach.most_stages == 0 ? 0 : stages + 1;
-  const std::vector<std::int32_t>& counts = floors_.replica_counts();
+  const std::vector<std::int32_t>& counts = layer_bounds_.replica_counts();
   for (std::size_t share = 0; share < counts.size(); ++share) {
     const std::int32_t replicas = counts[share];
     if (used + replicas > devices_) break;
@@ -168,8 +169,9 @@ void FamilyBound::Search::grow_from(const Reach& reach, std::int32_t stages, std
       const LayerRange range{begin, end};
       const KnownStage& known = known_stage(range, share);
       if (!known.fits) break;
-      const StageLowerBound& stage = known.floor;
-      if (front.head + floors_.micro_batches() * (stage.forward + stage.backward) > reach.within) {
+      const StageLowerBound& stage = known.bounds;
+      if (front.head + layer_bounds_.micro_batches() * (stage.forward + stage.backward) >
+          reach.within) {
         break;
       }
       if (!is_within(stage, front, reach.within)) continue;
@@ -177,7 +179,8 @@ void FamilyBound::Search::grow_from(const Reach& reach, std::int32_t stages, std
           !problem_.pins.allow(range, replicas, problem_.pins.recompute.value_or(false))) {
         continue;
       }
-      const Duration there = end == layers_ ? Duration{} : floors_.crossing(end, replicas, left);
+      const Duration there =
+          end == layers_ ? Duration{} : layer_bounds_.crossing(end, replicas, left);
       // On the first stage the rest of the backward and the optimizer step follow.
       const Duration back = begin == 0                ? stage.backward + stage.optimizer_step
                             : problem_.split_backward ? stage.input_gradient
@@ -200,8 +203,8 @@ void FamilyBound::Search::grow(const Reach& reach) {
   label(0, 0, 0).head = {};
   label(0, 0, 0).both_ways = {};
   for (std::int32_t begin = 0; begin < layers_ && allowance_.spend(1); ++begin) {
-    known_stages_.assign(floors_.replica_counts().size() * static_cast<std::size_t>(layers_ + 1),
-                         {});
+    known_stages_.assign(
+        layer_bounds_.replica_counts().size() * static_cast<std::size_t>(layers_ + 1), {});
     for (std::int32_t stages = 0; stages <= std::max(0, reach.most_stages - 1); ++stages) {
       for (std::int32_t used = 0; used < devices_; ++used) {
         if (label(stages, begin, used).is_reached()) grow_from(reach, stages, begin, used);
@@ -221,7 +224,7 @@ Duration FamilyBound::Search::of_work(Duration most) const {
   return least_enough(
       {}, most,
       [&](Duration within) {
-        return floors_.device_time_of_work() + floors_.device_time_of_steps() <=
+        return layer_bounds_.device_time_of_work() + layer_bounds_.device_time_of_steps() <=
                Wide{within.ns} * devices_;
       },
       Allowance({}));
@@ -244,10 +247,10 @@ Duration FamilyBound::Search::of_pipelines(Duration most) {
 /// Whether a single group of devices, which holds all layers, can be done within a time (F7). This
 /// is data parallelism in another order of computations.
 bool FamilyBound::Search::has_one_group_time(Duration within) const {
-  const auto& counts = floors_.replica_counts();
+  const auto& counts = layer_bounds_.replica_counts();
   return std::any_of(counts.begin(), counts.end(), [&](std::int32_t replicas) {
-    const StageLowerBound& stage = floors_.whole_model(replicas);
-    const std::int64_t micro_batches = floors_.micro_batches();
+    const StageLowerBound& stage = layer_bounds_.whole_model(replicas);
+    const std::int64_t micro_batches = layer_bounds_.micro_batches();
     return micro_batches * (stage.forward + stage.backward) + stage.optimizer_step <= within &&
            micro_batches * stage.forward + stage.reduction <= within;
   });
@@ -256,9 +259,9 @@ bool FamilyBound::Search::has_one_group_time(Duration within) const {
 bool FamilyBound::Search::have_time(Duration within) const {
   if (has_one_group_time(within)) return true;
   if (devices_ == 1) return false;
-  const Wide work = floors_.device_time_of_work();
+  const Wide work = layer_bounds_.device_time_of_work();
   const bool has_way_back = !problem_.split_backward;
-  return device_time(within, false) >= work + floors_.device_time_of_steps() &&
+  return device_time(within, false) >= work + layer_bounds_.device_time_of_steps() &&
          most_layers(within, false) >= layers_ &&
          (!has_way_back ||
           (device_time(within, true) >= work && most_layers(within, true) >= layers_));
@@ -270,9 +273,9 @@ std::vector<Duration> FamilyBound::Search::times_away(bool with_way_back) const 
   std::vector<Duration> away{{}};
   const std::int32_t groups = std::min(devices_, layers_);
   for (std::int32_t group = 0; group + 1 < groups; ++group) {
-    const LayerLowerBound& layer = floors_.layer(group);
-    Duration here = layer.forward + floors_.least_crossing();
-    if (with_way_back) here += layer.backward + floors_.least_crossing();
+    const LayerLowerBound& layer = layer_bounds_.layer(group);
+    Duration here = layer.forward + layer_bounds_.least_crossing();
+    if (with_way_back) here += layer.backward + layer_bounds_.least_crossing();
     away.push_back(away.back() + here);
   }
   return away;
@@ -294,7 +297,7 @@ Wide FamilyBound::Search::device_time(Duration within, bool with_way_back) const
 /// Upper bound on the layers that the groups have time for (F7); all layers if a layer may take no
 /// time.
 std::int64_t FamilyBound::Search::most_layers(Duration within, bool with_way_back) const {
-  const Duration least = floors_.least_layer();
+  const Duration least = layer_bounds_.least_layer();
   if (least.ns == 0) return layers_;
   std::int64_t sum = 0;
   for (const Duration away : times_away(with_way_back)) {

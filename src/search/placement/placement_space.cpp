@@ -212,7 +212,7 @@ std::int32_t PlacementSpace::number_of_use(const std::vector<std::int32_t>& used
 }
 
 std::int32_t PlacementSpace::number_of_allocation(const std::vector<std::int32_t>& counts) {
-  const auto [entry, is_new] = taking_numbers_.try_emplace(counts, allocation_count());
+  const auto [entry, is_new] = allocation_numbers_.try_emplace(counts, allocation_count());
   if (!is_new) return entry->second;
   std::vector<std::int32_t> families(families_.size(), 0);
   std::vector<DeviceIndex> devices;

@@ -228,6 +228,17 @@ TEST_CASE("the profiled device and scaled ones are accepted, an unknown one is n
   CHECK(violations[1].place == "/devices/fast gpu");
 }
 
+TEST_CASE("a kind's name in a place is escaped as JSON pointers have it") {
+  TopologyDescription description = two_kinds();
+  description.servers[1].device = "fast/gpu~1";
+  description.devices[1].name = "fast/gpu~1";
+  description.devices[1].time_scale = {};
+  const std::vector<Violation> violations =
+      check_compatible(three_layers(), Topology(description), 64);
+  REQUIRE(violations.size() == 1);
+  CHECK(violations[0].place == "/devices/fast~1gpu~01");
+}
+
 TEST_CASE("a kind that no server has need not be known") {
   TopologyDescription description = two_kinds();
   DeviceKind unused;

@@ -121,7 +121,7 @@ TEST_CASE("a stage that does next to nothing is seen and does not stretch the dr
   CHECK(lines[2] == "  stage 1 " + std::string(35, ' ') + "-");
 }
 
-TEST_CASE("replicas that work on their own have rows of their own") {
+TEST_CASE("independent replicas have rows of their own") {
   Timeline timeline = examples::pipeline_timeline({.stages = 2, .micro_batches = 2});
   timeline.lanes[1].stages = {StageIndex{0}};
   const auto lines = lines_of(draw_timeline(timeline, {.width = 80}));

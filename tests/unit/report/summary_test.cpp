@@ -96,9 +96,9 @@ TEST_CASE("a line says what treating replicas the other way would change") {
   prediction.iteration = {200'000'000};
   CHECK(other_replicas_text(prediction, std::nullopt).empty());
   CHECK(other_replicas_text(prediction, Duration{199'000'000}) ==
-        "Replicas on their own: 199.0 ms (0.5 % less)\n");
+        "Independent replicas: 199.0 ms (0.5 % less)\n");
   CHECK(other_replicas_text(prediction, prediction.iteration) ==
-        "Replicas on their own: 200.0 ms (no difference)\n");
+        "Independent replicas: 200.0 ms (no difference)\n");
   prediction.replicas = Replicas::Independent;
   CHECK(other_replicas_text(prediction, Duration{202'000'000}) ==
         "Replicas together: 202.0 ms (1.0 % more)\n");

@@ -138,7 +138,7 @@ TEST_CASE("independent replicas have a lane each: the list of all, their own dev
   CHECK(apart.lanes[2].samples.size() == 5);
 }
 
-TEST_CASE("replicas that are dealt micro-batches are on their own anyway") {
+TEST_CASE("replicas that are dealt micro-batches are independent anyway") {
   Plan plan = straight_plan(3, {2, 1});
   replicate(plan, {2, 1}, true, 1);
   const Schedule together = generate(plan);

@@ -1,4 +1,4 @@
-// Timelines worked by hand of stages whose replicas are on their own. Links move a byte per
+// Timelines worked by hand of stages whose replicas are independent. Links move a byte per
 // nanosecond; a micro-batch of three samples gives the first of two replicas two, the other one.
 
 #include <catch2/catch.hpp>

@@ -27,18 +27,17 @@ class DepthSearch {
   /// search.
   DepthSearch(const SimulatedPlan& start, const CostModel& costs, const PlannerOptions& options);
 
-  struct Stretch {
-    /// Plans with this iteration or a longer one are of no interest.
-    Duration to_beat;
-    /// The search pauses once its bound is no lower than this.
+  /// The limits at which advance() pauses.
+  struct SearchBudget {
+    /// Pause once the bound is no lower than this.
     Duration enough;
-    /// The budget in simulated actions; bounding a box counts as a part of a simulation.
-    std::int64_t budget = 0;
+    /// Pause after so many simulated actions; bounding a box counts as a part of a simulation.
+    std::int64_t actions = 0;
   };
-  /// Continues the search. The bound of the score covers all depths that were not simulated; the
-  /// score is settled if none of them is faster than its best plan, or than `to_beat` where it has
-  /// none.
-  Score advance(const Stretch& stretch);
+  /// Continues the search. Plans with an iteration of `threshold` or longer are of no interest. The
+  /// bound of the score covers all depths that were not simulated; the score is settled if none of
+  /// them is faster than its best plan, or than the threshold where it has none.
+  Score advance(Duration threshold, const SearchBudget& budget);
 
  private:
   struct Open {

@@ -40,16 +40,15 @@ class ExactSearch {
   bool is_prepared() const;
 
   /// The limits at which advance() stops.
-  struct Stretch {
-    /// Plans whose bound is `threshold` or more are dropped. It never rises from call to call.
-    Duration threshold;
+  struct SearchBudget {
     /// Stop when so many candidates wait.
     std::size_t candidates = 1;
     /// Stop when so many stages have been tried.
     std::int64_t states = 1;
   };
-  /// Expands open nodes until one of the limits of `stretch` is reached or no node is open.
-  void advance(const Stretch& stretch);
+  /// Expands open nodes until a limit of the budget is reached or no node is open. Plans whose
+  /// bound is `threshold` or more are dropped. The threshold never rises from call to call.
+  void advance(Duration threshold, const SearchBudget& budget);
 
   /// Returns the waiting candidate with the least bound and removes it.
   /// Requires: a candidate waits.

@@ -115,7 +115,7 @@ class PlacementSpace {
   std::vector<std::vector<std::int32_t>> uses_;
   std::map<std::vector<std::int32_t>, std::int32_t> use_numbers_;
   std::vector<DeviceAllocation> allocations_;
-  std::map<std::vector<std::int32_t>, std::int32_t> taking_numbers_;
+  std::map<std::vector<std::int32_t>, std::int32_t> allocation_numbers_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<PlacementChoice>> options_;
 };
 

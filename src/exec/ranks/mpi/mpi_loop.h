@@ -36,7 +36,9 @@ class MpiLoop : public RankWire {
   int size() const override { return world_.size; }
   bool is_on_one_host() const override { return world_.is_on_one_host; }
   std::int64_t clock_offset() const override { return world_.clock_offset; }
-  std::chrono::milliseconds patience() const override { return std::chrono::seconds(5); }
+  std::chrono::milliseconds launcher_grace_period() const override {
+    return std::chrono::seconds(5);
+  }
   std::span<std::int64_t> shared_words(std::size_t count) override;
   void send(int to, const Frame& frame, std::span<const std::byte> bytes,
             std::function<void()> sent) override;

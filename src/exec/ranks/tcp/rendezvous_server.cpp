@@ -74,12 +74,12 @@ bool is_lack_of_files(const error_code& fault) {
 
 struct RendezvousServer::Call {
   explicit Call(asio::ip::tcp::socket of)
-      : socket(std::move(of)), patience(socket.get_executor(), kIntroduction) {}
+      : socket(std::move(of)), deadline(socket.get_executor(), kIntroduction) {}
 
   int rank() const { return static_cast<int>(hello.rank); }
 
   asio::ip::tcp::socket socket;
-  asio::steady_timer patience;
+  asio::steady_timer deadline;
   Talk talk;
   Hello hello;
   Proof proof{};
@@ -101,7 +101,7 @@ RendezvousServer::RendezvousServer(asio::io_context& context, const TcpPlace& pl
 RendezvousServer::~RendezvousServer() {
   // Runs the handlers of pending operations now, because they refer to this object.
   for (const auto& call : calls_) {
-    call->patience.cancel();
+    call->deadline.cancel();
     error_code ignored;
     call->socket.close(ignored);
   }
@@ -160,7 +160,7 @@ void RendezvousServer::take(asio::ip::tcp::socket socket) {
   if (unproven() >= most_unproven_) drop_oldest();
   const auto call = std::make_shared<Call>(std::move(socket));
   calls_.push_back(call);
-  call->patience.async_wait([call](const error_code& stopped) {
+  call->deadline.async_wait([call](const error_code& stopped) {
     error_code ignored;
     if (!stopped) call->socket.close(ignored);
   });
@@ -169,7 +169,7 @@ void RendezvousServer::take(asio::ip::tcp::socket socket) {
 
 /// Closes a connection that failed or was turned away; the caller may connect again.
 void RendezvousServer::reject(const std::shared_ptr<Call>& call) {
-  call->patience.cancel();
+  call->deadline.cancel();
   error_code ignored;
   call->socket.close(ignored);
   const bool was_here = std::erase(calls_, call) > 0;
@@ -250,7 +250,7 @@ void RendezvousServer::answer(const std::shared_ptr<Call>& call) {
 }
 
 void RendezvousServer::accept(const std::shared_ptr<Call>& call) {
-  call->patience.cancel();
+  call->deadline.cancel();
   peers_.emplace(call->rank(),
                  PendingPeer{.socket = std::move(call->socket), .hello = call->hello});
   std::erase(calls_, call);

@@ -27,7 +27,7 @@ Connection::Connection(asio::ip::tcp::socket socket, int rank, const ConnectionH
 }
 
 void Connection::start() {
-  read_envelope();
+  read_header();
 }
 
 void Connection::send(const Frame& frame, std::span<const std::byte> bytes,
@@ -37,27 +37,28 @@ void Connection::send(const Frame& frame, std::span<const std::byte> bytes,
 }
 
 void Connection::send(const FrameHeader& header, std::function<void()> sent) {
-  letters_.push_back({.header = header, .sent = std::move(sent)});
+  control_frames_.push_back({.header = header, .sent = std::move(sent)});
   write_next();
 }
 
 void Connection::write_next() {
   if (is_writing_ || has_ended_) return;
-  if (!letters_.empty()) {
-    write_letter();
+  if (!control_frames_.empty()) {
+    write_control_frame();
   } else if (!messages_.empty()) {
     write_piece();
   }
 }
 
-void Connection::write_letter() {
+void Connection::write_control_frame() {
   is_writing_ = true;
-  asio::async_write(socket_, asio::buffer(letters_.front().header),
+  asio::async_write(socket_, asio::buffer(control_frames_.front().header),
                     [self = shared_from_this()](const error_code& fault, std::size_t) {
                       self->is_writing_ = false;
                       if (fault) return self->end();
-                      const std::function<void()> sent = std::move(self->letters_.front().sent);
-                      self->letters_.pop_front();
+                      const std::function<void()> sent =
+                          std::move(self->control_frames_.front().sent);
+                      self->control_frames_.pop_front();
                       if (sent) sent();
                       self->write_next();
                     });
@@ -88,15 +89,15 @@ void Connection::write_piece() {
                     });
 }
 
-void Connection::read_envelope() {
+void Connection::read_header() {
   asio::async_read(socket_, asio::buffer(header_),
                    [self = shared_from_this()](const error_code& fault, std::size_t) {
                      if (fault) return self->end();
-                     self->take_in_envelope();
+                     self->take_in_header();
                    });
 }
 
-void Connection::take_in_envelope() {
+void Connection::take_in_header() {
   if (!is_whole(header_)) return refuse();
   switch (kind_of(header_)) {
     case HeaderKind::Frame:
@@ -107,12 +108,12 @@ void Connection::take_in_envelope() {
       const std::optional<Notice> notice = notice_of(header_, rank_);
       if (!notice) break;
       handler_.notice(*notice);
-      return read_envelope();
+      return read_header();
     }
     case HeaderKind::Leaving:
       is_leaving_ = true;
       handler_.leaving(rank_);
-      return read_envelope();
+      return read_header();
     case HeaderKind::Ranks:  // valid during the rendezvous only
       break;
   }
@@ -126,7 +127,7 @@ void Connection::take_in_frame() {
     incoming_.emplace(Incoming{.frame = *frame, .bytes = HostBytes(frame->size)});
   } catch (const std::bad_alloc&) { return refuse(); }
   if (frame->size == 0) deliver();
-  read_envelope();
+  read_header();
 }
 
 void Connection::read_piece() {
@@ -139,7 +140,7 @@ void Connection::read_piece() {
                      if (fault) return self->end();
                      self->incoming_->done += size;
                      if (self->incoming_->done == self->incoming_->bytes.size()) self->deliver();
-                     self->read_envelope();
+                     self->read_header();
                    });
 }
 

@@ -46,7 +46,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool has_ended() const { return has_ended_; }
 
  private:
-  struct Letter {
+  struct ControlFrame {
     FrameHeader header;
     std::function<void()> sent;
   };
@@ -63,11 +63,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
 
   void write_next();
-  void write_letter();
+  void write_control_frame();
   void write_piece();
-  void read_envelope();
+  void read_header();
   void read_piece();
-  void take_in_envelope();
+  void take_in_header();
   void take_in_frame();
   void deliver();
   void refuse();
@@ -78,7 +78,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const ConnectionHandler& handler_;
 
   bool is_writing_ = false;
-  std::deque<Letter> letters_;
+  std::deque<ControlFrame> control_frames_;
   std::deque<Message> messages_;
   // The header of the piece that is being written.
   FrameHeader piece_{};

@@ -449,11 +449,11 @@ void Rendezvous::part() noexcept {
 }  // namespace
 
 RendezvousResult rendezvous(asio::io_context& context, const TcpPlace& place, nanoseconds timeout) {
-  Rendezvous encounter(context, place, timeout);
+  Rendezvous attempt(context, place, timeout);
   try {
-    return place.rank == 0 ? encounter.connect_as_root() : encounter.connect_as_peer();
+    return place.rank == 0 ? attempt.connect_as_root() : attempt.connect_as_peer();
   } catch (...) {
-    encounter.part();
+    attempt.part();
     throw;
   }
 }

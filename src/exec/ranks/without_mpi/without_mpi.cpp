@@ -6,8 +6,7 @@
 namespace dapple::exec {
 
 std::unique_ptr<RankJob> start_mpi_job(std::chrono::nanoseconds /*timeout*/) {
-  throw Error(ErrorKind::Environment, "MPI",
-              {{"", "expected a program that was built with it, got one without"}});
+  throw Error(ErrorKind::Environment, "MPI", {{"", "this binary was built without MPI support"}});
 }
 
 }  // namespace dapple::exec

@@ -106,7 +106,7 @@ TEST_CASE("a plan says what its space never holds, and an older file stays as it
   CHECK(io::write_plan(read) == older);
 }
 
-TEST_CASE("a plan says where replicas were on their own, and one that does not means together") {
+TEST_CASE("a plan says where replicas were independent, and one that does not means together") {
   PlanDocument document = small_plan();
   document.prediction.replicas = Replicas::Independent;
   const std::string text = io::write_plan(document);

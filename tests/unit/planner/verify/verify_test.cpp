@@ -39,7 +39,7 @@ struct Tiny {
   }
 };
 
-/// The same with gradients to reduce, replicas on their own: by the work alone its bound is below
+/// The same with gradients to reduce, independent replicas: by the work alone its bound is below
 /// its time. The best plan that there is.
 struct Reduced {
   ModelProfile profile = small::model_of(

@@ -27,7 +27,7 @@ TEST_CASE("candidates come by rising bound, each of them once, below the thresho
   search::ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
   search.prepare({150}, {.should_stop = kNeverStop});
   CHECK(search.bound() == Duration{90});
-  search.advance({.threshold = {150}, .candidates = 100, .states = 1000});
+  search.advance({150}, {.candidates = 100, .states = 1000});
   CHECK(search.is_exhausted());
   CHECK(search.open({150}) == 5);
   CHECK(search.open({120}) == 3);
@@ -64,6 +64,6 @@ TEST_CASE(
   CHECK(!search.is_prepared());
   CHECK(search.bound() <= Duration{60});
   CHECK(search.bound() >= Duration{55});
-  search.advance({.threshold = {150}, .candidates = 100, .states = 1000});
+  search.advance({150}, {.candidates = 100, .states = 1000});
   CHECK(search.waiting() == 0);
 }

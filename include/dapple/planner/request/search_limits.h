@@ -1,0 +1,72 @@
+// The budgets of the exact planner. They fix which plans are searched, and so every plan file byte
+// by byte: all are counted in steps, states, actions and bytes, never in time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dapple::planner {
+
+/// The limits of one search, tuned on the shipped profiles. A change of any of them can change
+/// plans.
+struct SearchLimits {
+  /// The actions that simulations may take.
+  std::int64_t actions = 24'000'000;
+  /// The stages that may be tried; fewer where not all placements are enumerated.
+  std::int64_t states = 20'000'000;
+  std::int64_t states_of_some_placements = 4'000'000;
+  /// The states for the bound of any order, over all micro-batch sizes.
+  std::int64_t states_of_any_order = 2'000'000;
+  /// The partial plans that all searches together may keep in memory.
+  std::int64_t partial_plans = 2'500'000;
+  /// The pairs of stages that the bounds of partial plans may examine, over all searches.
+  std::int64_t pairs = 2'000'000'000;
+
+  /// About how many partial plans one round of all searches adds.
+  std::int64_t round = 400'000;
+  /// The candidates simulated in parallel, and the stages tried between two such batches in each
+  /// search; fixed, so that the outcome does not depend on the number of threads.
+  std::size_t batch = 8;
+  std::int64_t states_between_batches = 100'000;
+
+  /// The actions for refining the depths of a new best plan.
+  std::int64_t refinement_of_best = 2'000'000;
+  /// The actions, beyond the budget, for refining the depths of open candidates: of all together,
+  /// and of each.
+  std::int64_t refinement = 24'000'000;
+  std::int64_t refinement_of_one = 1'000'000;
+  /// The actions for threshold accepting from one of the best plans.
+  std::int64_t threshold_accepting = 3'000'000;
+  /// The number of best plans from which threshold accepting starts in a large problem.
+  std::size_t threshold_accepting_starts_of_large = 2;
+  /// The actions, beyond the budget, for exhausting the depths of open candidates: in the end,
+  /// between refinements, and of one candidate in each round.
+  std::int64_t exhaustion = 60'000'000;
+  std::int64_t exhaustion_between_refinements = 3'000'000;
+  std::int64_t exhaustion_of_one = 200'000;
+  /// Exhausting depths ends after this many actions without a higher bound or a faster plan.
+  std::int64_t stagnation = 20'000'000;
+
+  /// A problem is large if its layers times devices exceed this; full completion bounds and
+  /// threshold accepting from all of the best plans would take minutes there.
+  std::int64_t large = 65'536;
+  /// The steps of computing completion bounds: for one search, and for all, and the same in a large
+  /// problem.
+  std::int64_t completion_steps = 600'000'000;
+  std::int64_t all_completion_steps = 1'000'000'000;
+  std::int64_t completion_steps_of_large = 10'000'000;
+  std::int64_t all_completion_steps_of_large = 250'000'000;
+  /// The searches whose completion bounds are computed in parallel; fixed, as they share the steps
+  /// that are left.
+  std::size_t completions_in_parallel = 8;
+
+  /// What may keep which part of the memory limit: completion functions and partial plans one of so
+  /// many parts each, and all depth searches together one of so many.
+  std::int64_t part_of_completion = 2;
+  std::int64_t part_of_search = 2;
+  std::int64_t part_of_depths = 8;
+};
+
+inline constexpr SearchLimits kSearchLimits;
+
+}  // namespace dapple::planner

@@ -1,0 +1,42 @@
+#include "dapple/planner/request/search_limits.h"
+
+#include <catch2/catch.hpp>
+
+namespace dapple::planner {
+namespace {
+
+// Plans of large problems depend on every one of these: whoever changes one changes plan files, the
+// golden ones among them, and says so in the changelog.
+TEST_CASE("the limits of a search are what plan files were made with") {
+  constexpr SearchLimits limits;
+  CHECK(limits.actions == 24'000'000);
+  CHECK(limits.states == 20'000'000);
+  CHECK(limits.states_of_some_placements == 4'000'000);
+  CHECK(limits.states_of_any_order == 2'000'000);
+  CHECK(limits.partial_plans == 2'500'000);
+  CHECK(limits.pairs == 2'000'000'000);
+  CHECK(limits.round == 400'000);
+  CHECK(limits.batch == 8);
+  CHECK(limits.states_between_batches == 100'000);
+  CHECK(limits.refinement_of_best == 2'000'000);
+  CHECK(limits.refinement == 24'000'000);
+  CHECK(limits.refinement_of_one == 1'000'000);
+  CHECK(limits.threshold_accepting == 3'000'000);
+  CHECK(limits.threshold_accepting_starts_of_large == 2);
+  CHECK(limits.exhaustion == 60'000'000);
+  CHECK(limits.exhaustion_between_refinements == 3'000'000);
+  CHECK(limits.exhaustion_of_one == 200'000);
+  CHECK(limits.stagnation == 20'000'000);
+  CHECK(limits.large == 65'536);
+  CHECK(limits.completion_steps == 600'000'000);
+  CHECK(limits.all_completion_steps == 1'000'000'000);
+  CHECK(limits.completion_steps_of_large == 10'000'000);
+  CHECK(limits.all_completion_steps_of_large == 250'000'000);
+  CHECK(limits.completions_in_parallel == 8);
+  CHECK(limits.part_of_completion == 2);
+  CHECK(limits.part_of_search == 2);
+  CHECK(limits.part_of_depths == 8);
+}
+
+}  // namespace
+}  // namespace dapple::planner
