@@ -49,4 +49,8 @@ bool may_split_backward(ScheduleFamily family) {
   return carries_order(family) && family != ScheduleFamily::ListScheduled;
 }
 
+bool is_planned_as_1f1b(ScheduleFamily family) {
+  return family == ScheduleFamily::OneFOneB || family == ScheduleFamily::GPipe;
+}
+
 }  // namespace dapple

@@ -111,15 +111,15 @@ void choose_families(const command_line::Options& options, planner::PlannerOptio
   for (const ScheduleFamily family : kScheduleFamilies) {
     if (family != ScheduleFamily::OneFOneB && name == to_string(family)) planner.family = family;
   }
-  const bool is_beyond = planner.every_family || (name != "1f1b" && name != "gpipe");
-  if (is_beyond && replicas_of(options) == Replicas::Independent) {
+  const bool is_1f1b = !planner.every_family &&
+                       is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
+  if (!is_1f1b && replicas_of(options) == Replicas::Independent) {
     throw command_line::usage_error(
         "--replicas", fmt::format("expected independent with --schedule 1f1b or gpipe only, got it "
                                   "with {}",
                                   name));
   }
-  const bool has_planners = planner.every_family || name == "1f1b" || name == "gpipe";
-  if (!has_planners && options.has("planner")) {
+  if (!is_1f1b && !planner.every_family && options.has("planner")) {
     throw command_line::usage_error(
         "--planner", fmt::format("expected it with --schedule 1f1b, gpipe or auto only, got it "
                                  "with {}",

@@ -62,9 +62,9 @@ std::string proof_text(const PlanDocument& document, const planner::PlanVerifica
     return fmt::format("{}; {} were not enough for more, --budget allows them", work,
                        partial_plans);
   }
-  const bool is_1f1b = document.plan.family == ScheduleFamily::OneFOneB ||
-                       document.plan.family == ScheduleFamily::GPipe;
-  return is_1f1b ? work : work + "; no plans under other schedules than 1f1b and gpipe are tried";
+  return is_planned_as_1f1b(document.plan.family)
+             ? work
+             : work + "; no plans under other schedules than 1f1b and gpipe are tried";
 }
 
 std::string bound_verdict(const PlanDocument& document,

@@ -32,8 +32,7 @@ std::vector<ScheduleFamily> families_of(const interop::RuntimeLimits& limits,
                                         const ModelProfile& profile) {
   std::vector<ScheduleFamily> families{ScheduleFamily::OneFOneB};
   for (const ScheduleFamily family : kScheduleFamilies) {
-    const bool is_beyond = family != ScheduleFamily::OneFOneB && family != ScheduleFamily::GPipe &&
-                           family != ScheduleFamily::Given;
+    const bool is_beyond = !is_planned_as_1f1b(family) && family != ScheduleFamily::Given;
     if (is_beyond && runs(limits, profile, family)) families.push_back(family);
   }
   return families;

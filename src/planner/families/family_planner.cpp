@@ -119,7 +119,7 @@ class FamilyPlanner {
     return count_tasks(request_.family, groups * shape.chunks, shape.plan.num_micro_batches);
   }
   Plan replicate_everywhere() const;
-  void refine_depths();
+  void refine_cuts();
   void finish();
   void account(const Attempt& attempt);
   Plan plan_of(const search::Candidate& candidate) const;
@@ -419,7 +419,7 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const SimulatedPlan& start) co
   return best;
 }
 
-void FamilyPlanner::refine_depths() {
+void FamilyPlanner::refine_cuts() {
   const std::vector<SimulatedPlan> starts = std::exchange(kept_, {});
   std::vector<Attempt> improved(starts.size());
   parallel_for(starts.size(), problem_.options.threads,
@@ -456,7 +456,7 @@ FamilyOutcome FamilyPlanner::run() {
   collect_shapes();
   compare();
   if (request_.to_beat >= kLongest && !kept_.empty()) raise_bound(kept_.front().iteration);
-  if (!is_near_enough()) refine_depths();
+  if (!is_near_enough()) refine_cuts();
   if (!is_near_enough()) finish();
   if (!kept_.empty()) {
     outcome_.best = std::move(kept_.front());

@@ -293,7 +293,7 @@ std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, 
 }  // namespace
 
 bool asks_for_families(const PlannerOptions& options) {
-  return options.every_family || (options.family && is_beyond_1f1b(*options.family));
+  return options.every_family || (options.family && !is_planned_as_1f1b(*options.family));
 }
 
 PlannerOptions options_to_start(const PlannerOptions& options) {

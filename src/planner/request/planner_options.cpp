@@ -37,7 +37,7 @@ bool is_search_done(const PlanDocument& document) {
   const PlanRequest& request = *document.request;
   if (!has_reached_gap(document)) return false;
   if (document.prediction.lower_bound == document.prediction.iteration) return true;
-  return request.family && !is_beyond_1f1b(*request.family) && request.target.empty();
+  return request.family && is_planned_as_1f1b(*request.family) && request.target.empty();
 }
 
 PlanRequest request_of(const PlannerOptions& options) {

@@ -129,7 +129,7 @@ std::string cause_of_gap(const PlanDocument& document) {
   Duration bound_of_pipelines = prediction.lower_bound.value_or(Duration{});
   for (const ScheduleRecord& record : document.schedules) {
     if (!record.lower_bound || *record.lower_bound >= threshold) continue;
-    if (is_beyond_1f1b(record.family)) {
+    if (!is_planned_as_1f1b(record.family)) {
       families.emplace_back(to_string(record.family));
     } else {
       are_pipelines_open = true;
@@ -154,10 +154,6 @@ std::string limit_of_family(Duration iteration, Duration lower_bound) {
   const double possible = optimality_gap(iteration, std::min(lower_bound, iteration));
   if (possible <= 0) return "none is faster";
   return fmt::format("none is over {:.1f} % faster", std::ceil(1000 * possible) / 10);
-}
-
-bool is_beyond_1f1b(ScheduleFamily family) {
-  return family != ScheduleFamily::OneFOneB && family != ScheduleFamily::GPipe;
 }
 
 bool is_line_of(std::string_view pattern, std::string_view line) {

@@ -76,10 +76,6 @@ std::string limit_of_family(Duration iteration, Duration lower_bound);
 /// The beginning of the reason in the record of the plan's own family.
 inline constexpr std::string_view kReasonOfPlan = "this plan";
 
-/// Whether a family is planned by the planner of one family (planner/families/); 1F1B and GPipe
-/// share a planner of their own.
-bool is_beyond_1f1b(ScheduleFamily family);
-
 /// Whether `line` is `pattern` with a number in the place of each {}.
 bool is_line_of(std::string_view pattern, std::string_view line);
 

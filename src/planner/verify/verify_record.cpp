@@ -72,10 +72,6 @@ void check_lines(Claims& claims, const std::string& place,
   }
 }
 
-bool is_pipeline(ScheduleFamily family) {
-  return family == ScheduleFamily::OneFOneB || family == ScheduleFamily::GPipe;
-}
-
 void check_pinned_layers(Claims& claims, const ClaimedPlan& claimed) {
   const Pins& pins = claimed.document.request->pins;
   const auto layers = static_cast<std::int32_t>(claimed.document.profile.layers.size());
@@ -162,13 +158,14 @@ void check_schedule(Claims& claims, const ClaimedPlan& claimed) {
                          to_string(*request.family));
     }
   }
-  const bool is_beyond = !request.family || !is_pipeline(*request.family);
+  const bool is_beyond = !request.family || !is_planned_as_1f1b(*request.family);
   if (is_beyond && request.mode.replicas == Replicas::Independent) {
     claims.refuse("/request/replicas",
                   "expected together, as with every schedule beyond 1f1b and "
                   "gpipe, got independent");
   }
-  if (request.family && !is_pipeline(*request.family) && request.planner == PlannerKind::Dapple) {
+  if (request.family && !is_planned_as_1f1b(*request.family) &&
+      request.planner == PlannerKind::Dapple) {
     claims.refuse("/request/planner",
                   fmt::format("expected exact, the only planner of {}, got dapple",
                               to_string(*request.family)));
@@ -229,7 +226,7 @@ PlannerOptions options_of_part(const ClaimedPlan& claimed) {
 /// first plans.
 std::string_view expected_planner(const ClaimedPlan& claimed, const PlannerOptions& options) {
   const PlanDocument& document = claimed.document;
-  if (options.family && is_beyond_1f1b(*options.family)) return kFamiliesPlanner;
+  if (options.family && !is_planned_as_1f1b(*options.family)) return kFamiliesPlanner;
   if (options.every_family) {
     const auto of_1f1b = std::find_if(
         document.schedules.begin(), document.schedules.end(),
@@ -324,7 +321,7 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   }
   if (claimed.restriction) {
     add(std::move(pinned));
-    const bool is_1f1b = is_pipeline(document.plan.family);
+    const bool is_1f1b = is_planned_as_1f1b(document.plan.family);
     cut.push_back({.text = cut_of_runtime(*claimed.restriction,
                                           claimed.restriction->least_depths && is_1f1b)});
   }
@@ -363,7 +360,7 @@ void check_families(Claims& claims, const ClaimedPlan& claimed) {
   std::vector<ScheduleFamily> expected;
   const auto is_looked_at = [&](ScheduleFamily family) {
     if (family == ScheduleFamily::Given) return false;
-    if (request.family) return is_beyond_1f1b(family) && family == *request.family;
+    if (request.family) return !is_planned_as_1f1b(family) && family == *request.family;
     if (!claimed.restriction) return true;
     const auto& families = claimed.restriction->families;
     return std::find(families.begin(), families.end(), family) != families.end();
@@ -506,7 +503,7 @@ void check_unasked(Claims& claims, const ClaimedPlan& claimed) {
     }
     for (const ScheduleRecord& record : document.schedules) {
       if (!record.lower_bound || *record.lower_bound >= prediction.iteration) continue;
-      if (!is_beyond_1f1b(record.family)) continue;
+      if (is_planned_as_1f1b(record.family)) continue;
       claims.refuse("/search_space/complete",
                     fmt::format("expected false, as {} was not searched through, got true",
                                 to_string(record.family)));

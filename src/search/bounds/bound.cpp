@@ -7,9 +7,9 @@
 namespace dapple::search {
 namespace {
 
-/// Line 3 (B3): at most `depth_limit` micro-batches are between the start of their forward and the
-/// end of their backward.
-Duration bound_by_slots(const StageBound& stage, const BoundLabel& trips,
+/// Computes line 3, (B3a) to (B3c) of docs/bounds.md section 3: at most `depth_limit` micro-batches
+/// are between the start of their forward and the end of their backward.
+Duration bound_by_depth(const StageBound& stage, const BoundLabel& trips,
                         std::int64_t num_micro_batches) {
   const std::int64_t depth = std::min(stage.depth_limit, num_micro_batches);
   const std::int64_t rest = num_micro_batches - 1;
@@ -64,7 +64,7 @@ BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& bounda
   label.round_trip = there_and_back + behind.round_trip;
   label.last_trip = arrival + behind.last_trip + last_back;
   label.span = std::max(stage.work(num_micro_batches), arrival + behind.span + last_back);
-  label.span = std::max(label.span, bound_by_slots(stage, label, num_micro_batches));
+  label.span = std::max(label.span, bound_by_depth(stage, label, num_micro_batches));
   for (const PortBound& port : boundary.forward_ports) {
     label.span =
         std::max(label.span, stage.forward + queue_at(port, num_micro_batches) + port.time +
