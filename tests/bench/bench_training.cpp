@@ -38,11 +38,10 @@ exec::TrainingJob make_job(const Topology& topology) {
   shape.operations.emplace_back(SoftmaxCrossEntropyOperation{.classes = kVocabulary});
   const Trainable model = trainable(shape, dice);
   const auto layers = static_cast<std::int32_t>(model.layers->size());
-  const Plan plan =
-      plan_of(model.profile, {.micro_batch_size = 2,
-                                       .num_micro_batches = 8,
-                                       .depths = {1},
-                                       .stages = {{.layers = layers, .devices = {0}}}});
+  const Plan plan = plan_of(model.profile, {.micro_batch_size = 2,
+                                            .num_micro_batches = 8,
+                                            .depths = {1},
+                                            .stages = {{.layers = layers, .devices = {0}}}});
   return exec::make_training_job(plan, model.profile, topology, model.layers, model.batches, {});
 }
 
