@@ -40,10 +40,11 @@ struct Tables {
 
 }  // namespace
 
-TEST_CASE("no plan is faster than the timetable of its depths, or of any box around them") {
+TEST_CASE(
+    "no plan is faster than the earliest-start bound of its depths, or of any box around them") {
   small::ProblemMaker maker(2211, {.layers = 6, .devices = 6, .global_batch = 12});
   small::Dice dice(2212);
-  int met = 0;        // without contention, by the timetable of the depths themselves
+  int met = 0;        // without contention, by the bound of the depths themselves
   int last_ones = 0;  // what all-reduces and last gradients cost each other
   for (int round = 0; round < small::scaled(10'000); ++round) {
     small::PlanningProblem made = maker.next();

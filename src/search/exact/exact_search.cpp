@@ -153,14 +153,14 @@ class ExactSearch::Search {
   }
   std::int64_t states() const { return states_; }
   std::int64_t kept() const {
-    return static_cast<std::int64_t>(nodes_.size()) + (fronts_ ? fronts_->function_count() : 0) +
-           released_functions_;
+    return static_cast<std::int64_t>(nodes_.size()) +
+           (completions_ ? completions_->function_count() : 0) + released_functions_;
   }
   Bytes kept_bytes() const {
     // A node has an entry in two heaps of open nodes, or in that of the waiting plans.
     constexpr auto kPerNode = static_cast<std::int64_t>(sizeof(Node) + 2 * 32 + 1);
     Bytes bytes{static_cast<std::int64_t>(nodes_.capacity()) * kPerNode};
-    if (fronts_) bytes += fronts_->kept_bytes();
+    if (completions_) bytes += completions_->kept_bytes();
     if (columns_) bytes += columns_->kept_bytes();
     bytes += costs_.kept_by_tables() - tables_of_completion_;
     return bytes;
@@ -198,7 +198,7 @@ class ExactSearch::Search {
   // three are then present.
   bool can_go_on_ = false;
   std::optional<DeviceLinks> links_;
-  std::optional<CompletionBounds> fronts_;
+  std::optional<CompletionBounds> completions_;
   std::optional<StageColumns> columns_;
   bool root_is_expanded_ = false;
   std::vector<Node> nodes_;
@@ -218,7 +218,7 @@ class ExactSearch::Search {
 
 /// Releases the completion bounds and the layer tables that were made for them.
 void ExactSearch::Search::release_completion_bounds() {
-  fronts_.reset();
+  completions_.reset();
   costs_.forget_tables();
 }
 
@@ -229,19 +229,19 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   const bool is_stopped = limits.should_stop && limits.should_stop();
   if (costs_.topology().device_count() > kMostDevices || is_stopped) return;
   if (!CompletionBounds::has_room(costs_, placements_, limits)) return;
-  fronts_.emplace(costs_, placements_, problem_, threshold, limits);
-  work_ = fronts_->work();
-  if (fronts_->is_stopped()) {
+  completions_.emplace(costs_, placements_, problem_, threshold, limits);
+  work_ = completions_->work();
+  if (completions_->is_stopped()) {
     release_completion_bounds();
     return;
   }
-  states_ = fronts_->function_count();
-  root_bound_ = fronts_->least();
+  states_ = completions_->function_count();
+  root_bound_ = completions_->least();
   can_go_on_ = true;
   root_is_expanded_ = root_bound_ >= threshold;
   if (root_is_expanded_) {
     // No plan is below the threshold.
-    released_functions_ = fronts_->function_count();
+    released_functions_ = completions_->function_count();
     release_completion_bounds();
     return;
   }
@@ -373,7 +373,7 @@ Duration ExactSearch::Search::bound_of(const Node& node) {
     return std::max(node.label.end, bound_of_order(stages_, {}, micro_batches_));
   }
   const std::vector<CompletionFunction>& choices =
-      fronts_->choices({.cut = node.begin, .used = node.used, .allocation = node.allocation});
+      completions_->choices({.cut = node.begin, .used = node.used, .allocation = node.allocation});
   Duration least{INT64_MAX};
   bool is_listed = false;
   for (const CompletionFunction& function : choices) {
