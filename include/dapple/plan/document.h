@@ -63,7 +63,7 @@ struct SearchRecord {
   std::int64_t kept = 0;
 };
 
-/// What is known of the plans of one schedule family, if several families were searched.
+/// The result of searching one schedule family, if several families were searched.
 struct ScheduleRecord {
   ScheduleFamily family = ScheduleFamily::OneFOneB;
   /// The iteration time of the best plan found, if any.

@@ -145,7 +145,7 @@ Bytes stash_size(const Layer& layer, std::int64_t samples);
 Bytes workspace_size(const Layer& layer, std::int64_t samples);
 
 /// Returns the nodes of a graph in topological order, in which every node comes after its inputs.
-/// Of the nodes that are ready the lowest comes first, so that a list already in order keeps it.
+/// The lowest of the ready nodes comes first, so a list that is already in order keeps its order.
 /// Nodes on a cycle, or reachable from one, are missing from the result.
 /// O((nodes + edges) log nodes).
 std::vector<std::int32_t> topological_order(const std::vector<std::vector<std::int32_t>>& inputs);

@@ -215,7 +215,9 @@ Inputs load_inputs(const command_line::Options& options, const std::string& mode
 
 /// Logs the limits of an exact search, all of them counted.
 void log_limits(const planner::PlannerOptions& options) {
-  if (options.planner != PlannerKind::Exact) return;
+  const bool is_searched =
+      options.every_family || is_planned_as_1f1b(options.family.value_or(ScheduleFamily::OneFOneB));
+  if (options.planner != PlannerKind::Exact || !is_searched) return;
   constexpr planner::SearchLimits limits = planner::kSearchLimits;
   spdlog::info(
       "a search of 1f1b plans may take {} actions of simulations and {} stages tried ({} "

@@ -152,7 +152,7 @@ std::pair<std::string, std::string> summary_and_statistics(const Subject& subjec
       [&] { statistics = report::write_statistics(timeline, style); }};
   parallel_for(std::size(texts), timeline.actions.size() > kFewActions ? 2 : 1,
                [&](std::size_t i) { texts[i](); });
-  return {summary, statistics};
+  return {std::move(summary), std::move(statistics)};
 }
 
 int run_simulate(const command_line::Options& options, command_line::Console& console) {

@@ -1,4 +1,4 @@
-// What is measured of a model's layers, and the times of the passes over them.
+// The passes that are measured for a model's layers, and their times.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +68,7 @@ struct Kinds {
   std::vector<std::size_t> timed;
 };
 
-/// What is measured: the distinct layers of a model, and the optimizer's step.
+/// The subject of a measurement: the distinct layers of a model, and the optimizer's step.
 struct MeasurementSubject {
   const io::Specification& specification;
   const std::vector<nn::ModelLayer>& model;

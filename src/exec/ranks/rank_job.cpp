@@ -57,7 +57,7 @@ struct Loss {
   std::int64_t moment = 0;
 };
 
-/// What is known of the previous rank in the ring.
+/// The state of the previous rank in the ring, as its heartbeats report it.
 struct Neighbour {
   // The time of the last heartbeat; 0 if there was none yet.
   std::int64_t heard = 0;

@@ -68,26 +68,6 @@ std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const Planning
   return plans;
 }
 
-}  // namespace
-
-std::vector<BaselinePlan> plans_of_others(const ModelProfile& profile, const Topology& topology,
-                                          const PlannerOptions& options, Progress* progress) {
-  const PlannerOptions start = options_to_start(options);
-  const DapplePlans dapple = plan_by_dapple(profile, topology, start, progress);
-  return compare_with(dapple, {profile, topology, start}, progress);
-}
-
-bool is_asked_for(const Plan& plan, const PlannerOptions& options) {
-  if (options.micro_batch_size && plan.micro_batch_size != *options.micro_batch_size) return false;
-  if (options.family && plan.family != *options.family) return false;
-  return is_as_pinned(plan, options.pins) &&
-         std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
-           return stage.replication == Replication::Split;
-         });
-}
-
-namespace {
-
 /// Says that the search was stopped before it was known whether a plan fits.
 Infeasible stopped_before_a_plan() {
   Infeasible unknown;
@@ -105,6 +85,22 @@ void add_baselines(const std::vector<BaselinePlan>& baselines, const PlannerOpti
 }
 
 }  // namespace
+
+std::vector<BaselinePlan> plans_of_others(const ModelProfile& profile, const Topology& topology,
+                                          const PlannerOptions& options, Progress* progress) {
+  const PlannerOptions start = options_to_start(options);
+  const DapplePlans dapple = plan_by_dapple(profile, topology, start, progress);
+  return compare_with(dapple, {profile, topology, start}, progress);
+}
+
+bool is_asked_for(const Plan& plan, const PlannerOptions& options) {
+  if (options.micro_batch_size && plan.micro_batch_size != *options.micro_batch_size) return false;
+  if (options.family && plan.family != *options.family) return false;
+  return is_as_pinned(plan, options.pins) &&
+         std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
+           return stage.replication == Replication::Split;
+         });
+}
 
 std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
                                                    const Topology& topology,

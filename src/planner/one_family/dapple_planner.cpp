@@ -187,9 +187,10 @@ std::vector<search::Candidate> DapplePlanner::opening() const {
   const auto layers = static_cast<std::int32_t>(profile_.layers.size());
   const CostModel costs(profile_, topology_);
   const std::optional<std::int32_t> pinned = options_.pins.replicas;
+  const std::vector<std::int32_t> counts = opening_stage_counts();
   std::vector<std::pair<std::int64_t, std::int32_t>> shapes;  // size of micro-batch, stages
   for (const std::int64_t size : micro_batch_sizes_) {
-    for (const std::int32_t stages : opening_stage_counts()) {
+    for (const std::int32_t stages : counts) {
       if (pinned.value_or(devices / stages) <= size) shapes.emplace_back(size, stages);
     }
   }

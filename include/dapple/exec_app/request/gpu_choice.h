@@ -6,7 +6,7 @@
 
 namespace dapple::exec_app {
 
-/// What is known of a process that computes devices of the plan: all of them, or one as a rank.
+/// The part of a plan that one process computes: all of its devices, or one as a rank.
 struct GpuShare {
   /// The devices computed on this host, by this process and other ranks.
   std::size_t devices = 1;

@@ -68,7 +68,8 @@ struct TaskStage {
   std::int32_t most_in_flight = std::numeric_limits<std::int32_t>::max();
 };
 
-/// What is to be minimized. A device ends when its last task, and what must follow that, has ended.
+/// The quantity to minimize. A device ends when its last task and the work that must follow it have
+/// ended.
 enum class OrderObjective : std::uint8_t {
   /// The longest time of any device from its first start to its end.
   Span,

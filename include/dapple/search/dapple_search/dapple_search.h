@@ -19,7 +19,7 @@
 
 namespace dapple::search {
 
-/// What is searched for: the problem of the DAPPLE search and of the exact search.
+/// The problem that the DAPPLE search and the exact search solve.
 struct SearchProblem {
   std::int64_t global_batch_size = 1;
   /// Divides the global batch size.
