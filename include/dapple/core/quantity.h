@@ -8,6 +8,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 
 namespace dapple {
 
@@ -16,6 +17,11 @@ inline constexpr std::int64_t kMaxCount = 1'000'000'000'000'000;  // 10^15
 
 struct Bytes {
   std::int64_t count = 0;
+
+  /// More than any size that is computed: where nothing fits, and the start of a minimum. It may be
+  /// compared, not added to.
+  static constexpr Bytes infinite() { return {std::numeric_limits<std::int64_t>::max()}; }
+  constexpr bool is_infinite() const { return *this == infinite(); }
 
   friend constexpr auto operator<=>(Bytes, Bytes) = default;
   constexpr Bytes& operator+=(Bytes other) {
@@ -34,6 +40,11 @@ struct Bytes {
 /// A length of time, or a moment measured from the start of the iteration.
 struct Duration {
   std::int64_t ns = 0;
+
+  /// Longer than any time that is computed: where no plan fits, and the start of a minimum. It may
+  /// be compared, not added to.
+  static constexpr Duration infinite() { return {std::numeric_limits<std::int64_t>::max()}; }
+  constexpr bool is_infinite() const { return *this == infinite(); }
 
   friend constexpr auto operator<=>(Duration, Duration) = default;
   constexpr Duration& operator+=(Duration other) {
