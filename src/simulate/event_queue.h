@@ -13,7 +13,7 @@ namespace dapple::simulate {
 
 struct Event {
   enum class Kind : std::int8_t {
-    ComputationDone,    // subject: lane; detail: version
+    ForecastDue,        // subject: lane, whose computation ends or has a milestone; detail: version
     ActivationArrived,  // subject: inbox; detail: micro-batch
     GradientArrived,    // subject: inbox; detail: micro-batch
     FlowEnded,          // subject: flow; detail: version
@@ -22,7 +22,7 @@ struct Event {
   };
   Ticks time;
   std::int64_t order = 0;
-  Kind kind = Kind::ComputationDone;
+  Kind kind = Kind::ForecastDue;
   std::int32_t subject = 0;
   std::int32_t detail = 0;
 };

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "dapple/core/index.h"
 #include "dapple/cost/plan_cost.h"
 #include "dapple/cost/transfer.h"
 #include "dapple/schedule/schedule.h"
@@ -15,9 +16,8 @@ namespace dapple::simulate {
 /// The place at which a lane receives inputs of one of its stages. Inboxes are numbered stage by
 /// stage, lane by lane.
 struct Inbox {
-  std::int32_t lane = 0;
-  // The position of the stage among those of the lane.
-  std::int32_t chunk = 0;
+  LaneIndex lane;
+  StageIndex stage;
 };
 
 /// The consecutive lanes of a stage, which share its micro-batches or the samples of each.

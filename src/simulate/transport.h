@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "dapple/cost/all_reduce.h"
 #include "dapple/cost/plan_cost.h"
+#include "dapple/simulate/reduction_scheduler.h"
 #include "dapple/simulate/shared_network.h"
 #include "dapple/simulate/simulate.h"
 #include "simulate/event_queue.h"
@@ -27,21 +27,6 @@ struct TransferRequest {
   Duration ready;
   // The position of its action in the timeline, or -1.
   std::int32_t record = -1;
-};
-
-/// An all-reduce of a bucket of a stage, or of tied gradients.
-struct Reduction {
-  // The stage, or, from the number of stages on, the tie. Each has at most one reduction under way.
-  std::int32_t reducer = 0;
-  // The bucket of the stage.
-  std::int32_t bucket = 0;
-
-  const AllReduceCost& cost(const PlanCost& costs) const {
-    const auto position = static_cast<std::size_t>(reducer);
-    return position < costs.stages.size()
-               ? costs.stages[position].buckets[static_cast<std::size_t>(bucket)]
-               : costs.ties[position - costs.stages.size()].reduction;
-  }
 };
 
 class TransportLayer {

@@ -1,0 +1,259 @@
+// The computations of lanes: which is next on each lane, when its inputs are there, and how long it
+// takes. The caller keeps the clock: it says when an input arrives and when a computation starts,
+// and comes back when the forecast of the computation is due.
+//
+// The gradients of a stage's buckets become ready one after another in the lane's last weight
+// gradient of the stage. Such a computation has milestones: its forecast is of the next bucket, and
+// of its end once all buckets are ready. A lane on which gradients are reduced meanwhile computes
+// more slowly, by the costs' overlap slowdown.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "dapple/core/index.h"
+#include "dapple/core/quantity.h"
+#include "dapple/cost/plan_cost.h"
+#include "dapple/schedule/schedule.h"
+
+namespace dapple::simulate {
+
+/// What a computation of a stage waits for.
+struct LaneInput {
+  StageIndex stage;
+  std::int32_t micro_batch = 0;
+  /// Whether it is the gradient of the stage's output; otherwise it is the activation of the stage
+  /// before.
+  bool is_gradient = false;
+};
+
+class LaneScheduler {
+ public:
+  /// When a computation will reach its next milestone, or its end, if the lane's speed stays as it
+  /// is. `version` distinguishes it from earlier forecasts of the lane.
+  struct Forecast {
+    Duration time;
+    std::int32_t version = 0;
+  };
+  struct Milestone {
+    /// The bucket that is ready on the lane.
+    std::size_t bucket = 0;
+    Forecast next;
+  };
+  struct Finished {
+    Action computation;
+    /// Whether the lane has now computed all gradients of the computation's stage.
+    bool made_all_gradients = false;
+  };
+
+  /// Keeps references into both arguments. Requires: every lane computes each of its stages for
+  /// each of its micro-batches, and `costs` are those of the schedule's plan. O(lanes *
+  /// micro-batches).
+  LaneScheduler(const Schedule& schedule, const PlanCost& costs);
+
+  /// Whether the lane has computed everything.
+  bool is_done(LaneIndex lane) const { return lanes_[lane.position()].is_done(); }
+
+  /// Whether the lane computes nothing and has a computation left.
+  bool is_waiting(LaneIndex lane) const {
+    const LaneState& state = lanes_[lane.position()];
+    return !state.busy && !state.is_done();
+  }
+
+  /// Returns the computation that is under way or, if the lane waits, the next one. Requires: the
+  /// lane is not done.
+  const Action& computation(LaneIndex lane) const { return lanes_[lane.position()].computation(); }
+
+  /// Notes that an input of a lane arrives at `moment`, which may lie in the future.
+  void expect(LaneIndex lane, const LaneInput& input, Duration moment);
+
+  /// Returns when the input of the next computation is there; infinite if that is not known yet.
+  /// The moment is zero for a computation without input, such as an optimizer step, for which the
+  /// caller knows whether the gradients are reduced. Requires: is_waiting(lane).
+  Duration input_time(LaneIndex lane) const;
+
+  /// Whether the next computation may be started before its input has arrived, at the moment at
+  /// which it will: its only forecast is that of its end, and nothing changes its speed. Requires:
+  /// is_waiting(lane).
+  bool may_start_ahead(LaneIndex lane) const {
+    const LaneState& state = lanes_[lane.position()];
+    return !may_slow_down_ && milestones_of(state, state.computation()) == 0;
+  }
+
+  /// Starts the next computation. Requires: is_waiting(lane), and start >= input_time(lane).
+  Forecast start(LaneIndex lane, Duration start);
+
+  /// Whether a forecast of the lane has not been superseded by a later one.
+  bool is_current(LaneIndex lane, std::int32_t version) const {
+    return lanes_[lane.position()].version == version;
+  }
+
+  /// Whether the current forecast is of a milestone, not of the end. Requires: a computation is
+  /// under way.
+  bool has_milestone(LaneIndex lane) const {
+    const LaneState& state = lanes_[lane.position()];
+    return state.milestone < state.milestones;
+  }
+
+  /// Passes the milestone that is due. Requires: has_milestone(lane).
+  Milestone pass_milestone(LaneIndex lane, Duration now);
+
+  /// Ends the computation under way, whose end is due. Requires: !has_milestone(lane).
+  Finished finish(LaneIndex lane);
+
+  /// Says from now on whether gradients are reduced on the lane, which slows its computations down.
+  /// Returns the new forecast of the computation under way if its speed changes.
+  std::optional<Forecast> set_reducing(LaneIndex lane, bool reducing, Duration now);
+
+ private:
+  /// One of a lane's stages.
+  struct Chunk {
+    const StageCost* cost = nullptr;
+    Duration forward;
+    Duration backward;
+    Duration input_gradient;
+    Duration weight_gradient;
+
+    // The times of arrival, which may lie in the future, by the lane's own micro-batches.
+    std::vector<Duration> activation_here;
+    std::vector<Duration> gradient_here;
+
+    // When buckets become ready, from the start of the backward or of the weight gradient.
+    const std::vector<Duration>* bucket_ready = nullptr;
+    const std::vector<Duration>* bucket_ready_in_weights = nullptr;
+    // The number of micro-batches whose weight gradients have not been started.
+    std::int32_t gradients_left = 0;
+  };
+  struct LaneState {
+    // The number of lanes to which the stages' micro-batches are dealt in turn.
+    std::int32_t dealt_to = 1;
+    std::vector<Chunk> chunks;
+
+    // The schedule's list, of which the computations are executed; the actions of other streams
+    // follow from them.
+    const std::vector<Action>* actions = nullptr;
+    // The position of the next or current computation, or the number of actions if none is left.
+    std::size_t next = 0;
+
+    bool is_done() const { return next == actions->size(); }
+    const Action& computation() const { return (*actions)[next]; }
+    void skip_communication() {
+      while (!is_done() && stream_of(computation().kind) != Stream::Compute) ++next;
+    }
+    bool busy = false;
+    bool reducing = false;
+
+    // The milestones of the current computation, and how many it has passed.
+    std::size_t milestones = 0;
+    std::size_t milestone = 0;
+    // The work to the next milestone or the end, as of `work_since`. It is in nanoseconds times
+    // billionths, so that it is an integer for any slowdown.
+    Wide work_left = 0;
+    Duration work_since;
+    // The version of the current forecast.
+    std::int32_t version = 0;
+  };
+
+  static Chunk make_chunk(const Lane& source, StageIndex stage, std::int64_t micro_batches,
+                          const PlanCost& costs);
+  const Chunk& chunk_of(const LaneState& lane, StageIndex stage) const {
+    return lane.chunks[chunk_of_stage_[stage.position()]];
+  }
+  Chunk& chunk_of(LaneState& lane, StageIndex stage) const {
+    return lane.chunks[chunk_of_stage_[stage.position()]];
+  }
+  /// Returns the ordinal of a micro-batch among those of a lane: all, or every n-th if dealt.
+  static std::size_t own_number(const LaneState& lane, std::int32_t micro_batch) {
+    return static_cast<std::size_t>(lane.dealt_to == 1 ? micro_batch : micro_batch / lane.dealt_to);
+  }
+  Duration length_of(const LaneState& lane, const Action& action) const;
+  /// Returns the number of buckets that become ready in an action: those of the stage if it
+  /// computes the lane's last gradients of the stage, else zero.
+  std::size_t milestones_of(const LaneState& lane, const Action& action) const {
+    if (!makes_weight_gradient(action.kind)) return 0;
+    const Chunk& chunk = chunk_of(lane, action.stage);
+    return chunk.gradients_left == 1 ? chunk.cost->buckets.size() : 0;
+  }
+  Wide work_to_milestone(const LaneState& lane) const;
+  /// Returns how much work a lane does per nanosecond.
+  std::int64_t speed_of(const LaneState& lane) const {
+    return lane.reducing ? kOne.billionths : slowdown_.billionths;
+  }
+  Forecast forecast_from(LaneState& lane, Duration now) const;
+  Forecast forecast(LaneState& lane) const;
+
+  const Factor slowdown_;
+  const bool may_slow_down_;
+  std::vector<LaneState> lanes_;
+  // By stage, its position among those of its lanes.
+  std::vector<std::size_t> chunk_of_stage_;
+};
+
+// What follows is done for every computation of a simulation, and is therefore inline.
+
+inline void LaneScheduler::expect(LaneIndex index, const LaneInput& input, Duration moment) {
+  LaneState& lane = lanes_[index.position()];
+  Chunk& chunk = chunk_of(lane, input.stage);
+  std::vector<Duration>& here = input.is_gradient ? chunk.gradient_here : chunk.activation_here;
+  here[own_number(lane, input.micro_batch)] = moment;
+}
+
+inline Duration LaneScheduler::input_time(LaneIndex index) const {
+  const LaneState& lane = lanes_[index.position()];
+  const Action& action = lane.computation();
+  switch (action.kind) {
+    case ActionKind::Forward:
+      return chunk_of(lane, action.stage).activation_here[own_number(lane, action.index)];
+    case ActionKind::Backward:
+    case ActionKind::InputGradient:
+      return chunk_of(lane, action.stage).gradient_here[own_number(lane, action.index)];
+    default:  // a weight gradient, which its input gradient precedes on the lane, or a step
+      return {};
+  }
+}
+
+inline LaneScheduler::Forecast LaneScheduler::start(LaneIndex index, Duration start) {
+  LaneState& lane = lanes_[index.position()];
+  const Action& action = lane.computation();
+  lane.milestones = milestones_of(lane, action);
+  lane.milestone = 0;
+  lane.busy = true;
+  if (makes_weight_gradient(action.kind)) --chunk_of(lane, action.stage).gradients_left;
+  if (!may_slow_down_ && lane.milestones == 0) {
+    return {start + length_of(lane, action), lane.version};
+  }
+  return forecast_from(lane, start);
+}
+
+inline LaneScheduler::Finished LaneScheduler::finish(LaneIndex index) {
+  LaneState& lane = lanes_[index.position()];
+  const Action action = lane.computation();
+  ++lane.next;
+  lane.skip_communication();
+  lane.busy = false;
+  return {action,
+          makes_weight_gradient(action.kind) && chunk_of(lane, action.stage).gradients_left == 0};
+}
+
+inline Duration LaneScheduler::length_of(const LaneState& lane, const Action& action) const {
+  const Chunk& chunk = chunk_of(lane, action.stage);
+  switch (action.kind) {
+    case ActionKind::Forward:
+      return chunk.forward;
+    case ActionKind::Backward:
+      return chunk.backward;
+    case ActionKind::InputGradient:
+      return chunk.input_gradient;
+    case ActionKind::WeightGradient:
+      return chunk.weight_gradient;
+    default:
+      return chunk.cost->bucket_steps.empty()
+                 ? chunk.cost->optimizer_step
+                 : chunk.cost->bucket_steps[static_cast<std::size_t>(action.index)];
+  }
+}
+
+}  // namespace dapple::simulate
