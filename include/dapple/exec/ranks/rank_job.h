@@ -60,14 +60,25 @@ struct RankTransportOptions {
   std::function<void(const MessageKey& key, std::span<std::byte> bytes)> on_arrival = {};
 };
 
+/// The clock of a rank, in nanoseconds. Its functions may be called concurrently.
+struct RankClock {
+  std::function<std::int64_t()> now;
+  /// Returns once that time has come, at once if it has passed.
+  std::function<void(std::int64_t moment)> sleep_until;
+};
+
+/// Returns the steady clock of this host.
+RankClock host_clock();
+
 /// This process's part in the job.
 class RankJob {
  public:
   /// Creates the connection to the other ranks.
   using MakeWire = std::function<std::unique_ptr<RankWire>(WireHandler handler)>;
 
-  /// Throws what `make_wire` throws.
-  explicit RankJob(const MakeWire& make_wire);
+  /// Throws what `make_wire` throws. Heartbeats, failures and sleeps go by the clock; waits for
+  /// messages and barriers last for the timeout of the host's clock.
+  explicit RankJob(const MakeWire& make_wire, RankClock clock = host_clock());
   /// Ends the job on all ranks if finish() has not been called.
   ~RankJob();
   RankJob(const RankJob&) = delete;

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "exec/ranks/rank_wire.h"
+#include "dapple/exec/ranks/rank_wire.h"
 
 namespace dapple::exec {
 

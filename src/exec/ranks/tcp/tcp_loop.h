@@ -14,8 +14,8 @@
 #include <span>
 #include <thread>
 
+#include "dapple/exec/ranks/rank_wire.h"
 #include "dapple/exec/ranks/tcp/tcp_job.h"
-#include "exec/ranks/rank_wire.h"
 #include "exec/ranks/tcp/tcp_connection.h"
 #include "exec/ranks/tcp/tcp_rendezvous.h"
 

@@ -10,8 +10,8 @@
 #include <span>
 
 #include "dapple/exec/message/fingerprint.h"
+#include "dapple/exec/ranks/rank_wire.h"
 #include "exec/message/announced.h"
-#include "exec/ranks/rank_wire.h"
 
 namespace dapple::exec {
 
