@@ -72,13 +72,12 @@ class Examples(ToolTest):
                             "PATH": ":".join([*map(str, binaries), os.environ["PATH"]]),
                             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-    def enter_folder(self):
-        """One with what a clone has for examples to read, and nothing that earlier ones have written."""
+    def enter_folder(self, document=ROOT / "README.md"):
+        """One with what the document's commands read, and nothing that earlier ones have written."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        for name in SHARED:
-            os.symlink(ROOT / name, self.folder / name)
+        update_docs().provide_inputs(document, self.folder, SHARED)
 
     def run_as_written(self, commands):
         # Whatever fails ends the block, as a reader would stop there.
@@ -92,9 +91,13 @@ class Examples(ToolTest):
 
     def test_the_documents_show_what_their_commands_print(self):
         for document in update_docs().documents():
-            with self.subTest(document=document.name):
-                self.enter_folder()
+            with self.subTest(document=document.relative_to(ROOT)):
+                self.enter_folder(document)
                 self.check_document(document)
+
+    def test_every_example_has_files_that_its_commands_write(self):
+        for document in (ROOT / "docs" / "examples").glob("*/README.md"):
+            self.assertNotEqual(update_docs().expected_files(document), [], document)
 
     def test_the_commands_beside_the_profiles_run(self):
         self.check_document(ROOT / "profiles" / "README.md")
@@ -141,6 +144,10 @@ class Examples(ToolTest):
                 continue
             with self.subTest(commands=commands):
                 self.check_commands(commands)
+        for expected in update_docs().expected_files(path):
+            with self.subTest(file=expected.name):
+                self.assertEqual((self.folder / expected.name).read_bytes(), expected.read_bytes(),
+                                 "tools/update_docs puts the real file there")
 
     def test_the_examples_of_every_help_text_run(self):
         for program, command in HELP:
