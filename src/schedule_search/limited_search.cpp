@@ -20,7 +20,7 @@ std::size_t memory_for(std::int64_t stall_limit) {
 }  // namespace
 
 LimitedSearch::LimitedSearch(const TaskProblem& problem, OrderSearchState& state)
-    : graph_(problem), state_(state), randomness_(state.options().seed) {}
+    : graph_(problem), state_(state), random_(state.options().seed) {}
 
 /// Whether no better order is possible here or the budget is used up. The limit of the table
 /// applies even if no order fits yet.
@@ -64,7 +64,7 @@ void LimitedSearch::try_table(std::int64_t evaluations) {
 /// Returns an order by a rule far from the best: moves may reach other orders from there.
 Words LimitedSearch::any_order() {
   ListRule rule = best_rule_.rule;
-  for (int i = 0; i < 10; ++i) rule = changed_rule(graph_, std::move(rule), randomness_);
+  for (int i = 0; i < 10; ++i) rule = changed_rule(graph_, std::move(rule), random_);
   state_.count_list_schedule();
   const std::optional<ListSchedule> schedule = list_schedule(graph_, rule);
   return schedule ? schedule->words : words_;
@@ -74,7 +74,7 @@ void LimitedSearch::move_tasks(const Words& from, std::int64_t stall_limit) {
   MoveSearch search(state_.graph(), state_.rules(),
                     {.words = from,
                      .memory = memory_for(stall_limit),
-                     .seed = static_cast<std::uint64_t>(randomness_.roll(0, 1 << 30))});
+                     .seed = static_cast<std::uint64_t>(roll(random_, 0, 1 << 30))});
   while (search.steps_since_best() < stall_limit && !is_over()) {
     state_.count_move();
     if (search.step()) offer(search.best(), search.best_words());
@@ -84,7 +84,7 @@ void LimitedSearch::move_tasks(const Words& from, std::int64_t stall_limit) {
 
 void LimitedSearch::improve(std::int64_t round) {
   for (std::int64_t i = 0; i < 50 * round && !is_over(); ++i) {
-    ListRule rule = changed_rule(graph_, best_rule_.rule, randomness_);
+    ListRule rule = changed_rule(graph_, best_rule_.rule, random_);
     const OrderValue value = build(rule);
     if (value <= best_rule_.value) best_rule_ = {std::move(rule), value};
   }
@@ -96,7 +96,7 @@ void LimitedSearch::simulate_moves(const Words& from, std::int64_t stall_limit) 
   MoveSearch search(state_.graph(), state_.rules(),
                     {.words = from,
                      .memory = memory_for(stall_limit),
-                     .seed = static_cast<std::uint64_t>(randomness_.roll(0, 1 << 30))},
+                     .seed = static_cast<std::uint64_t>(roll(random_, 0, 1 << 30))},
                     [this](const Words& words) { return state_.simulate(words); });
   while (search.steps_since_best() < stall_limit && !state_.is_over()) {
     state_.count_move();

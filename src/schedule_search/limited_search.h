@@ -44,7 +44,7 @@ class LimitedSearch {
   // The graph with the limits of list schedules.
   TaskGraph graph_;
   OrderSearchState& state_;
-  Randomness randomness_;
+  RandomSequence random_;
   // try_table() ends when this number of orders has been tried.
   std::int64_t last_ = INT64_MAX;
   RatedRule best_rule_;

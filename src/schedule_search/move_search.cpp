@@ -12,7 +12,7 @@ MoveSearch::MoveSearch(const TaskGraph& graph, const HoldingRules& rules, Start 
       appraise_(std::move(appraise)),
       value_(appraised(order_.value())),
       past_(start.memory, value_),
-      randomness_(start.seed),
+      random_(start.seed),
       best_(value_),
       best_words_(std::move(start.words)) {}
 
@@ -25,7 +25,7 @@ OrderValue MoveSearch::appraised(OrderValue value) const {
 std::optional<TaskMove> MoveSearch::fill_gap(TaskPlace place) {
   const std::int32_t length = order_.length(place.device);
   std::int32_t from = place.position + 1;
-  if (randomness_.chance(70)) {
+  if (random_.chance(70)) {
     while (from < length && order_.kind_at({place.device, from}).kind != TaskKind::WeightGradient) {
       ++from;
     }
@@ -39,9 +39,9 @@ std::optional<TaskMove> MoveSearch::fill_gap(TaskPlace place) {
 std::optional<TaskMove> MoveSearch::shift_from(TaskPlace place) {
   const std::int32_t length = order_.length(place.device);
   const bool is_weight = order_.kind_at(place).kind == TaskKind::WeightGradient;
-  const bool goes_later = randomness_.chance(is_weight ? 80 : 30);
-  const std::int32_t count = randomness_.chance(75) ? 1 : randomness_.roll(2, 4);
-  const std::int32_t distance = randomness_.distance(length);
+  const bool goes_later = random_.chance(is_weight ? 80 : 30);
+  const std::int32_t count = random_.chance(75) ? 1 : roll(random_, 2, 4);
+  const std::int32_t distance = short_distance(random_, length);
   const std::int32_t end = std::min(place.position + count, length);
   if (goes_later) {
     if (end == length) return std::nullopt;
@@ -53,14 +53,14 @@ std::optional<TaskMove> MoveSearch::shift_from(TaskPlace place) {
 
 std::optional<TaskMove> MoveSearch::propose() {
   if (critical_.empty()) critical_ = order_.critical_tasks();
-  if (randomness_.chance(80)) {
-    const auto choice = randomness_.roll(0, static_cast<std::int32_t>(critical_.size()) - 1);
+  if (random_.chance(80)) {
+    const auto choice = roll(random_, 0, static_cast<std::int32_t>(critical_.size()) - 1);
     const TaskPlace place = critical_[at(choice)];
-    if (order_.gap_before(place) > 0 && randomness_.chance(50)) return fill_gap(place);
+    if (order_.gap_before(place) > 0 && random_.chance(50)) return fill_gap(place);
     return shift_from(place);
   }
-  const std::int32_t device = randomness_.roll(0, graph_.device_count() - 1);
-  return shift_from({device, randomness_.roll(0, order_.length(device) - 1)});
+  const std::int32_t device = roll(random_, 0, graph_.device_count() - 1);
+  return shift_from({device, roll(random_, 0, order_.length(device) - 1)});
 }
 
 /// Returns false if none of a number of proposals is legal.

@@ -53,7 +53,7 @@ class MoveSearch {
   // The values of the last attempts, as a ring buffer.
   std::vector<OrderValue> past_;
   std::size_t turn_ = 0;
-  Randomness randomness_;
+  RandomSequence random_;
   // The critical tasks of the current order; empty if still to be computed.
   std::vector<TaskPlace> critical_;
   OrderValue best_;

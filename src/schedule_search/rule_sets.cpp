@@ -109,36 +109,37 @@ std::vector<ListRule> rule_table(const TaskGraph& graph) {
   return table;
 }
 
-ListRule changed_rule(const TaskGraph& graph, ListRule rule, Randomness& randomness) {
-  const std::int32_t changes = randomness.distance(8);
+ListRule changed_rule(const TaskGraph& graph, ListRule rule, RandomSequence& random) {
+  const std::int32_t changes = short_distance(random, 8);
   for (std::int32_t i = 0; i < changes; ++i) {
-    const std::int32_t stage = randomness.roll(0, graph.stage_count() - 1);
+    const std::int32_t stage = roll(random, 0, graph.stage_count() - 1);
     DeviceRule& device = rule.devices[at(graph.kinds()[at(stage)].device)];
     std::int32_t& depth = rule.depths[at(stage)];
-    switch (randomness.roll(0, graph.is_split() ? 5 : 3)) {
+    switch (roll(random, 0, graph.is_split() ? 5 : 3)) {
       case 0:
-      case 1:
-        depth = std::clamp(depth + (randomness.chance(50) ? 1 : -1) * randomness.distance(4), 1,
-                           graph.micro_batches());
+      case 1: {
+        const std::int32_t sign = random.chance(50) ? 1 : -1;
+        depth = std::clamp(depth + sign * short_distance(random, 4), 1, graph.micro_batches());
         break;
+      }
       case 2:
-        device.delay_policy = static_cast<DelayPolicy>(randomness.roll(0, 3));
+        device.delay_policy = static_cast<DelayPolicy>(roll(random, 0, 3));
         break;
       case 3:
         if (rule.by_waves) {
           std::int32_t& lead = rule.leads[at(stage)];
-          lead = randomness.distance(graph.micro_batches());
-        } else if (randomness.chance(50)) {
+          lead = short_distance(random, graph.micro_batches());
+        } else if (random.chance(50)) {
           device.backward_first = !device.backward_first;
         } else {
           device.later_stage_first = !device.later_stage_first;
         }
         break;
       case 4:
-        device.stored_weights = randomness.distance(graph.micro_batches()) - 1;
+        device.stored_weights = short_distance(random, graph.micro_batches()) - 1;
         break;
       default:
-        device.eager_weights = randomness.distance(graph.micro_batches());
+        device.eager_weights = short_distance(random, graph.micro_batches());
         break;
     }
   }

@@ -13,6 +13,6 @@ namespace dapple::schedule_search {
 std::vector<ListRule> rule_table(const TaskGraph& graph);
 
 /// Returns the rule with one to a few of its parameters changed.
-ListRule changed_rule(const TaskGraph& graph, ListRule rule, Randomness& randomness);
+ListRule changed_rule(const TaskGraph& graph, ListRule rule, RandomSequence& random);
 
 }  // namespace dapple::schedule_search

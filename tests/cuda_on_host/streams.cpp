@@ -6,10 +6,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "dapple/core/random.h"
 
 namespace cuda_on_host {
 
@@ -34,7 +35,7 @@ class Counter {
 /// What a stream is to do: given by many and done by one, who holds on to what it took last.
 class Queue {
  public:
-  Queue(int gpu, unsigned seed) : gpu_(gpu), dice_(seed) {}
+  Queue(int gpu, unsigned seed) : gpu_(gpu), random_(seed) {}
 
   int gpu() const { return gpu_; }
 
@@ -67,12 +68,12 @@ class Queue {
   void dawdle() {
     constexpr unsigned kSeldom = 16;
     constexpr unsigned kLongest = 200;  // microseconds
-    if (dice_() % kSeldom != 0) return;
-    std::this_thread::sleep_for(std::chrono::microseconds(dice_() % kLongest));
+    if (random_() % kSeldom != 0) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(random_() % kLongest));
   }
 
   const int gpu_;
-  std::minstd_rand dice_;
+  dapple::RandomSequence random_;
   Counter given_;
   std::uint32_t done_ = 0;
   bool is_ending_ = false;

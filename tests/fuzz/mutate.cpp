@@ -13,34 +13,23 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "dapple/core/random.h"
 #include "entries.h"
 
 namespace {
 
+using dapple::RandomSequence;
 using dapple::fuzz::Entry;
 
-/// Same choices with every standard library, unlike its distributions.
-class Chooser {
- public:
-  explicit Chooser(std::uint64_t seed) : engine_(seed) {}
-
-  /// 0 ... bound - 1. Requires: bound > 0.
-  std::size_t below(std::size_t bound) { return static_cast<std::size_t>(engine_() % bound); }
-
-  template <class Element>
-  const Element& one_of(const std::vector<Element>& elements) {
-    return elements[below(elements.size())];
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
+template <class Element>
+const Element& one_of(const std::vector<Element>& elements, RandomSequence& random) {
+  return elements[random.below(elements.size())];
+}
 
 /// Half open range of a text.
 struct Piece {
@@ -139,12 +128,12 @@ std::vector<Piece> tokens_of(const std::string& text) {
 }
 
 /// A stretch of whole lines, or of bytes, with lengths of all magnitudes equally likely.
-Piece stretch_of(const std::string& text, Chooser& choose) {
-  const std::size_t longest = std::size_t{1} << choose.below(10);
+Piece stretch_of(const std::string& text, RandomSequence& random) {
+  const std::size_t longest = std::size_t{1} << random.below(10);
   Piece piece;
-  piece.begin = choose.below(text.size() + 1);
-  piece.end = std::min(text.size(), piece.begin + 1 + choose.below(longest));
-  if (choose.below(2) == 0) {
+  piece.begin = random.below(text.size() + 1);
+  piece.end = std::min(text.size(), piece.begin + 1 + random.below(longest));
+  if (random.below(2) == 0) {
     const std::size_t line = text.rfind('\n', piece.begin);
     piece.begin = line == std::string::npos ? 0 : std::min(line + 1, text.size());
     const std::size_t line_end = text.find('\n', std::max(piece.begin, piece.end));
@@ -154,30 +143,30 @@ Piece stretch_of(const std::string& text, Chooser& choose) {
 }
 
 /// Another digit or letter in place of one: most often still of the right type.
-void mutate_character(std::string& text, Chooser& choose) {
-  const std::size_t start = choose.below(text.size() + 1);
+void mutate_character(std::string& text, RandomSequence& random) {
+  const std::size_t start = random.below(text.size() + 1);
   for (std::size_t at = start; at < text.size(); ++at) {
     const auto character = static_cast<unsigned char>(text[at]);
     if (std::isdigit(character) != 0) {
-      text[at] = static_cast<char>('0' + choose.below(10));
+      text[at] = static_cast<char>('0' + random.below(10));
       return;
     }
-    if (std::islower(character) != 0 && choose.below(8) == 0) {
-      text[at] = static_cast<char>('a' + choose.below(26));
+    if (std::islower(character) != 0 && random.below(8) == 0) {
+      text[at] = static_cast<char>('a' + random.below(26));
       return;
     }
   }
 }
 
-void mutate_token(std::string& text, Chooser& choose) {
+void mutate_token(std::string& text, RandomSequence& random) {
   const std::vector<Piece> tokens = tokens_of(text);
   if (tokens.empty()) return;
-  const Piece at = choose.one_of(tokens);
-  const Piece other = choose.one_of(tokens);
+  const Piece at = one_of(tokens, random);
+  const Piece other = one_of(tokens, random);
   const std::string taken = text.substr(other.begin, other.size());
-  switch (choose.below(4)) {
+  switch (random.below(4)) {
     case 0:
-      text.replace(at.begin, at.size(), choose.one_of(hostile_tokens()));
+      text.replace(at.begin, at.size(), one_of(hostile_tokens(), random));
       break;
     case 1:
       text.replace(at.begin, at.size(), taken);
@@ -191,9 +180,9 @@ void mutate_token(std::string& text, Chooser& choose) {
   }
 }
 
-void mutate_bytes(std::string& text, const std::string& donor, Chooser& choose) {
-  const Piece piece = stretch_of(text, choose);
-  switch (choose.below(6)) {
+void mutate_bytes(std::string& text, const std::string& donor, RandomSequence& random) {
+  const Piece piece = stretch_of(text, random);
+  switch (random.below(6)) {
     case 0:
       text.erase(piece.begin, piece.size());
       break;
@@ -204,36 +193,36 @@ void mutate_bytes(std::string& text, const std::string& donor, Chooser& choose) 
       text.resize(piece.begin);
       break;
     case 3: {
-      const Piece given = stretch_of(donor, choose);
+      const Piece given = stretch_of(donor, random);
       text.replace(piece.begin, piece.size(), donor, given.begin, given.size());
       break;
     }
     case 4:
-      text.insert(piece.begin, choose.one_of(hostile_tokens()));
+      text.insert(piece.begin, one_of(hostile_tokens(), random));
       break;
     default:
-      if (piece.begin < text.size()) { text[piece.begin] = static_cast<char>(choose.below(256)); }
+      if (piece.begin < text.size()) { text[piece.begin] = static_cast<char>(random.below(256)); }
       break;
   }
 }
 
 /// One mutation most of the time, so that much of the text is still read; at most five.
 std::string mutation(const std::vector<std::string>& seeds, std::uint64_t number) {
-  Chooser choose(number);
-  std::string text = choose.one_of(seeds);
-  const std::string& donor = choose.one_of(seeds);
+  RandomSequence random(number);
+  std::string text = one_of(seeds, random);
+  const std::string& donor = one_of(seeds, random);
   std::size_t left = 1;
-  while (left < 5 && choose.below(3) == 0) ++left;
+  while (left < 5 && random.below(3) == 0) ++left;
   for (; left > 0; --left) {
-    switch (choose.below(4)) {
+    switch (random.below(4)) {
       case 0:
-        mutate_character(text, choose);
+        mutate_character(text, random);
         break;
       case 1:
-        mutate_bytes(text, donor, choose);
+        mutate_bytes(text, donor, random);
         break;
       default:
-        mutate_token(text, choose);
+        mutate_token(text, random);
         break;
     }
   }

@@ -46,4 +46,22 @@ TEST_CASE("normal numbers have mean zero, deviation one, and come in pairs witho
   CHECK(std::abs(products / kPairs) < 4 * 0.01);
 }
 
+TEST_CASE("a sequence is the Mersenne Twister, the same with every standard library") {
+  RandomSequence sequence(5489);
+  for (int i = 1; i < 10'000; ++i) sequence();
+  CHECK(sequence() == 9'981'545'732'273'789'042U);  // the C++ standard, [rand.predef]
+}
+
+TEST_CASE("a sequence draws every integer of a range, its ends included, and nothing else") {
+  RandomSequence sequence(1);
+  std::set<std::int64_t> rolled;
+  for (int i = 0; i < 200; ++i) rolled.insert(sequence.roll(-1, 2));
+  CHECK(rolled == std::set<std::int64_t>{-1, 0, 1, 2});
+  for (int i = 0; i < 200; ++i) {
+    REQUIRE(sequence.below(3) < 3);
+    REQUIRE(sequence.chance(100));
+    REQUIRE_FALSE(sequence.chance(0));
+  }
+}
+
 }  // namespace dapple

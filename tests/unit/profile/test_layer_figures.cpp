@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <random>
 
 #include "dapple/core/error.h"
+#include "dapple/core/random.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple {
@@ -145,10 +145,8 @@ Rational oracle_time(const Layer& layer, std::int64_t samples, BatchScaling scal
 }
 
 TEST_CASE("Random times are the exact rational, rounded up once") {
-  std::mt19937 random(20260101);
-  const auto draw = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-  };
+  RandomSequence random(20260101);
+  const auto draw = [&](std::int64_t low, std::int64_t high) { return random.roll(low, high); };
   for (int round = 0; round < 20'000; ++round) {
     std::vector<Measurement> points;
     const std::int64_t count = draw(1, 4);

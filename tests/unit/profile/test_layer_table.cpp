@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <random>
 
 #include "dapple/core/error.h"
+#include "dapple/core/random.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple {
@@ -92,10 +92,8 @@ TEST_CASE("A layer whose input does not precede it is a bug of the reader") {
 }
 
 TEST_CASE("Random graphs: boundaries and sums equal a recount from the definition") {
-  std::mt19937 random(7);
-  const auto draw = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-  };
+  RandomSequence random(7);
+  const auto draw = [&](std::int64_t low, std::int64_t high) { return random.roll(low, high); };
   for (int round = 0; round < 300; ++round) {
     std::vector<Layer> layers;
     const std::int64_t count = draw(1, 30);

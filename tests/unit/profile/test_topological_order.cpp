@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
-#include <random>
 
+#include "dapple/core/random.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple {
@@ -33,7 +33,7 @@ TEST_CASE("Nodes on or behind a cycle are missing, the others are not") {
 }
 
 TEST_CASE("Random graphs: the order is the lexicographically first one that is legal") {
-  std::mt19937 random(11);
+  RandomSequence random(11);
   for (int round = 0; round < 300; ++round) {
     const std::size_t size = 1 + random() % 12;
     Order rank(size);

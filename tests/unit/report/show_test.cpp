@@ -1,9 +1,9 @@
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
-#include <random>
 #include <string>
 
+#include "dapple/core/random.h"
 #include "dapple/report/show.h"
 #include "examples.h"
 
@@ -67,7 +67,7 @@ TEST_CASE("a size is shown with three significant digits in binary units") {
 }
 
 TEST_CASE("what is shown of a time is never further from it than half its last digit") {
-  std::mt19937_64 random{7};
+  RandomSequence random{7};
   for (int round = 0; round < 20'000; ++round) {
     const auto ns = static_cast<std::int64_t>(random() >> (random() % 50 + 14)) % kMaxCount + 1;
     const std::string text = show(Duration{ns});

@@ -1,8 +1,8 @@
 #include "dapple/report/table.h"
+#include "dapple/core/random.h"
 
 #include <catch2/catch.hpp>
 
-#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -51,7 +51,7 @@ TEST_CASE("a cell is broken where its parts meet, and never inside a number") {
 }
 
 TEST_CASE("wrapped text loses nothing but blanks, and keeps every number whole") {
-  std::mt19937 random{13};
+  RandomSequence random{13};
   const std::string letters = "ab.,: 019";
   for (int round = 0; round < 2'000; ++round) {
     std::string text;
@@ -73,7 +73,7 @@ TEST_CASE("wrapped text loses nothing but blanks, and keeps every number whole")
 }
 
 TEST_CASE("a table never exceeds a terminal's width while a column can be wrapped") {
-  std::mt19937 random{11};
+  RandomSequence random{11};
   for (int round = 0; round < 200; ++round) {
     Table table{{{"x", Align::Left, 3}, {"y", Align::Right, 3}, {"z", Align::Left, 3}}};
     for (int row = 0; row < 4; ++row) {

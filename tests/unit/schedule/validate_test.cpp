@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "dapple/core/random.h"
 #include "dapple/schedule/schedule.h"
 #include "sample_plans.h"
 
@@ -124,7 +124,7 @@ TEST_CASE("depths may rise into a dealt stage as long as each replica gets its s
 }
 
 TEST_CASE("generated schedules of dealt and split stages are sound") {
-  std::mt19937 random(20260101);
+  RandomSequence random(20260101);
   const auto draw = [&](int low, int high) {
     return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
   };
@@ -387,7 +387,7 @@ bool ends(const Schedule& schedule) {
 }
 
 TEST_CASE("the dry run agrees with a naive one on random orders, dealt and split") {
-  std::mt19937 random(7);
+  RandomSequence random(7);
   const auto draw = [&](std::size_t count) { return random() % count; };
   int ended = 0;
   int stuck = 0;
@@ -413,7 +413,7 @@ TEST_CASE("the dry run agrees with a naive one on random orders, dealt and split
 }
 
 TEST_CASE("a random action dropped, doubled or moved out of place is refused by its name") {
-  std::mt19937 random(11);
+  RandomSequence random(11);
   const auto draw = [&](std::size_t count) { return random() % count; };
   std::map<std::string, int> refusals;
   for (int round = 0; round < 3000; ++round) {

@@ -2,10 +2,10 @@
 #include <catch2/catch.hpp>
 #include <limits>
 #include <numeric>
-#include <random>
 
 #include "meshes.h"
 
+#include "dapple/core/random.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
@@ -59,7 +59,7 @@ TEST_CASE("A hop is as wide as its narrower direction, the host path where there
 }
 
 TEST_CASE("Random meshes: no path is wider, then larger in sum, then earlier") {
-  std::mt19937 random(3);
+  RandomSequence random(3);
   for (int round = 0; round < 200; ++round) {
     const std::size_t size = 2 + random() % 5;
     LaneCounts lanes(size, std::vector<int>(size, 0));

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
-#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "../../../support/files.h"
 #include "../profiles/graph_text.h"
+#include "dapple/core/random.h"
 #include "dapple/interop/profiles/pipedream.h"
 
 using namespace dapple;
@@ -67,7 +67,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-std::string shuffled(const std::string& text, std::mt19937& random) {
+std::string shuffled(const std::string& text, RandomSequence& random) {
   std::vector<std::string> lines = lines_of(text);
   std::shuffle(lines.begin(), lines.end(), random);
   std::string result;
@@ -131,7 +131,7 @@ TEST_CASE("equal choices go by node number, not by the order of lines or digits"
 }
 
 TEST_CASE("each choice of the order is the best one, on random graphs") {
-  std::mt19937 random(11);
+  RandomSequence random(11);
   for (int round = 0; round < 300; ++round) {
     const int nodes = 2 + static_cast<int>(random() % 12);
     std::string text;
@@ -214,7 +214,7 @@ TEST_CASE("published graphs are read whole, in whatever order their lines stand"
       {"pipedream/resnet50/graph.txt", "resnet50", 176, 102'228'128, 443'419'000},
       {"pipedream/vgg16/graph.txt", "vgg16", 40, 553'430'176, 672'535'000},
   };
-  std::mt19937 random(3);
+  RandomSequence random(3);
   for (const RealGraph& graph : graphs) {
     const std::optional<std::string> file = shared_file(graph.path);
     if (!file) continue;

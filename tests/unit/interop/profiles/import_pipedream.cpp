@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/core/random.h"
 #include "dapple/interop/profiles/pipedream.h"
 #include "graph_text.h"
 
@@ -341,7 +341,7 @@ TEST_CASE("random changes of a graph end in a profile or in an Error") {
                                node(3, "Add") + node(4, "__getitem__(0)") + edge(1, 2) +
                                edge(2, 3) + edge(3, 4) + edge(2, 4);
   const std::string alphabet = "node0123456789 -=,.;[]()\t\r\n-- e+naif\xFF";
-  std::mt19937 random(7);
+  RandomSequence random(7);
   int accepted = 0;
   int refused = 0;
   for (int round = 0; round < 5'000; ++round) {

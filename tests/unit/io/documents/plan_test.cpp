@@ -1,10 +1,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
-#include <random>
 
 #include "documents_under_test.h"
 
+#include "dapple/core/random.h"
 #include "dapple/plan/validate.h"
 
 namespace dapple::test {
@@ -120,7 +120,7 @@ TEST_CASE("a plan says where replicas were independent, and one that does not me
 }
 
 TEST_CASE("a computed figure keeps its last bit through the file") {
-  std::mt19937_64 random(5);
+  RandomSequence random(5);
   PlanDocument document = small_plan();
   for (int i = 0; i < 300; ++i) {
     const double figure =

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
-#include <random>
 
 #include "../documents/documents_under_test.h"
+#include "dapple/core/random.h"
 
 namespace dapple::test {
 namespace {
@@ -73,7 +73,7 @@ TEST_CASE("a document cut off anywhere is refused") {
 
 /// A few bytes of `text` overwritten, left out, doubled, or replaced by pieces that readers trip
 /// on.
-std::string mutated(std::string text, std::mt19937_64& random) {
+std::string mutated(std::string text, RandomSequence& random) {
   static const std::vector<std::string> kPieces{
       "-1", "1e18", "9223372036854775807", "null", "\"\"", "[]", "{}", "true", "0.5", "\xff", "\\",
       ",",  "\"-\""};
@@ -100,7 +100,7 @@ std::string mutated(std::string text, std::mt19937_64& random) {
 }
 
 TEST_CASE("a mutated document is read, or refused with at least one fault, and nothing else") {
-  std::mt19937_64 random(7);
+  RandomSequence random(7);
   const std::string plan = io::write_plan(small_plan());
   int refused = 0;
   for (int i = 0; i < 6'000; ++i) {

@@ -1,4 +1,5 @@
 #include "dapple/search/pipedream_search/pipedream_search.h"
+#include "dapple/core/random.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -6,7 +7,6 @@
 #include <functional>
 #include <numeric>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 
@@ -147,10 +147,8 @@ struct RandomChain {
   ChainOracle oracle;
 };
 
-RandomChain random_chain(std::mt19937& random, std::size_t level_count) {
-  const auto draw = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-  };
+RandomChain random_chain(RandomSequence& random, std::size_t level_count) {
+  const auto draw = [&](std::int64_t low, std::int64_t high) { return random.roll(low, high); };
   const auto count = static_cast<std::size_t>(draw(1, level_count == 1 ? 6 : 4));
   std::vector<std::int64_t> seconds;
   std::vector<std::int64_t> parameters;
@@ -260,7 +258,7 @@ TEST_CASE("a layer that cannot be replicated bounds the partition of a graph") {
 }
 
 TEST_CASE("no partition of a small chain is faster than the one found") {
-  std::mt19937 random(20191027);
+  RandomSequence random(20191027);
   for (int instance = 0; instance < 600; ++instance) {
     INFO("instance " << instance);
     const RandomChain problem = random_chain(random, 1);
@@ -280,7 +278,7 @@ TEST_CASE("no partition of a small chain is faster than the one found") {
 }
 
 TEST_CASE("no hierarchical partition of a small chain is faster than the one found") {
-  std::mt19937 random(20191030);
+  RandomSequence random(20191030);
   for (int instance = 0; instance < 400; ++instance) {
     INFO("instance " << instance);
     const RandomChain problem = random_chain(random, instance % 4 == 0 ? 3 : 2);
@@ -317,15 +315,15 @@ TEST_CASE("a diamond has five states, and sends on what PipeDream counts") {
 }
 
 TEST_CASE("states of random graphs with one source are their sets closed under inputs") {
-  std::mt19937 random(7);
+  RandomSequence random(7);
   for (int instance = 0; instance < 100; ++instance) {
     INFO("instance " << instance);
-    const int count = std::uniform_int_distribution(1, 9)(random);
+    const int count = static_cast<int>(random.roll(1, 9));
     std::vector<LayerSpec> specs(static_cast<std::size_t>(count));
     for (int layer = 1; layer < count; ++layer) {
       std::set<std::int32_t> inputs;
-      for (int draw = std::uniform_int_distribution(1, 3)(random); draw > 0; --draw) {
-        inputs.insert(std::uniform_int_distribution(0, layer - 1)(random));
+      for (int draw = static_cast<int>(random.roll(1, 3)); draw > 0; --draw) {
+        inputs.insert(static_cast<int>(random.roll(0, layer - 1)));
       }
       specs[static_cast<std::size_t>(layer)].inputs.assign(inputs.begin(), inputs.end());
     }
@@ -420,20 +418,20 @@ TEST_CASE("a stage that is no range of layers gets the nearest one") {
 }
 
 TEST_CASE("no other ranges of layers are nearer than those found") {
-  std::mt19937 random(13);
+  RandomSequence random(13);
   for (int instance = 0; instance < 300; ++instance) {
     INFO("instance " << instance);
-    const int count = std::uniform_int_distribution(3, 7)(random);
+    const int count = static_cast<int>(random.roll(3, 7));
     std::vector<Duration> compute;
     std::vector<std::int32_t> order(static_cast<std::size_t>(count));
     for (int layer = 0; layer < count; ++layer) {
-      compute.push_back({std::uniform_int_distribution(0, 3)(random)});
+      compute.push_back({static_cast<int>(random.roll(0, 3))});
     }
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);
     // Three stages: the first layers of a random order, more of them, all.
-    const auto first = std::uniform_int_distribution(1, count - 2)(random);
-    const auto second = std::uniform_int_distribution(first + 1, count - 1)(random);
+    const int first = static_cast<int>(random.roll(1, count - 2));
+    const int second = static_cast<int>(random.roll(first + 1, count - 1));
     std::vector<search::PipedreamState> states(3);
     for (const auto& [state, end] :
          {std::pair(0u, first), std::pair(1u, second), std::pair(2u, count)}) {
