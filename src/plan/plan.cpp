@@ -11,7 +11,13 @@
 namespace dapple {
 
 std::string_view to_string(OptimizerTiming timing) {
-  return timing == OptimizerTiming::AtEnd ? "at-end" : "per-bucket";
+  switch (timing) {
+    case OptimizerTiming::AtEnd:
+      return "at-end";
+    case OptimizerTiming::PerBucket:
+      return "per-bucket";
+  }
+  throw Bug("a timing of the optimizer without a name");
 }
 
 std::vector<std::vector<StageIndex>> stages_by_device_group(const Plan& plan) {

@@ -1,9 +1,17 @@
 #include "dapple/plan/request.h"
 
+#include "dapple/core/error.h"
+
 namespace dapple {
 
 std::string_view to_string(PlannerKind planner) {
-  return planner == PlannerKind::Exact ? "exact" : "dapple";
+  switch (planner) {
+    case PlannerKind::Exact:
+      return "exact";
+    case PlannerKind::Dapple:
+      return "dapple";
+  }
+  throw Bug("a planner without a name");
 }
 
 }  // namespace dapple

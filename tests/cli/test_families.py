@@ -13,8 +13,6 @@ from tool import ARGUMENTS, DONE, ROOT, SCALE, ToolTest
 from trainable import cores, perceptron
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
-FAMILIES = ("gpipe", "1f1b", "list-scheduled", "interleaved", "breadth-first", "zb-h1", "zb-h2",
-            "zb-v")
 REPLICAS = ((1,), (2,), (3,), (1, 1), (3, 1), (1, 2), (2, 2), (1, 1, 1), (2, 1, 3), (1, 3, 1),
             (1, 1, 1, 1), (1, 2, 1, 3))
 LAYERS = 8  # and the loss: two stages on each of four devices
@@ -67,7 +65,7 @@ class Families(ToolTest):
             self.assertIn("of 16 tensors do not differ", result.stdout)
 
     def test_each_trains_as_one_device_does(self):
-        every = list(itertools.product(FAMILIES, REPLICAS, (False, True)))
+        every = list(itertools.product(tool.FAMILIES, REPLICAS, (False, True)))
         random.Random(3711).shuffle(every)
         if SCALE < 10:
             every = every[:(8 if ARGUMENTS.sanitized else 24) * SCALE]

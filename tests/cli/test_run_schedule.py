@@ -8,8 +8,6 @@ import tool
 from tool import DONE, ToolTest
 
 INTERPRETER = tool.ROOT / "tools" / "run_schedule.py"
-FAMILIES = ("gpipe", "1f1b", "interleaved", "breadth-first", "list-scheduled", "zb-h1", "zb-h2",
-            "zb-v")
 
 
 class Running(ToolTest):
@@ -45,7 +43,7 @@ class Running(ToolTest):
 
     def test_schedules_of_all_families_run_to_their_end(self):
         plan = self.plan()
-        for family in FAMILIES:
+        for family in tool.FAMILIES:
             with self.subTest(family=family):
                 made = self.run_tool("reschedule", plan, "--schedule", family, "-o", "other.json")
                 self.assertEqual(made.returncode, DONE, made.stderr)

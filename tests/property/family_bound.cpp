@@ -32,7 +32,7 @@ TEST_CASE("no plan of a family, on any devices, is faster than the family's boun
   int met = 0;
   for (int i = 0; i < scaled(4000); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
-    const ScheduleFamily family = kOwnFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
+    const ScheduleFamily family = random_own_family(dice);
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ": " << text_of(pipeline));
     INFO(to_string(family) << ", contention " << to_string(contention));

@@ -32,7 +32,7 @@ TEST_CASE("whatever the schedule, the plan is sound and never faster than its or
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
     const Replicas replicas = i % 3 == 0 ? Replicas::Independent : Replicas::Together;
     INFO("instance " << i << ": " << text_of(pipeline));
-    const ScheduleFamily family = kOwnFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
+    const ScheduleFamily family = random_own_family(dice);
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO(to_string(family) << ", contention " << to_string(contention) << ", replicas "
                            << to_string(replicas));
@@ -71,9 +71,8 @@ TEST_CASE("more orders tried never make the plan slower") {
   int improved = 0;
   for (int i = 0; i < scaled(120); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
-    const ScheduleFamily family = dice.chance(50)
-                                      ? ScheduleFamily::ZeroBubbleV
-                                      : kOwnFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
+    const ScheduleFamily family =
+        dice.chance(50) ? ScheduleFamily::ZeroBubbleV : random_own_family(dice);
     if (!carries_order(family)) continue;
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ", " << to_string(family) << ": " << text_of(pipeline));
@@ -124,7 +123,7 @@ TEST_CASE("a plan that deals micro-batches comes under other schedules, or it is
   for (int i = 0; i < scaled(400); ++i) {
     const Pipeline pipeline = random_pipeline(dice, {.deal = true});
     INFO("instance " << i << ": " << text_of(pipeline));
-    const ScheduleFamily family = kOwnFamilies[static_cast<std::size_t>(dice.roll(0, 7))];
+    const ScheduleFamily family = random_own_family(dice);
     INFO(to_string(family));
     const auto result = planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology,
                                             to(family, Contention::Off));

@@ -11,9 +11,8 @@
 #include "io/json/json_writer.h"
 
 namespace dapple::io {
-namespace {
 
-std::string_view kind_name(ActionKind kind) {
+std::string_view schedule_kind(ActionKind kind) {
   switch (kind) {
     case ActionKind::Forward:
       return "forward";
@@ -41,12 +40,12 @@ std::string_view kind_name(ActionKind kind) {
   throw Bug("an action without a name");
 }
 
-/// Returns the name of an action's stream. A receive has no stream of its own, because it is only
-/// the moment at which a dependency is met; its name is "receive".
-std::string_view stream_name(ActionKind kind) {
+std::string_view schedule_stream(ActionKind kind) {
   const Stream stream = stream_of(kind);
   return stream == Stream::None ? "receive" : to_string(stream);
 }
+
+namespace {
 
 std::optional<std::int32_t> micro_batch_of(Action action) {
   const bool has_none = reduces(action.kind) || action.kind == ActionKind::OptimizerStep;
@@ -62,8 +61,8 @@ std::optional<std::int32_t> bucket_of(Action action) {
 void write_action(JsonWriter& writer, const DeviceAction& entry, const Topology& topology) {
   writer.open_object(JsonWriter::Layout::Line);
   writer.key("action").text(to_text(entry.action));
-  writer.key("kind").text(kind_name(entry.action.kind));
-  writer.key("stream").text(stream_name(entry.action.kind));
+  writer.key("kind").text(schedule_kind(entry.action.kind));
+  writer.key("stream").text(schedule_stream(entry.action.kind));
   writer.key("stage").integer(entry.action.stage.value);
   if (const auto micro_batch = micro_batch_of(entry.action)) {
     writer.key("micro_batch").integer(*micro_batch);
@@ -153,7 +152,7 @@ std::string csv_row(const std::string& device, std::size_t position, const Devic
   }
   const bool computes = stream_of(entry.action.kind) == Stream::Compute;
   return fmt::format("{},{},{},{},{},{},{},{},{}\n", device, position,
-                     stream_name(entry.action.kind), kind_name(entry.action.kind),
+                     schedule_stream(entry.action.kind), schedule_kind(entry.action.kind),
                      entry.action.stage.value, number_or_empty(micro_batch_of(entry.action)),
                      number_or_empty(bucket_of(entry.action)),
                      computes ? std::string{} : fmt::format("{}", entry.size.count), peers);

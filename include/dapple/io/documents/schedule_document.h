@@ -4,12 +4,20 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "dapple/core/text_source.h"
+#include "dapple/plan/action.h"
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::io {
+
+/// Returns the name of a kind of action in dapple-schedule/1: "forward", "send_activation".
+std::string_view schedule_kind(ActionKind kind);
+/// Returns the name of an action's stream in dapple-schedule/1. A receive has no stream of its own,
+/// because it is only the moment at which a dependency is met; its name is "receive".
+std::string_view schedule_stream(ActionKind kind);
 
 struct ScheduleDocument {
   /// The name and version of the tool, such as "dapple-plan 0.1.0".
