@@ -1,9 +1,14 @@
 #include <optional>
 
 #include "dapple/core/error.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/request/warnings.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 #include "planner/families/plan_families.h"
-#include "planner/families/plan_one_family.h"
+#include "planner/one_family/plan_one_family.h"
+#include "planner/request/asked_families.h"
 
 namespace dapple::planner {
 namespace {
@@ -19,32 +24,29 @@ class FirstPart : public Progress {
   Progress& whole_;
 };
 
-std::variant<MadePlan, Infeasible> plan_as_asked(const ModelProfile& profile,
-                                                 const Topology& topology,
-                                                 const PlannerOptions& options,
-                                                 Progress* progress) {
-  if (!asks_for_families(options)) return plan_one_family(profile, topology, options, progress);
-  if (options.replicas == Replicas::Independent) {
+std::variant<MadePlan, Infeasible> plan_as_asked(const PlanningContext& context) {
+  if (!asks_for_families(context.options)) return plan_one_family(context);
+  if (context.options.replicas == Replicas::Independent) {
     throw Error(ErrorKind::BadInput, "--replicas",
                 {{"",
                   "expected together with a schedule beyond 1f1b and gpipe, whose bounds are of "
                   "replicas that start together, got independent"}});
   }
   std::optional<FirstPart> first_part;
-  if (progress != nullptr) first_part.emplace(*progress);
-  auto first = plan_one_family(profile, topology, options_to_start(options),
-                               first_part ? &*first_part : nullptr);
-  return plan_families(std::move(first), {profile, topology, options}, progress);
+  if (context.progress != nullptr) first_part.emplace(*context.progress);
+  const PlannerOptions start = options_to_start(context.options);
+  auto first = plan_one_family(
+      {context.profile, context.topology, start, first_part ? &*first_part : nullptr});
+  return plan_families(std::move(first), context);
 }
 
 }  // namespace
 
-std::variant<MadePlan, Infeasible> make_plan(const ModelProfile& profile, const Topology& topology,
-                                             const PlannerOptions& options, Progress* progress) {
-  auto made = plan_as_asked(profile, topology, options, progress);
+std::variant<MadePlan, Infeasible> make_plan(const PlanningContext& context) {
+  auto made = plan_as_asked(context);
   if (auto* plan = std::get_if<MadePlan>(&made)) {
-    plan->document.request = request_of(options);
-    plan->document.warnings = warnings_of(plan->document, topology);
+    plan->document.request = request_of(context.options);
+    plan->document.warnings = warnings_of(plan->document, context.topology);
   }
   return made;
 }

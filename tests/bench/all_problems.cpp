@@ -13,7 +13,10 @@
 
 #include "dapple/cost/compatible.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/made_plan.h"
 
 namespace {
 
@@ -79,7 +82,7 @@ bool plan_problem(const std::string& source, const std::string& model, const std
   options.global_batch_size = *profile.global_batch_size;
   options.target_gap = {kOne.billionths / 20};
   const auto start = std::chrono::steady_clock::now();
-  auto answer = planner::make_plan(profile, topology, options);
+  auto answer = planner::make_plan({profile, topology, options});
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   auto* made = std::get_if<planner::MadePlan>(&answer);
   if (made == nullptr) {

@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "dapple/io/documents/documents.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/made_plan.h"
 #include "peak_memory.h"
 
 namespace {
@@ -78,8 +80,8 @@ void plan_problem(benchmark::State& state, Question question) {
   small::forget_peak_memory();
   for (auto _ : state) {
     TimeLimit limit;
-    const auto made = planner::make_plan(profile, topology, question.options,
-                                         question.is_large ? nullptr : &limit);
+    const auto made = planner::make_plan(
+        {profile, topology, question.options, question.is_large ? nullptr : &limit});
     if (const auto* plan = std::get_if<planner::MadePlan>(&made)) {
       show(state, plan->document);
     } else {

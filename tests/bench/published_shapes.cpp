@@ -17,9 +17,12 @@
 
 #include "dapple/cost/cost_model.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/result/made_plan.h"
 #include "dapple/report/summary.h"
 #include "dapple/search/bounds/bound.h"
+#include "dapple/simulate/simulate.h"
 
 namespace {
 
@@ -257,13 +260,14 @@ bool compare(const PublishedPlan& published, const std::string& source, bool ign
   const ModelProfile profile = load_profile(source, published.model);
   const std::string path = source + "/topologies/" + published.topology + ".json";
   const Topology topology(io::read_topology(io::read_file(path), path), path);
-  const auto made = planner::make_plan(profile, topology,
-                                       {.global_batch_size = *profile.global_batch_size,
-                                        .micro_batch_size = {},
-                                        .family = {},
-                                        .contention = Contention::Shared,
-                                        .ignore_memory = ignore_memory,
-                                        .threads = 2});
+  const auto made = planner::make_plan({profile,
+                                        topology,
+                                        {.global_batch_size = *profile.global_batch_size,
+                                         .micro_batch_size = {},
+                                         .family = {},
+                                         .contention = Contention::Shared,
+                                         .ignore_memory = ignore_memory,
+                                         .threads = 2}});
   if (!std::holds_alternative<planner::MadePlan>(made)) {
     fmt::print("{:13} {:14} nothing fits\n", published.model, published.topology);
     return false;

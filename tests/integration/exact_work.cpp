@@ -6,7 +6,9 @@
 
 #include "../support/files.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/made_plan.h"
 
 using namespace dapple;
 
@@ -52,7 +54,7 @@ Work measured(const Work& known) {
   options.global_batch_size = *profile.global_batch_size;
   options.target_gap = {known.target_percent * kOne.billionths / 100};
   options.baselines = false;
-  const auto made = planner::make_plan(profile, topology, options);
+  const auto made = planner::make_plan({profile, topology, options});
   REQUIRE(std::holds_alternative<planner::MadePlan>(made));
   const SearchRecord& search = std::get<planner::MadePlan>(made).document.search;
   Work work = known;

@@ -13,8 +13,8 @@
 #include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/comparison.h"
+#include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/families/reschedule.h"
-#include "dapple/planner/request/planner.h"
 #include "dapple/schedule/schedule.h"
 
 namespace dapple {

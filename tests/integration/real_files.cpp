@@ -15,7 +15,7 @@
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
 
 namespace dapple {
 namespace {

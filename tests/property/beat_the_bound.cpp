@@ -13,7 +13,10 @@
 #include "dapple/cost/cost_model.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/validate.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/made_plan.h"
+#include "dapple/simulate/simulate.h"
 
 using namespace dapple;
 
@@ -204,7 +207,7 @@ void fail_to_beat(Dice& dice, const Ground& ground) {
   options.global_batch_size = *ground.profile.global_batch_size;
   options.replicas = ground.replicas;
   options.target_gap = {kOne.billionths / 50};
-  const auto answer = planner::make_plan(ground.profile, ground.topology, options);
+  const auto answer = planner::make_plan({ground.profile, ground.topology, options});
   REQUIRE(std::holds_alternative<planner::MadePlan>(answer));
   const planner::MadePlan& made = std::get<planner::MadePlan>(answer);
   const Duration bound = made.document.prediction.lower_bound.value();

@@ -6,6 +6,7 @@
 #include "../support/random_pipeline.h"
 #include "../support/random_planning_problem.h"
 #include "dapple/planner/candidates/depth_search.h"
+#include "dapple/planner/request/planner_options.h"
 
 using namespace dapple;
 

@@ -13,7 +13,10 @@
 #include "dapple/cost/cost_model.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/validate.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 
 namespace dapple::small {
 
@@ -36,7 +39,7 @@ struct Question {
   std::vector<GradientSynchronization> gradients() const;
 
   Made answer(planner::Progress* progress = nullptr) const {
-    return planner::make_plan(made.problem.profile, topology, options, progress);
+    return planner::make_plan({made.problem.profile, topology, options, progress});
   }
 
   /// The fastest of all plans that are asked for and faster than `below`.

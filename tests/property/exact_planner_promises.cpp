@@ -7,6 +7,9 @@
 
 #include "exact_planner_checks.h"
 
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/infeasible.h"
+
 using namespace dapple;
 
 namespace {

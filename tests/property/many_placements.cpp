@@ -14,7 +14,9 @@
 #include "../support/models.h"
 #include "../support/scaled.h"
 #include "dapple/cost/cost_model.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/made_plan.h"
 #include "dapple/simulate/simulate.h"
 
 using namespace dapple;
@@ -162,7 +164,7 @@ TEST_CASE("no random plan gets below the bound where not all placements are enum
   for (int round = 0; round < small::scaled(150); ++round) {
     const Request request = random_request(dice);
     const Topology topology(request.description);
-    const auto answer = planner::make_plan(request.profile, topology, request.options);
+    const auto answer = planner::make_plan({request.profile, topology, request.options});
     if (!std::holds_alternative<planner::MadePlan>(answer)) continue;
     const PlanDocument& made = std::get<planner::MadePlan>(answer).document;
     const Duration bound = made.prediction.lower_bound.value();

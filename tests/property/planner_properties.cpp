@@ -2,7 +2,11 @@
 
 #include "../oracle/planner_oracle.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 
@@ -103,7 +107,7 @@ TEST_CASE("the planner never beats the best of all plans, fits, and rarely misse
     const small::Problem problem = small::random_problem(dice, 4, 3);
     const Topology topology(problem.topology);
     const Duration best = fastest_of_all(problem, topology);
-    const auto made = planner::make_plan(problem.profile, topology, options_for(problem, 1));
+    const auto made = planner::make_plan({problem.profile, topology, options_for(problem, 1)});
     if (best.ns == INT64_MAX) {
       REQUIRE(std::holds_alternative<planner::Infeasible>(made));
       continue;
@@ -130,16 +134,16 @@ TEST_CASE("a refusal's remedy of more memory is enough, and a byte less is not")
     small::Problem problem = small::random_problem(dice, 5, 4);
     problem.topology.devices.front().memory = {dice.roll(1, 600)};
     const auto made =
-        planner::make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1));
+        planner::make_plan({problem.profile, Topology(problem.topology), options_for(problem, 1)});
     const auto* nothing = std::get_if<planner::Infeasible>(&made);
     if (nothing == nullptr) continue;
     ++refused;
     problem.topology.devices.front().memory += nothing->missing();
-    CHECK(std::holds_alternative<planner::MadePlan>(
-        planner::make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1))));
+    CHECK(std::holds_alternative<planner::MadePlan>(planner::make_plan(
+        {problem.profile, Topology(problem.topology), options_for(problem, 1)})));
     problem.topology.devices.front().memory -= Bytes{1};
-    CHECK(std::holds_alternative<planner::Infeasible>(
-        planner::make_plan(problem.profile, Topology(problem.topology), options_for(problem, 1))));
+    CHECK(std::holds_alternative<planner::Infeasible>(planner::make_plan(
+        {problem.profile, Topology(problem.topology), options_for(problem, 1)})));
   }
   CHECK(refused > small::scaled(10));
 }
@@ -151,7 +155,7 @@ TEST_CASE("plans are the same with one thread, with two, and again") {
     const Topology topology(problem.topology);
     const auto text = [&](int threads) {
       const auto made =
-          planner::make_plan(problem.profile, topology, options_for(problem, threads));
+          planner::make_plan({problem.profile, topology, options_for(problem, threads)});
       const auto* plan = std::get_if<planner::MadePlan>(&made);
       return plan == nullptr ? std::get<planner::Infeasible>(made).remedy
                              : io::write_plan(plan->document);

@@ -7,6 +7,7 @@
 #include "../support/families.h"
 #include "../support/random_pipeline.h"
 #include "dapple/plan/validate.h"
+#include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/simulate/device_memory.h"
 

@@ -12,7 +12,10 @@
 #include "../oracle/order_enumeration.h"
 #include "../support/scaled.h"
 #include "../support/short_of_memory.h"
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/families/reschedule.h"
+#include "dapple/planner/request/warnings.h"
 #include "dapple/planner/verify/verify.h"
 #include "dapple/simulate/device_memory.h"
 
@@ -84,7 +87,7 @@ Duration verified_bound(const ShortOfMemory& problem, const planner::Rescheduled
   document.prediction = made.evaluation.prediction;
   document.prediction.lower_bound = made.lower_bound;
   document.prediction.optimality_gap =
-      planner::optimality_gap(document.prediction.iteration, *made.lower_bound);
+      optimality_gap(document.prediction.iteration, *made.lower_bound);
   document.search.planner = kReschedulePlanner;
   document.search.searched = {"orders of " + std::string(to_string(made.plan.family))};
   document.search.cut = {"stages, devices and micro-batches other than the given plan's"};

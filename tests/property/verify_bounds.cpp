@@ -3,7 +3,8 @@
 #include "../oracle/planner_oracle.h"
 #include "../support/clusters.h"
 #include "../support/crowded_ways.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/verify/verify.h"
 #include "dapple/search/bounds/bound.h"
 
@@ -88,8 +89,7 @@ TEST_CASE("the fastest time of all plans is verified as their bound, one nanosec
       document.prediction =
           planner::evaluate(document.plan, problem.profile, topology, setting.mode).prediction;
       document.prediction.lower_bound = bound;
-      document.prediction.optimality_gap =
-          planner::optimality_gap(document.prediction.iteration, bound);
+      document.prediction.optimality_gap = optimality_gap(document.prediction.iteration, bound);
       return planner::verify(document, topology, {.budget = kThrough});
     };
     const planner::PlanVerification holds = verified_with(best.plan, best.iteration);

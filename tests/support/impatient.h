@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 
 namespace dapple::small {
 

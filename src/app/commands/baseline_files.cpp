@@ -8,6 +8,9 @@
 #include <utility>
 
 #include "dapple/io/documents/documents.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/request/warnings.h"
+#include "dapple/planner/result/made_plan.h"
 
 namespace dapple::app {
 namespace {
@@ -19,18 +22,19 @@ std::string file_of(const std::string& directory, const std::string& name) {
 }
 
 PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::MadePlan& made,
-                         const BaselineGround& ground) {
+                         const Topology& topology) {
   PlanDocument document = made.document;
+  const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
   document.plan = baseline.plan;
   document.prediction =
-      planner::evaluate(document.plan, document.profile, ground.topology, ground.mode).prediction;
+      planner::evaluate(document.plan, document.profile, topology, mode).prediction;
   document.baselines.clear();
   document.schedules.clear();
   document.request.reset();
   document.search = {};
   document.search.planner = baseline.figures.name;
   document.search.cut = {"everything but the best of this kind that was found"};
-  document.warnings = planner::warnings_about(document, ground.topology);
+  document.warnings = planner::warnings_about(document, topology);
   if (!baseline.figures.feasible) {
     document.warnings.push_back(
         fmt::format("does not fit: {} bytes missing", baseline.figures.missing.count));
@@ -64,11 +68,11 @@ void add_baseline_outputs(const std::string& directory,
 }
 
 void write_baselines(const std::string& directory, const planner::MadePlan& made,
-                     const BaselineGround& ground, command_line::Results& results) {
+                     const Topology& topology, command_line::Results& results) {
   results.add_folder(directory);
   for (const planner::BaselinePlan& baseline : made.baselines) {
     results.add(file_of(directory, baseline.figures.name),
-                io::write_plan(document_of(baseline, made, ground)));
+                io::write_plan(document_of(baseline, made, topology)));
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "app/request/inputs.h"
 #include "dapple/command_line/console.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/result/made_plan.h"
 
 namespace dapple::app {
 
@@ -16,16 +16,10 @@ namespace dapple::app {
 void add_baseline_outputs(const std::string& directory,
                           std::vector<command_line::NamedPath>& outputs);
 
-/// The topology and simulation mode by which baselines are evaluated.
-struct BaselineGround {
-  const Topology& topology;
-  SimulationMode mode = {};
-};
-
-/// Adds each baseline as a plan file of its own, NAME.plan.json. Baselines that do not fit are
-/// included, with a warning that says how much memory is missing. The directory is made if
-/// necessary.
+/// Adds each baseline as a plan file of its own, NAME.plan.json, simulated like the plan. Baselines
+/// that do not fit are included, with a warning that says how much memory is missing. The directory
+/// is made if necessary.
 void write_baselines(const std::string& directory, const planner::MadePlan& made,
-                     const BaselineGround& ground, command_line::Results& results);
+                     const Topology& topology, command_line::Results& results);
 
 }  // namespace dapple::app

@@ -11,7 +11,7 @@
 #include "app/request/modes.h"
 #include "dapple/io/documents/comparison_document.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
 #include "dapple/report/comparison.h"
 
 namespace dapple::app {
@@ -92,15 +92,17 @@ int diff_plans(const std::vector<std::string>& paths, const std::string& second_
   Subject a = make_subject(std::move(first), given, command_line::source_name(paths[0]));
   Subject b =
       make_subject(std::move(second), common.replacement, command_line::source_name(paths[1]));
-  planner::PlanComparison comparison =
-      planner::compare_plans(a.document.plan, b.document.plan,
-                             {.profile = a.document.profile, .topology = a.topology, .mode = mode});
+  const auto predict = [&](Plan plan) {
+    return planner::evaluate(plan, a.document.profile, a.topology, mode).prediction;
+  };
+  Prediction first_prediction = predict(a.document.plan);
+  Prediction second_prediction = predict(b.document.plan);
   const ComparedPair pair{.first = {.name = command_line::source_name(paths[0]),
                                     .plan = std::move(a.document.plan),
-                                    .prediction = std::move(comparison.first)},
+                                    .prediction = std::move(first_prediction)},
                           .second = {.name = command_line::source_name(paths[1]),
                                      .plan = std::move(b.document.plan),
-                                     .prediction = std::move(comparison.second)},
+                                     .prediction = std::move(second_prediction)},
                           .profile = a.document.profile,
                           .topology = a.topology,
                           .notes = common.notes};

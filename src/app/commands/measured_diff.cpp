@@ -12,7 +12,7 @@
 #include "app/request/modes.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/measurement_document.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
 #include "dapple/report/comparison.h"
 #include "dapple/timeline/comparison.h"
 

@@ -7,22 +7,31 @@
 #include <string_view>
 #include <variant>
 
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/restricted/restricted.h"
+#include "dapple/planner/result/made_plan.h"
+
 namespace dapple::app {
 namespace {
 
-/// Returns the smallest batch of the layers that were measured at one batch size only; 0 if there
-/// are none.
-std::int64_t smallest_single(const ModelProfile& profile) {
-  std::int64_t smallest = INT64_MAX;
+/// Returns the smallest batch of the layers that were measured at one batch size only, if there are
+/// any.
+std::optional<std::int64_t> smallest_single(const ModelProfile& profile) {
+  std::optional<std::int64_t> smallest;
   for (const Layer& layer : profile.layers) {
     if (layer.measurements.size() > 1) continue;
-    smallest = std::min(smallest, layer.measurements.front().batch_size);
+    const std::int64_t batch = layer.measurements.front().batch_size;
+    smallest = std::min(smallest.value_or(batch), batch);
   }
-  return smallest == INT64_MAX ? 0 : smallest;
+  return smallest;
 }
 
+/// Returns the fewest samples that a replica with any works on at a time.
 std::int64_t least_samples(const Plan& plan) {
-  std::int64_t least = INT64_MAX;
+  std::int64_t least = plan.micro_batch_size;
   for (const StagePlan& stage : plan.stages) {
     for (std::size_t replica = 0; replica < stage.devices.size(); ++replica) {
       const std::int64_t samples = samples_of(plan, stage, replica).size();
@@ -46,7 +55,7 @@ std::optional<OtherScaling> in_other_scaling(const PlanDocument& document,
   const ModelProfile& profile = document.profile;
   if (!profile.batch_scaling) return std::nullopt;
   OtherScaling scaling{.samples = least_samples(document.plan),
-                       .measured = smallest_single(profile),
+                       .measured = smallest_single(profile).value_or(0),
                        .own = *profile.batch_scaling,
                        .iteration = document.prediction.iteration,
                        .otherwise = {},
@@ -60,17 +69,17 @@ std::optional<OtherScaling> in_other_scaling(const PlanDocument& document,
   return scaling;
 }
 
-void search_in_other_scaling(OtherScaling& scaling, const ScalingSearch& search,
-                             planner::Progress* progress) {
+void search_in_other_scaling(OtherScaling& scaling, const planner::PlanningContext& context,
+                             const std::optional<planner::PlanRestriction>& restriction) {
   if (scaling.own == BatchScaling::Floor) return;
-  planner::PlannerOptions options = search.options;
+  planner::PlannerOptions options = context.options;
   options.planner = PlannerKind::Dapple;
   options.baselines = false;
-  const ModelProfile profile = with_other_scaling(search.profile);
-  const auto made = search.restriction
-                        ? planner::make_restricted_plan(profile, search.topology, options,
-                                                        *search.restriction, progress)
-                        : planner::make_plan(profile, search.topology, options, progress);
+  const ModelProfile profile = with_other_scaling(context.profile);
+  planner::Progress* const progress = context.progress;
+  const planner::PlanningContext other{profile, context.topology, options, progress};
+  const auto made =
+      restriction ? planner::make_restricted_plan(other, *restriction) : planner::make_plan(other);
   const auto* plan = std::get_if<planner::MadePlan>(&made);
   if (plan == nullptr || (progress != nullptr && progress->should_stop())) return;
   scaling.searched = plan->document.prediction.iteration;

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "dapple/plan/document.h"
-#include "dapple/planner/request/planner.h"
-#include "dapple/planner/request/restricted.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/report/show.h"
 #include "dapple/topology/topology.h"
 
@@ -41,17 +41,10 @@ struct OtherScaling {
 std::optional<OtherScaling> in_other_scaling(const PlanDocument& document,
                                              const Topology& topology);
 
-struct ScalingSearch {
-  const ModelProfile& profile;
-  const Topology& topology;
-  const planner::PlannerOptions& options;
-  const std::optional<planner::PlanRestriction>& restriction;
-};
-
 /// Adds the plan that the DAPPLE planner, whose work is limited, finds under floor, if the
-/// profile's own scaling is proportional. Adds nothing if `progress` stops the search.
-void search_in_other_scaling(OtherScaling& scaling, const ScalingSearch& search,
-                             planner::Progress* progress);
+/// profile's own scaling is proportional. Adds nothing if the progress stops the search.
+void search_in_other_scaling(OtherScaling& scaling, const planner::PlanningContext& context,
+                             const std::optional<planner::PlanRestriction>& restriction);
 
 /// Returns a paragraph of the summary.
 std::string text_of(const OtherScaling& scaling, const report::TextStyle& style);

@@ -18,9 +18,15 @@
 #include "app/request/pins.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/planner/request/planner.h"
-#include "dapple/planner/request/restricted.h"
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
+#include "dapple/planner/request/warnings.h"
+#include "dapple/planner/restricted/restricted.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 #include "dapple/profile/doubts.h"
 #include "dapple/report/summary.h"
 
@@ -241,15 +247,14 @@ SearchEnd search(const Inputs& inputs, const Topology& topology,
                  const planner::PlannerOptions& planner,
                  const std::optional<planner::PlanRestriction>& restriction,
                  ProgressLine progress) {
-  auto result = restriction ? planner::make_restricted_plan(inputs.profile, topology, planner,
-                                                            *restriction, &progress)
-                            : planner::make_plan(inputs.profile, topology, planner, &progress);
+  const planner::PlanningContext context{inputs.profile, topology, planner, &progress};
+  auto result = restriction ? planner::make_restricted_plan(context, *restriction)
+                            : planner::make_plan(context);
   SearchEnd end{.result = std::move(result), .stop_reason = progress.stop_reason()};
   if (const auto* made = std::get_if<planner::MadePlan>(&end.result)) {
     end.scaling = in_other_scaling(made->document, topology);
     if (end.scaling && !progress.should_stop()) {
-      search_in_other_scaling(*end.scaling, {inputs.profile, topology, planner, restriction},
-                              &progress);
+      search_in_other_scaling(*end.scaling, context, restriction);
     }
   }
   return end;
@@ -271,14 +276,14 @@ void complete_request(PlanRequest& request, const Inputs& inputs, StopReason rea
 struct Finding {
   const planner::MadePlan& made;
   const std::optional<OtherScaling>& scaling;
-  const BaselineGround& ground;
+  const Topology& topology;
 };
 
 /// Writes all files together, then the summary.
 int write_outputs(const Finding& finding, const command_line::Options& options,
                   command_line::Console& console) {
   const PlanDocument& document = finding.made.document;
-  const Topology& topology = finding.ground.topology;
+  const Topology& topology = finding.topology;
   const Timeline& timeline = finding.made.evaluation.timeline;
   const std::string output =
       options.text("output").value_or(command_line::default_output(document.profile, ".plan.json"));
@@ -287,7 +292,7 @@ int write_outputs(const Finding& finding, const command_line::Options& options,
   const auto [stream, style] = console.words(out_is_taken);
   command_line::Results results(console);
   if (const auto directory = options.text("write-baselines")) {
-    write_baselines(*directory, finding.made, finding.ground, results);
+    write_baselines(*directory, finding.made, topology, results);
   }
   results.add(output, io::write_plan(document));
   if (trace) results.add(*trace, io::write_trace(timeline, topology));
@@ -347,12 +352,11 @@ int run_plan(const command_line::Options& options, command_line::Console& consol
   }
   planner::MadePlan made = std::get<planner::MadePlan>(std::move(end.result));
   made.document.tool = kTool;
-  const bool is_done = planner::is_search_done(made.document) && !made.lacks_baselines;
+  const bool is_done = is_search_done(made.document) && !made.lacks_baselines;
   complete_request(*made.document.request, inputs, is_done ? StopReason::None : end.stop_reason,
                    time_limit);
   made.document.warnings = planner::warnings_of(made.document, topology);
-  const BaselineGround ground{topology, planner.mode()};
-  return write_outputs({made, end.scaling, ground}, options, console);
+  return write_outputs({made, end.scaling, topology}, options, console);
 }
 
 }  // namespace

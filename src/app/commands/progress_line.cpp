@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/request/planner_options.h"
+
 namespace dapple::app {
 namespace {
 
@@ -57,7 +60,7 @@ std::vector<std::string> parts_of(const planner::SearchProgress& progress) {
   }
   if (progress.best && progress.bound) {
     const Duration bound = std::min(*progress.best, *progress.bound);
-    const double gap = planner::optimality_gap(*progress.best, bound);
+    const double gap = optimality_gap(*progress.best, bound);
     // Rounded up to the decimals shown.
     parts.push_back("gap at most " + report::show_percent(std::ceil(1000 * gap) / 1000));
   }

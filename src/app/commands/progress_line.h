@@ -7,7 +7,7 @@
 #include "dapple/command_line/console.h"
 #include "dapple/core/quantity.h"
 #include "dapple/plan/request.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 
 namespace dapple::app {
 

@@ -7,7 +7,7 @@
 
 #include "dapple/cost/compatible.h"
 #include "dapple/interop/exports/exports.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
 #include "dapple/report/show.h"
 
 namespace dapple::app {

@@ -10,7 +10,10 @@
 #include "app/request/modes.h"
 #include "dapple/interop/plans/given_order.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/plan/optimality.h"
 #include "dapple/planner/families/reschedule.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/request/warnings.h"
 #include "dapple/report/summary.h"
 
 namespace dapple::app {
@@ -104,7 +107,7 @@ void renew(PlanDocument& document, planner::Rescheduled&& made, const Topology& 
   document.search.searched = {fmt::format("orders of {}", to_string(document.plan.family))};
   document.prediction.lower_bound = made.lower_bound;
   document.prediction.optimality_gap =
-      planner::optimality_gap(document.prediction.iteration, *made.lower_bound);
+      optimality_gap(document.prediction.iteration, *made.lower_bound);
   // The orders that were not tried are a single open part of the space.
   document.search.open = document.prediction.iteration == *made.lower_bound ? 0 : 1;
 }

@@ -18,7 +18,8 @@
 #include "dapple/cost/memory.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/baselines/steady_state.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/request/warnings.h"
 #include "dapple/report/summary.h"
 
 namespace dapple::app {

@@ -7,7 +7,7 @@
 
 #include "app/commands/commands.h"
 #include "app/request/inputs.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
 
 namespace dapple::app {
 namespace {

@@ -9,6 +9,8 @@
 #include "app/commands/progress_line.h"
 #include "app/request/for_target.h"
 #include "app/request/inputs.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/verify/verify.h"
 #include "dapple/report/show.h"
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "dapple/interop/exports/exports.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/report/show.h"
 
 namespace dapple::app {

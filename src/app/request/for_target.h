@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "dapple/command_line/options.h"
-#include "dapple/planner/request/planner.h"
-#include "dapple/planner/request/restricted.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple::app {

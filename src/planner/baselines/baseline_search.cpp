@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dapple/planner/candidates/explain.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/search/bounds/bound.h"
 #include "planner/candidates/candidate_evaluator.h"
 #include "planner/candidates/simulation_order.h"
@@ -23,17 +24,19 @@ constexpr std::int64_t kSmallSimulation = kActionBudget / 50;
 
 class BaselineSearch {
  public:
-  BaselineSearch(const BaselineFamily& family, const PlanningProblem& problem)
+  BaselineSearch(const BaselineFamily& family, const PlanningContext& context,
+                 const std::function<bool()>& should_stop)
       : name_(family.name),
-        problem_(problem),
-        options_(problem.options),
-        costs_(problem.profile, problem.topology),
-        evaluator_(problem.profile, problem.topology, options_, problem.should_stop) {
+        options_(context.options),
+        context_(context.with(options_)),
+        should_stop_(should_stop),
+        costs_(context.profile, context.topology),
+        evaluator_(context_, should_stop) {
     options_.family = family.schedule;
     options_.pins = {};
     // Each candidate is costed twice; where that takes too long, only a regular sample is.
     const auto figures =
-        static_cast<std::int64_t>(problem.profile.layers.size()) + problem.topology.device_count();
+        static_cast<std::int64_t>(context.profile.layers.size()) + context.topology.device_count();
     const auto most = static_cast<std::size_t>(kCostingWork / figures);
     const std::size_t step = 1 + family.count / std::max<std::size_t>(1, most);
     for (std::size_t i = 0; i < family.count; i += step) {
@@ -44,7 +47,7 @@ class BaselineSearch {
   std::optional<BaselinePlan> run();
 
  private:
-  bool is_stopped() const { return problem_.should_stop && problem_.should_stop(); }
+  bool is_stopped() const { return should_stop_ && should_stop_(); }
   void add(const search::Candidate& candidate);
   Plan plan_at(const search::Candidate& candidate, std::int64_t depth) const;
   std::int64_t actions_of(const search::Candidate& candidate) const {
@@ -54,8 +57,10 @@ class BaselineSearch {
   BaselinePlan least_memory() const;
 
   const std::string name_;
-  const PlanningProblem& problem_;
   PlannerOptions options_;
+  // With the options of the baseline.
+  const PlanningContext context_;
+  const std::function<bool()>& should_stop_;
   CostModel costs_;
   CandidateEvaluator evaluator_;
   std::vector<search::Candidate> candidates_;
@@ -71,7 +76,7 @@ Plan BaselineSearch::plan_at(const search::Candidate& candidate, std::int64_t de
             .stages = candidate.stages};
   if (plan.family == ScheduleFamily::GPipe) depth = plan.num_micro_batches;
   plan.warmup_depths.assign(plan.stages.size(), std::min(depth, plan.num_micro_batches));
-  fill_gradient_buckets(plan, problem_.profile);
+  fill_gradient_buckets(plan, context_.profile);
   return plan;
 }
 
@@ -91,7 +96,7 @@ void BaselineSearch::add(const search::Candidate& candidate) {
     make_room(costs_, options_);
     const PlanCost cost = costs_.plan_cost(plan);
     variant.bound =
-        search::lower_bound({plan, cost, problem_.topology, {Contention::Off, options_.replicas}});
+        search::lower_bound({plan, cost, context_.topology, {Contention::Off, options_.replicas}});
   }
 }
 
@@ -130,9 +135,9 @@ BaselinePlan BaselineSearch::least_memory() const {
   }
   const Duration iteration =
       simulate::simulate(generate(closest, options_.replicas), costs_.plan_cost(closest),
-                         problem_.topology, {.contention = options_.contention, .record = false})
+                         context_.topology, {.contention = options_.contention, .record = false})
           .iteration;
-  return as_baseline(name_, std::move(closest), iteration, problem_);
+  return as_baseline(name_, std::move(closest), iteration, context_);
 }
 
 std::optional<BaselinePlan> BaselineSearch::run() {
@@ -147,7 +152,7 @@ std::optional<BaselinePlan> BaselineSearch::run() {
     if (is_stopped()) return std::nullopt;
     return least_memory();
   }
-  return as_baseline(name_, std::move(best.plan), best.iteration, problem_);
+  return as_baseline(name_, std::move(best.plan), best.iteration, context_);
 }
 
 /// Whether memory keeps some stage from having as many micro-batches in flight as there are stages
@@ -174,13 +179,13 @@ void make_room(const CostModel& costs, const PlannerOptions& options) {
 }
 
 BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
-                         const PlanningProblem& problem) {
-  const PlanCost costs = CostModel(problem.profile, problem.topology).plan_cost(plan);
-  const Schedule schedule = generate(plan, problem.options.replicas);
+                         const PlanningContext& context) {
+  const PlanCost costs = CostModel(context.profile, context.topology).plan_cost(plan);
+  const Schedule schedule = generate(plan, context.options.replicas);
   const auto time_without = [&](simulate::SimulationOptions options) {
-    options.contention = problem.options.contention;
+    options.contention = context.options.contention;
     options.record = false;
-    return simulate::simulate(schedule, costs, problem.topology, options).iteration;
+    return simulate::simulate(schedule, costs, context.topology, options).iteration;
   };
   const Duration without_transfers = time_without({.free_transfers = true});
   const Duration alone = has_reductions(costs)
@@ -196,17 +201,18 @@ BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
                               .iteration = iteration,
                               .without_transfers = without_transfers,
                               .alone = alone},
-                             problem.topology);
+                             context.topology);
   const std::vector<MemoryShortage> shortages = memory_shortages(costs);
-  figures.feasible = problem.options.ignore_memory || shortages.empty();
+  figures.feasible = context.options.ignore_memory || shortages.empty();
   if (!figures.feasible) figures.missing = shortages.front().missing();
-  figures.depth_limited = !problem.options.ignore_memory && is_depth_limited(plan, costs);
+  figures.depth_limited = !context.options.ignore_memory && is_depth_limited(plan, costs);
   baseline.plan = std::move(plan);
   return baseline;
 }
 
-std::optional<BaselinePlan> best_of(const BaselineFamily& family, const PlanningProblem& problem) {
-  return BaselineSearch(family, problem).run();
+std::optional<BaselinePlan> best_of(const BaselineFamily& family, const PlanningContext& context,
+                                    const std::function<bool()>& should_stop) {
+  return BaselineSearch(family, context, should_stop).run();
 }
 
 }  // namespace dapple::planner

@@ -7,25 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "dapple/planner/request/baselines.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/baselines/baselines.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 
 namespace dapple::planner {
 
-/// A planning request; what it refers to must outlive all that hold it.
-struct PlanningProblem {
-  const ModelProfile& profile;
-  const Topology& topology;
-  const PlannerOptions& options;
-  // Once true, the search ends with what it has.
-  std::function<bool()> should_stop = {};
-};
-
 /// Makes a baseline of a simulated plan. Where memory is ignored, the plan counts as feasible.
 /// Requires: the plan has its gradient buckets and takes `iteration`.
 BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
-                         const PlanningProblem& problem);
+                         const PlanningContext& context);
 
 /// Drops the layer tables of earlier candidates where they take more than their part of the memory
 /// limit; each micro-batch size has tables of its own.
@@ -43,8 +34,10 @@ struct BaselineFamily {
 /// Returns the fastest plan that fits; of equals, the first in simulation order
 /// (planner/candidates/simulation_order.h). Where none fits, returns the one that lacks the least
 /// memory at its smallest depths. Returns nothing without candidates that are short enough to
-/// simulate, or where the search was stopped before it had a plan. Deterministic, unless stopped:
-/// what is left untried on large problems depends on simulated actions, not on time.
-std::optional<BaselinePlan> best_of(const BaselineFamily& family, const PlanningProblem& problem);
+/// simulate, or where the search was stopped before it had a plan: once `should_stop` returns true,
+/// it ends with what it has. Deterministic, unless stopped: what is left untried on large problems
+/// depends on simulated actions, not on time.
+std::optional<BaselinePlan> best_of(const BaselineFamily& family, const PlanningContext& context,
+                                    const std::function<bool()>& should_stop);
 
 }  // namespace dapple::planner

@@ -1,4 +1,4 @@
-#include "dapple/planner/request/baselines.h"
+#include "dapple/planner/baselines/baselines.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 
 #include "dapple/core/parallel.h"
 #include "dapple/cost/compatible.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/search/dapple_search/even_split.h"
 #include "dapple/search/pipedream_search/pipedream_search.h"
 #include "dapple/search/placement/placement.h"
@@ -76,14 +77,12 @@ struct Shapes {
 /// Makes the shapes of each baseline, which must not outlive this object.
 class BaselineShapes {
  public:
-  explicit BaselineShapes(const PlanningProblem& problem)
-      : profile_(problem.profile),
-        topology_(problem.topology),
-        costs_(problem.profile, problem.topology),
-        layers_(static_cast<std::int32_t>(problem.profile.layers.size())),
-        sizes_(micro_batch_sizes(problem.options).sizes),
-        options_(problem.options),
-        should_stop_(problem.should_stop) {}
+  BaselineShapes(const PlanningContext& context, const std::function<bool()>& should_stop)
+      : context_(context),
+        should_stop_(should_stop),
+        costs_(context.profile, context.topology),
+        layers_(static_cast<std::int32_t>(context.profile.layers.size())),
+        sizes_(micro_batch_sizes(context.options).sizes) {}
 
   Shapes one_stage() const;
   Shapes even() const;
@@ -94,13 +93,11 @@ class BaselineShapes {
   std::vector<std::vector<Devices>> placements(std::int32_t stages, std::int32_t replicas) const;
   const LayerTable& table(std::int64_t micro_batch_size, const Devices& devices) const;
 
-  const ModelProfile& profile_;
-  const Topology& topology_;
+  const PlanningContext context_;
+  const std::function<bool()>& should_stop_;
   CostModel costs_;
   std::int32_t layers_;
   std::vector<std::int64_t> sizes_;
-  const PlannerOptions& options_;
-  const std::function<bool()>& should_stop_;
 };
 
 /// Returns the distinct placements of `stages` stages with `replicas` replicas each under the three
@@ -109,13 +106,13 @@ std::vector<std::vector<Devices>> BaselineShapes::placements(std::int32_t stages
                                                              std::int32_t replicas) const {
   std::vector<std::vector<Devices>> found;
   for (const search::PlacementPolicy policy : search::kPlacementPolicies) {
-    std::vector<std::int32_t> used(static_cast<std::size_t>(topology_.server_count()), 0);
+    std::vector<std::int32_t> used(static_cast<std::size_t>(context_.topology.server_count()), 0);
     std::vector<Devices> placement(static_cast<std::size_t>(stages));
     // Policies place the last stage first.
     for (std::size_t s = placement.size(); s-- > 0;) {
-      const auto taken = search::place(policy, used, replicas, topology_);
+      const auto taken = search::place(policy, used, replicas, context_.topology);
       check(taken.has_value(), "a baseline needs more devices than there are");
-      placement[s] = search::take_devices(used, *taken, topology_);
+      placement[s] = search::take_devices(used, *taken, context_.topology);
     }
     if (std::find(found.begin(), found.end(), placement) == found.end()) {
       found.push_back(std::move(placement));
@@ -129,13 +126,13 @@ const LayerTable& BaselineShapes::table(std::int64_t micro_batch_size,
                                         const Devices& devices) const {
   const auto replicas = static_cast<std::int64_t>(devices.size());
   return costs_.table(replica_share(micro_batch_size, replicas, 0).size(),
-                      topology_.device(devices.front()).kind);
+                      context_.topology.device(devices.front()).kind);
 }
 
 /// One stage on all devices, or on as many as the largest micro-batch has samples.
 Shapes BaselineShapes::one_stage() const {
-  const auto replicas =
-      static_cast<std::int32_t>(std::min<std::int64_t>(topology_.device_count(), sizes_.back()));
+  const auto replicas = static_cast<std::int32_t>(
+      std::min<std::int64_t>(context_.topology.device_count(), sizes_.back()));
   Shapes shapes;
   for (std::vector<Devices>& placement : placements(1, replicas)) {
     shapes.add(std::move(placement), replicas, sizes_);
@@ -148,7 +145,7 @@ Shapes BaselineShapes::one_stage() const {
 
 /// Two or more stages on equal numbers of devices, so that all devices are used.
 Shapes BaselineShapes::even() const {
-  const std::int32_t devices = topology_.device_count();
+  const std::int32_t devices = context_.topology.device_count();
   Shapes shapes;
   for (std::int32_t stages = 2; stages <= std::min(devices, layers_); ++stages) {
     const std::int32_t replicas = devices / stages;
@@ -158,7 +155,7 @@ Shapes BaselineShapes::even() const {
     }
   }
   shapes.split = [this](std::int64_t size, const std::vector<Devices>& placement) {
-    make_room(costs_, options_);
+    make_room(costs_, context_.options);
     return search::even_split(table(size, placement.front()), layers_,
                               static_cast<std::int32_t>(placement.size()));
   };
@@ -166,14 +163,14 @@ Shapes BaselineShapes::even() const {
 }
 
 Shapes BaselineShapes::straight() const {
-  const std::int32_t stages = std::min(topology_.device_count(), layers_);
+  const std::int32_t stages = std::min(context_.topology.device_count(), layers_);
   Shapes shapes;
   if (stages < 2) return shapes;
   for (std::vector<Devices>& placement : placements(stages, 1)) {
     shapes.add(std::move(placement), 1, sizes_);
   }
   shapes.split = [this](std::int64_t size, const std::vector<Devices>& placement) {
-    make_room(costs_, options_);
+    make_room(costs_, context_.options);
     std::vector<const LayerTable*> times;
     for (const Devices& devices : placement) times.push_back(&table(size, devices));
     const auto time_of = [&](std::int32_t stage, LayerRange layers) {
@@ -188,20 +185,22 @@ Shapes BaselineShapes::straight() const {
 /// PipeDream's partition for the profiled minibatch, with every micro-batch size.
 Shapes BaselineShapes::pipedream() const {
   const search::PipedreamOptions options{
-      .samples = search::profiled_batch(profile_),
-      .time_scale = time_scale(profile_, topology_.kind_of(DeviceIndex{0})).value_or(kOne),
-      .max_states = most_pipedream_states(topology_)};
+      .samples = search::profiled_batch(context_.profile),
+      .time_scale =
+          time_scale(context_.profile, context_.topology.kind_of(DeviceIndex{0})).value_or(kOne),
+      .max_states = most_pipedream_states(context_.topology)};
   const std::vector<search::PipedreamState> states =
-      search::pipedream_states(profile_, options).states;
-  const search::PipedreamPartition partition =
-      search::partition_pipedream(states, search::pipedream_levels(topology_), should_stop_);
+      search::pipedream_states(context_.profile, options).states;
+  const search::PipedreamPartition partition = search::partition_pipedream(
+      states, search::pipedream_levels(context_.topology), should_stop_);
   if (partition.stages.empty()) return {};
   const std::vector<LayerRange> ranges =
-      search::nearest_ranges(partition, states, search::layer_compute_times(profile_, options))
+      search::nearest_ranges(partition, states,
+                             search::layer_compute_times(context_.profile, options))
           .ranges;
   Devices in_fill_order;
-  for (std::int32_t s = 0; s < topology_.server_count(); ++s) {
-    const Devices& devices = topology_.fill_order(ServerIndex{s});
+  for (std::int32_t s = 0; s < context_.topology.server_count(); ++s) {
+    const Devices& devices = context_.topology.fill_order(ServerIndex{s});
     in_fill_order.insert(in_fill_order.end(), devices.begin(), devices.end());
   }
   std::vector<Devices> placement;
@@ -222,8 +221,7 @@ Shapes BaselineShapes::pipedream() const {
 
 }  // namespace
 
-std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topology& topology,
-                                         const PlannerOptions& options, Progress* progress) {
+std::vector<BaselinePlan> make_baselines(const PlanningContext& context) {
   struct Kind {
     ScheduleFamily schedule;
     Shapes (BaselineShapes::*shapes)() const;
@@ -236,19 +234,19 @@ std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topo
       {ScheduleFamily::OneFOneB, &BaselineShapes::pipedream},
   };
   static_assert(std::size(kKinds) + 1 == std::size(kBaselineNames));
-  const StopQuestion is_stopped(progress);
-  const PlanningProblem problem{profile, topology, options, [&] { return is_stopped(); }};
+  const StopQuestion is_stopped(context.progress);
+  const std::function<bool()> should_stop = [&] { return is_stopped(); };
   std::vector<std::optional<BaselinePlan>> found(std::size(kKinds));
-  parallel_for(found.size(), options.threads, [&](std::size_t i) {
+  parallel_for(found.size(), context.options.threads, [&](std::size_t i) {
     if (is_stopped()) return;
-    const BaselineShapes all(problem);
+    const BaselineShapes all(context, should_stop);
     const Shapes shapes = (all.*kKinds[i].shapes)();
     BaselineFamily family;
     family.name = kBaselineNames[i];
     family.schedule = kKinds[i].schedule;
     family.count = shapes.shapes.size();
     family.candidate = [&](std::size_t number) { return shapes.candidate(number); };
-    found[i] = best_of(family, problem);
+    found[i] = best_of(family, context, should_stop);
   });
   std::vector<BaselinePlan> baselines;
   for (std::optional<BaselinePlan>& baseline : found) {

@@ -20,25 +20,25 @@ std::int64_t most_tries(const Plan& plan, std::int64_t budget) {
 }  // namespace
 
 Plan CandidateEvaluator::plan_of(const search::Candidate& candidate) const {
-  Plan plan{.global_batch_size = options_.global_batch_size,
+  Plan plan{.global_batch_size = context_.options.global_batch_size,
             .micro_batch_size = candidate.micro_batch_size,
-            .num_micro_batches = options_.global_batch_size / candidate.micro_batch_size,
+            .num_micro_batches = context_.options.global_batch_size / candidate.micro_batch_size,
             .gradients = candidate.gradients,
-            .family = options_.family.value_or(ScheduleFamily::OneFOneB),
+            .family = context_.options.family.value_or(ScheduleFamily::OneFOneB),
             .warmup_depths = {},
             .stages = candidate.stages};
-  fill_gradient_buckets(plan, profile_);
+  fill_gradient_buckets(plan, context_.profile);
   return plan;
 }
 
 Duration CandidateEvaluator::bound_of(const Plan& plan, const PlanCost& cost) const {
-  return search::lower_bound({plan, cost, topology_, options_.mode()});
+  return search::lower_bound({plan, cost, context_.topology, context_.options.mode()});
 }
 
 Duration CandidateEvaluator::bound(const search::Candidate& candidate) const {
   Plan plan = plan_of(candidate);
   plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
-  return bound_of(plan, CostModel(profile_, topology_).plan_cost(plan));
+  return bound_of(plan, CostModel(context_.profile, context_.topology).plan_cost(plan));
 }
 
 bool CandidateEvaluator::try_depths(const Depths& depths, const CostModel& costs,
@@ -46,12 +46,11 @@ bool CandidateEvaluator::try_depths(const Depths& depths, const CostModel& costs
   SimulatedPlan attempt = current;
   attempt.plan.warmup_depths = depths;
   const PlanCost cost = costs.plan_cost(attempt.plan);
-  const search::BoundedPlan bounded{attempt.plan, cost, topology_, options_.mode()};
+  const search::BoundedPlan bounded{attempt.plan, cost, context_.topology, context_.options.mode()};
   if (std::max(lower_bound(bounded), search::lower_bound_of_order(bounded)) >= current.iteration)
     return true;
-  attempt.iteration =
-      simulate_and_count(attempt.plan, {cost, topology_, options_.mode(), should_stop_}, score);
-  if (attempt.iteration == Duration{INT64_MAX}) return false;
+  attempt.iteration = simulate_and_count(bounded, score, should_stop_);
+  if (attempt.iteration.is_infinite()) return false;
   if (better(attempt, current)) current = std::move(attempt);
   return true;
 }
@@ -61,10 +60,10 @@ std::vector<Depths> CandidateEvaluator::depths_to_try(const Plan& plan, const Pl
   const std::size_t stages = plan.stages.size();
   const std::int64_t micro_batches = plan.num_micro_batches;
   are_all = true;
-  if (options_.family == ScheduleFamily::GPipe) return {Depths(stages, micro_batches)};
+  if (context_.options.family == ScheduleFamily::GPipe) return {Depths(stages, micro_batches)};
   // A single stage is never idle, at any depth.
   if (stages == 1) return {Depths{1}};
-  if (options_.pins.least_depths) return {least_depths(stages, micro_batches)};
+  if (context_.options.pins.least_depths) return {least_depths(stages, micro_batches)};
   std::vector<Depths> depths = depth_families(stages, micro_batches);
   for (const std::int64_t slack : {1, 2, 3}) {
     for (const std::int64_t percent : {0, 2, 5, 12}) {
@@ -86,18 +85,19 @@ std::vector<Depths> CandidateEvaluator::depths_to_try(const Plan& plan, const Pl
 
 Score CandidateEvaluator::score(const search::Candidate& candidate, std::size_t order,
                                 Duration to_beat, std::int64_t budget) const {
-  const CostModel costs(profile_, topology_);
+  const CostModel costs(context_.profile, context_.topology);
   Score score;
   score.bound = candidate.bound;
-  const std::int64_t micro_batches = options_.global_batch_size / candidate.micro_batch_size;
-  if (lane_passes(candidate.stages, micro_batches, options_.replicas) >
-      most_passes(options_.memory_limit)) {
+  const std::int64_t micro_batches =
+      context_.options.global_batch_size / candidate.micro_batch_size;
+  if (lane_passes(candidate.stages, micro_batches, context_.options.replicas) >
+      most_passes(context_.options.memory_limit)) {
     return score;
   }
   SimulatedPlan best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
-  const DepthLimits limits(best.plan, costs, options_.ignore_memory);
+  const DepthLimits limits(best.plan, costs, context_.options.ignore_memory);
   const Depths ones(candidate.stages.size(), 1);
-  if (options_.family != ScheduleFamily::GPipe && !limits.fit_as_they_are(ones)) {
+  if (context_.options.family != ScheduleFamily::GPipe && !limits.fit_as_they_are(ones)) {
     score.is_settled = true;
     return score;
   }
@@ -133,15 +133,15 @@ Score CandidateEvaluator::score(const search::Candidate& candidate, std::size_t 
 
 std::unique_ptr<DepthSearch> CandidateEvaluator::depths_of(const search::Candidate& candidate,
                                                            std::size_t order) const {
-  const CostModel costs(profile_, topology_);
+  const CostModel costs(context_.profile, context_.topology);
   const SimulatedPlan start{
-      .plan = plan_of(candidate), .iteration = Duration{INT64_MAX}, .order = order};
-  return std::make_unique<DepthSearch>(start, costs, options_);
+      .plan = plan_of(candidate), .iteration = Duration::infinite(), .order = order};
+  return std::make_unique<DepthSearch>(start, costs, context_.options, should_stop_);
 }
 
 Score CandidateEvaluator::refine_depths(const search::Candidate& candidate, std::size_t order,
                                         std::int64_t budget) const {
-  Score first = score(candidate, order, Duration{INT64_MAX}, budget / 2);
+  Score first = score(candidate, order, Duration::infinite(), budget / 2);
   if (!first.best.feasible()) return first;
   Score refined = refine(first.best, budget - first.actions);
   refined.actions += first.actions;
@@ -158,16 +158,17 @@ Score CandidateEvaluator::threshold_accepting(const SimulatedPlan& start,
     score.best = start;
     return score;
   }
-  return planner::threshold_accepting(start, CostModel(profile_, topology_), options_,
+  return planner::threshold_accepting(start, CostModel(context_.profile, context_.topology),
+                                      context_.options,
                                       {.actions = budget, .should_stop = should_stop_});
 }
 
 Score CandidateEvaluator::refine(const SimulatedPlan& start, std::int64_t budget) const {
-  const CostModel costs(profile_, topology_);
+  const CostModel costs(context_.profile, context_.topology);
   Score score;
   score.best = start;
   if (!has_free_depths()) return score;
-  const DepthLimits limits(start.plan, costs, options_.ignore_memory);
+  const DepthLimits limits(start.plan, costs, context_.options.ignore_memory);
   std::int64_t tries_left = most_tries(start.plan, budget);
   for (bool improved = true; improved && score.actions < budget;) {
     improved = false;

@@ -18,7 +18,7 @@
 #include "dapple/planner/candidates/depth_search.h"
 #include "dapple/planner/candidates/depths.h"
 #include "dapple/planner/candidates/score.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 
 namespace dapple::planner {
@@ -107,14 +107,11 @@ inline Bytes size_of(const search::Candidate& candidate) {
 /// Evaluates candidates of one problem. It has no mutable state, so threads may share one.
 class CandidateEvaluator {
  public:
-  /// Once `should_stop` returns true, no simulation is started, and running ones are abandoned. The
-  /// profile, the topology and the options must outlive the evaluator.
-  CandidateEvaluator(const ModelProfile& profile, const Topology& topology,
-                     const PlannerOptions& options, std::function<bool()> should_stop = {})
-      : profile_(profile),
-        topology_(topology),
-        options_(options),
-        should_stop_(std::move(should_stop)) {}
+  /// Once `should_stop` returns true, no simulation is started, and running ones are abandoned.
+  /// What the context refers to must outlive the evaluator.
+  explicit CandidateEvaluator(const PlanningContext& context,
+                              std::function<bool()> should_stop = {})
+      : context_(context), should_stop_(std::move(should_stop)) {}
 
   /// Lower bound on the candidate's iteration at any depths, with unlimited memory.
   Duration bound(const search::Candidate& candidate) const;
@@ -147,7 +144,7 @@ class CandidateEvaluator {
   bool is_stopped() const { return should_stop_ && should_stop_(); }
   Plan plan_of(const search::Candidate& candidate) const;
   bool has_free_depths() const {
-    return options_.family != ScheduleFamily::GPipe && !options_.pins.least_depths;
+    return context_.options.family != ScheduleFamily::GPipe && !context_.options.pins.least_depths;
   }
   Duration bound_of(const Plan& plan, const PlanCost& cost) const;
   std::vector<Depths> depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
@@ -157,9 +154,7 @@ class CandidateEvaluator {
   bool try_depths(const Depths& depths, const CostModel& costs, SimulatedPlan& current,
                   Score& score) const;
 
-  const ModelProfile& profile_;
-  const Topology& topology_;
-  const PlannerOptions& options_;
+  const PlanningContext context_;
   std::function<bool()> should_stop_;
 };
 

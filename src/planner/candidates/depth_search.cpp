@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "dapple/planner/request/planner_options.h"
+
 namespace dapple::planner {
 namespace {
 
@@ -76,9 +78,10 @@ search::EarliestStarts beginning_of(const Recorded& recorded, const search::Dept
 }  // namespace
 
 DepthSearch::DepthSearch(const SimulatedPlan& start, const CostModel& costs,
-                         const PlannerOptions& options)
+                         const PlannerOptions& options, std::function<bool()> should_stop)
     : topology_(costs.topology()),
       options_(options),
+      should_stop_(std::move(should_stop)),
       start_(start),
       costs_(costs_at(start.plan, Depths(start.plan.stages.size(), 1), costs)),
       limits_(start.plan, costs, options.ignore_memory),
@@ -126,8 +129,9 @@ void DepthSearch::begin(Open open, SimulatedPlan& best, Score& score) {
   SimulatedPlan attempt = start_;
   attempt.plan.warmup_depths = open.box.least;
   const Recorded recorded =
-      record_and_count(attempt.plan, {costs_, topology_, options_.mode()}, score);
+      record_and_count({attempt.plan, costs_, topology_, options_.mode()}, score, should_stop_);
   attempt.iteration = recorded.result.iteration;
+  if (attempt.iteration.is_infinite()) return open_.push(std::move(open));
   const search::EarliestStarts known =
       beginning_of(recorded, open.box, start_.plan.num_micro_batches);
   score.actions += 1 + earliest_start_bound_.steps() / kStepsPerAction;
@@ -139,10 +143,13 @@ void DepthSearch::begin(Open open, SimulatedPlan& best, Score& score) {
   if (open.bound < best.iteration) open_.push(std::move(open));
 }
 
-void DepthSearch::simulate_at(const Depths& depths, SimulatedPlan& best, Score& score) const {
+/// Simulates a box of a single depth vector; puts it back where the simulation was abandoned.
+void DepthSearch::simulate(Open open, SimulatedPlan& best, Score& score) {
   SimulatedPlan attempt = start_;
-  attempt.plan.warmup_depths = depths;
-  attempt.iteration = simulate_and_count(attempt.plan, {costs_, topology_, options_.mode()}, score);
+  attempt.plan.warmup_depths = open.box.least;
+  attempt.iteration =
+      simulate_and_count({attempt.plan, costs_, topology_, options_.mode()}, score, should_stop_);
+  if (attempt.iteration.is_infinite()) return open_.push(std::move(open));
   if (attempt.iteration < best.iteration) best = std::move(attempt);
 }
 
@@ -152,10 +159,11 @@ Score DepthSearch::advance(Duration threshold, const SearchBudget& budget) {
   best.iteration = threshold;
   const auto is_open = [&] { return !open_.empty() && open_.top().bound < best.iteration; };
   while (is_open() && open_.top().bound < budget.enough && score.actions < budget.actions) {
+    if (should_stop_ && should_stop_()) break;
     Open open = open_.top();
     open_.pop();
     if (open.box.least == open.box.most) {
-      simulate_at(open.box.least, best, score);
+      simulate(std::move(open), best, score);
     } else if (options_.contention == Contention::Shared && open.splits > kUndecidedSplits &&
                open.splits % kUndecidedSplits == 0) {
       begin(std::move(open), best, score);

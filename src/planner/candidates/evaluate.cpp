@@ -9,8 +9,8 @@
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
 #include "dapple/cost/compatible.h"
+#include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/candidates/explain.h"
-#include "dapple/planner/request/planner.h"
 #include "dapple/simulate/device_memory.h"
 #include "planner/candidates/candidate_evaluator.h"
 
@@ -183,16 +183,6 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   return evaluation;
 }
 
-Duration gap_threshold(Duration iteration, Factor gap) {
-  const Wide allowed = Wide{iteration.ns} * gap.billionths;
-  return iteration - Duration{divide_down(allowed, kOne.billionths)};
-}
-
-double optimality_gap(Duration iteration, Duration lower_bound) {
-  const auto whole = static_cast<double>(std::max<std::int64_t>(1, iteration.ns));
-  return static_cast<double>(iteration.ns - lower_bound.ns) / whole;
-}
-
 std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
                                   const Topology& topology) {
   std::vector<Violation> violations = costing_faults(plan, profile, topology);
@@ -210,118 +200,6 @@ std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,
                      shortage.limit.count, shortage.missing().count)});
   }
   return violations;
-}
-
-namespace {
-
-/// The factor between a plan's and a measured batch size above which a warning is given.
-constexpr std::int64_t kTrustedBatchFactor = 4;
-
-void warn_about_batch(const Plan& plan, const ModelProfile& profile,
-                      std::vector<std::string>& warnings) {
-  std::int64_t smallest = INT64_MAX;
-  std::int64_t largest = 0;
-  for (const Layer& layer : profile.layers) {
-    smallest = std::min(smallest, layer.measurements.front().batch_size);
-    largest = std::max(largest, layer.measurements.back().batch_size);
-  }
-  std::int64_t least = INT64_MAX;
-  std::int64_t most = 0;
-  std::size_t stages = 0;
-  for (const StagePlan& stage : plan.stages) {
-    const std::int64_t samples = samples_of(plan, stage, 0).size();
-    if (samples * kTrustedBatchFactor >= smallest && samples <= largest * kTrustedBatchFactor) {
-      continue;
-    }
-    least = std::min(least, samples);
-    most = std::max(most, samples);
-    ++stages;
-  }
-  if (stages == 0) return;
-  const auto range = [](std::int64_t from, std::int64_t to) {
-    return from == to ? fmt::format("{}", from) : fmt::format("{} to {}", from, to);
-  };
-  warnings.push_back(
-      fmt::format("{} of {} stages work on {} samples at a time, but the profile was measured at "
-                  "{}: their times "
-                  "are scaled, and real kernels do not scale that far",
-                  stages, plan.stages.size(), range(least, most), range(smallest, largest)));
-}
-
-/// Whether some device has room for the whole model at micro-batches of one sample.
-bool fits_one_device(const CostModel& costs) {
-  const Topology& topology = costs.topology();
-  for (std::int32_t i = 0; i < topology.device_count(); ++i) {
-    const MemoryCost memory = costs.memory_cost({.layers = {0, costs.layer_count()}}, 1,
-                                                topology.device(DeviceIndex{i}).kind);
-    if (memory.peak() <= topology.memory_limit(DeviceIndex{i})) return true;
-  }
-  return false;
-}
-
-/// Whether the plan runs backwards in two parts; a given order may have whole backwards only.
-bool splits_backwards(const Plan& plan) {
-  if (plan.family != ScheduleFamily::Given) return may_split_backward(plan.family);
-  return std::any_of(plan.order.begin(), plan.order.end(), [](const std::vector<Action>& actions) {
-    return std::any_of(actions.begin(), actions.end(), [](const Action& action) {
-      return action.kind == ActionKind::InputGradient;
-    });
-  });
-}
-
-/// Warns of layers whose backward runs in two parts, if the profile has not measured these.
-void warn_about_halves(const Plan& plan, const ModelProfile& profile,
-                       std::vector<std::string>& warnings) {
-  if (!splits_backwards(plan)) return;
-  std::size_t trained = 0;
-  std::size_t halved = 0;
-  for (const Layer& layer : profile.layers) {
-    if (layer.parameters.count == 0) continue;
-    ++trained;
-    if (!layer.measurements.front().input_gradient) ++halved;
-  }
-  if (halved == 0) return;
-  warnings.push_back(
-      halved == trained
-          ? "the profile does not measure the parts of its layers' backwards: each counts as half"
-          : fmt::format("the profile does not measure the parts of the backward of {} of {} layers "
-                        "with parameters: each counts as half",
-                        halved, trained));
-}
-
-}  // namespace
-
-std::vector<std::string> warnings_about(const Plan& plan, const ModelProfile& profile,
-                                        const Topology& topology, std::string_view why_idle) {
-  std::vector<std::string> warnings;
-  warn_about_batch(plan, profile, warnings);
-  std::int32_t used = 0;
-  for (const StagePlan& stage : plan.stages)
-    used += static_cast<std::int32_t>(stage.devices.size());
-  if (used < topology.device_count()) {
-    warnings.push_back(fmt::format("{} of {} devices stay idle: {}", topology.device_count() - used,
-                                   topology.device_count(), why_idle));
-  }
-  if (!fits_one_device(CostModel(profile, topology))) {
-    warnings.push_back("the speedup is over one device that had room for the model: none here has");
-  }
-  warn_about_halves(plan, profile, warnings);
-  if (!profile.optimizer.step_ns_per_parameter_byte) {
-    warnings.push_back(
-        "the profile has no step_ns_per_parameter_byte: the optimizer step counts as "
-        "no time");
-  }
-  return warnings;
-}
-
-PlanComparison compare_plans(Plan first, Plan second, const ComparisonGround& ground) {
-  const auto predict = [&](Plan& plan) {
-    return evaluate(plan, ground.profile, ground.topology, ground.mode).prediction;
-  };
-  PlanComparison comparison;
-  comparison.first = predict(first);
-  comparison.second = predict(second);
-  return comparison;
 }
 
 }  // namespace dapple::planner

@@ -4,6 +4,8 @@
 #include <tuple>
 #include <vector>
 
+#include "dapple/search/bounds/bound.h"
+
 namespace dapple::planner {
 namespace {
 
@@ -29,41 +31,43 @@ namespace {
 constexpr std::size_t kFlowsOfAnAction = 32;
 
 /// The work of simulating transfers with many flows, beyond their own actions, in actions.
-std::int64_t actions_of_flows(const Plan& plan, const SimulationGround& ground) {
-  if (ground.mode.contention != Contention::Shared) return 0;
+std::int64_t actions_of_flows(const search::BoundedPlan& plan) {
+  if (plan.mode.contention != Contention::Shared) return 0;
   const auto flows_of = [](const std::vector<TransferCost>& transfers) {
     return transfers.empty() ? std::size_t{0} : transfers.front().flows.size();
   };
   std::size_t actions = 0;
-  for (const BoundaryCost& boundary : ground.costs.boundaries) {
+  for (const BoundaryCost& boundary : plan.costs.boundaries) {
     actions += flows_of(boundary.forward) / kFlowsOfAnAction;
     actions += flows_of(boundary.backward) / kFlowsOfAnAction;
   }
-  return static_cast<std::int64_t>(actions) * plan.num_micro_batches;
+  return static_cast<std::int64_t>(actions) * plan.plan.num_micro_batches;
 }
 
-Recorded run_and_count(const Plan& plan, const SimulationGround& ground, bool record,
-                       Score& score) {
-  Recorded recorded{.schedule = generate(plan, ground.mode.replicas), .result = {}};
+Recorded run_and_count(const search::BoundedPlan& plan, bool record,
+                       const std::function<bool()>& should_stop, Score& score) {
+  Recorded recorded{.schedule = generate(plan.plan, plan.mode.replicas), .result = {}};
   for (const Lane& lane : recorded.schedule.lanes) {
     score.actions += static_cast<std::int64_t>(lane.actions.size());
   }
-  score.actions += actions_of_flows(plan, ground);
+  score.actions += actions_of_flows(plan);
   ++score.simulated;
   recorded.result = simulate::simulate(
-      recorded.schedule, ground.costs, ground.topology,
-      {.contention = ground.mode.contention, .record = record, .should_stop = ground.should_stop});
+      recorded.schedule, plan.costs, plan.topology,
+      {.contention = plan.mode.contention, .record = record, .should_stop = should_stop});
   return recorded;
 }
 
 }  // namespace
 
-Duration simulate_and_count(const Plan& plan, const SimulationGround& ground, Score& score) {
-  return run_and_count(plan, ground, false, score).result.iteration;
+Duration simulate_and_count(const search::BoundedPlan& plan, Score& score,
+                            const std::function<bool()>& should_stop) {
+  return run_and_count(plan, false, should_stop, score).result.iteration;
 }
 
-Recorded record_and_count(const Plan& plan, const SimulationGround& ground, Score& score) {
-  return run_and_count(plan, ground, true, score);
+Recorded record_and_count(const search::BoundedPlan& plan, Score& score,
+                          const std::function<bool()>& should_stop) {
+  return run_and_count(plan, true, should_stop, score);
 }
 
 }  // namespace dapple::planner

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "dapple/planner/candidates/depths.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/search/bounds/earliest_start_bound.h"
 
 namespace dapple::planner {
@@ -50,7 +51,6 @@ Score threshold_accepting(const SimulatedPlan& start, const CostModel& costs,
   const std::int64_t budget = limits.actions;
   const DepthLimits memory(plan, costs, options.ignore_memory);
   const PlanCost cost = costs.plan_cost(plan);
-  const SimulationGround ground{cost, costs.topology(), options.mode(), limits.should_stop};
   search::EarliestStartBound earliest_start_bound({plan, cost, costs.topology(), options.mode()});
   Draws draws;
   Score score;
@@ -68,7 +68,8 @@ Score threshold_accepting(const SimulatedPlan& start, const CostModel& costs,
     const Wide allowance = Wide{score.best.iteration.ns / kAllowance} * (budget - score.actions);
     const Duration most = here.iteration + Duration{divide_down(allowance, budget)};
     if (earliest_start_bound.bound({.least = depths, .most = depths}) > most) continue;
-    next.iteration = simulate_and_count(next.plan, ground, score);
+    next.iteration = simulate_and_count({next.plan, cost, costs.topology(), options.mode()}, score,
+                                        limits.should_stop);
     if (next.iteration > most) continue;
     here = next;
     if (here.iteration < score.best.iteration) score.best = here;

@@ -10,7 +10,7 @@
 
 #include "dapple/cost/cost_model.h"
 #include "dapple/planner/candidates/score.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 
 namespace dapple::planner {
 

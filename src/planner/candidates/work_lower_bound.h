@@ -2,15 +2,14 @@
 // or did not reach.
 #pragma once
 
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 
 namespace dapple::planner {
 
-/// Returns a lower bound on the iteration of every plan of the options' micro-batch sizes whose
+/// Returns a lower bound on the iteration of every plan of the requested micro-batch sizes whose
 /// replicas have equal shares, whatever its stages, family and order. Source: the bounds (F6) to
 /// (F8) of search/families/family_bound.h. O(micro-batch sizes * (layers * shares + devices^2)).
 /// Requires: check_compatible() is empty.
-Duration work_lower_bound(const ModelProfile& profile, const Topology& topology,
-                          const PlannerOptions& options);
+Duration work_lower_bound(const PlanningContext& context);
 
 }  // namespace dapple::planner

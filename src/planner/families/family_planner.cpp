@@ -6,8 +6,10 @@
 #include <variant>
 
 #include "dapple/core/parallel.h"
+#include "dapple/plan/optimality.h"
 #include "dapple/plan/validate.h"
 #include "dapple/planner/families/reschedule.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/search/families/family_bound.h"
 #include "dapple/simulate/device_memory.h"
 #include "planner/candidates/as_pinned.h"
@@ -87,8 +89,8 @@ std::int64_t tasks_to_compare(std::int64_t tasks_of_order) {
 
 class FamilyPlanner {
  public:
-  FamilyPlanner(const PlanningProblem& problem, const FamilyRequest& request, Progress* progress)
-      : problem_(problem), request_(request), progress_(progress), is_stopped_(progress) {}
+  FamilyPlanner(const PlanningContext& context, const FamilyRequest& request)
+      : context_(context), request_(request), is_stopped_(context.progress) {}
 
   FamilyOutcome run();
 
@@ -126,9 +128,8 @@ class FamilyPlanner {
   bool is_near_enough() const;
   void tell_progress() const;
 
-  const PlanningProblem& problem_;
+  const PlanningContext context_;
   const FamilyRequest& request_;
-  Progress* progress_;
   StopQuestion is_stopped_;
   std::vector<Space> spaces_;
   std::vector<Shape> shapes_;
@@ -140,11 +141,11 @@ class FamilyPlanner {
 bool FamilyPlanner::is_near_enough() const {
   if (kept_.empty()) return true;
   const Duration best = kept_.front().iteration;
-  return gap_threshold(best, problem_.options.target_gap) <= outcome_.lower_bound;
+  return gap_threshold(best, context_.options.target_gap) <= outcome_.lower_bound;
 }
 
 void FamilyPlanner::tell_progress() const {
-  if (progress_ == nullptr) return;
+  if (context_.progress == nullptr) return;
   SearchProgress progress{.states = 0,
                           .candidates = outcome_.candidates,
                           .simulated = outcome_.simulated,
@@ -152,13 +153,13 @@ void FamilyPlanner::tell_progress() const {
                           .bound = outcome_.lower_bound};
   Duration best = request_.to_beat;
   if (!kept_.empty()) best = std::min(best, kept_.front().iteration);
-  if (best.ns != INT64_MAX) progress.best = best;
-  progress_->update(progress);
+  if (!best.is_infinite()) progress.best = best;
+  context_.progress->update(progress);
 }
 
 void FamilyPlanner::look_at(Space& space) const {
-  const CostModel costs(problem_.profile, problem_.topology);
-  const PlannerOptions& options = problem_.options;
+  const CostModel costs(context_.profile, context_.topology);
+  const PlannerOptions& options = context_.options;
   // The bounds count memory for one stage per device, which is not what devices hold under V and
   // the other looped families.
   const bool loops = has_loops(request_.family);
@@ -184,10 +185,10 @@ void FamilyPlanner::look_at(Space& space) const {
 }
 
 void FamilyPlanner::bound_spaces() {
-  for (const std::int64_t size : micro_batch_sizes(problem_.options).sizes) {
+  for (const std::int64_t size : micro_batch_sizes(context_.options).sizes) {
     spaces_.push_back({.micro_batch_size = size, .bound = {}, .shapes = {}});
   }
-  parallel_for(spaces_.size(), problem_.options.threads,
+  parallel_for(spaces_.size(), context_.options.threads,
                [&](std::size_t i) { look_at(spaces_[i]); });
   outcome_.lower_bound = request_.to_beat;
   for (const Space& space : spaces_) {
@@ -200,17 +201,16 @@ void FamilyPlanner::bound_spaces() {
 void FamilyPlanner::raise_bound(Duration most) {
   if (request_.family != ScheduleFamily::ListScheduled) return;
   if (outcome_.lower_bound >= std::min(request_.enough, most) || is_stopped_()) return;
-  const Duration of_any_order =
-      bound_of_any_order(problem_.profile, problem_.topology, problem_.options, most, progress_);
+  const Duration of_any_order = bound_of_any_order(context_, most);
   outcome_.lower_bound = std::max(outcome_.lower_bound, of_any_order);
 }
 
 Plan FamilyPlanner::plan_of(const search::Candidate& candidate) const {
-  const std::int64_t global = problem_.options.global_batch_size;
+  const std::int64_t global = context_.options.global_batch_size;
   return {.global_batch_size = global,
           .micro_batch_size = candidate.micro_batch_size,
           .num_micro_batches = global / candidate.micro_batch_size,
-          .gradients = usual_gradients(problem_.options),
+          .gradients = usual_gradients(context_.options),
           .family = request_.family,
           .warmup_depths = {},
           .stages = candidate.stages};
@@ -218,14 +218,14 @@ Plan FamilyPlanner::plan_of(const search::Candidate& candidate) const {
 
 void FamilyPlanner::add_shape(const Plan& start, Duration bound) {
   const auto groups = static_cast<std::int64_t>(start.stages.size());
-  const auto layers = static_cast<std::int64_t>(problem_.profile.layers.size());
+  const auto layers = static_cast<std::int64_t>(context_.profile.layers.size());
   for (const std::int64_t chunks : chunk_counts(request_.family)) {
     if (groups * chunks > layers) continue;
     // The start's own order is kept, as it may be an order of the family.
     if (count_tasks(request_.family, groups * chunks, start.num_micro_batches) > kMostTasks)
       continue;
     Plan plan = start;
-    if (problem_.options.pins.in_order) put_in_order(plan.stages);
+    if (context_.options.pins.in_order) put_in_order(plan.stages);
     shapes_.push_back({.plan = std::move(plan), .chunks = chunks, .bound = bound});
   }
 }
@@ -233,11 +233,11 @@ void FamilyPlanner::add_shape(const Plan& start, Duration bound) {
 /// Makes a plan of one stage on all devices, or on as many as the largest micro-batch has samples,
 /// with the smallest micro-batch size that gives each replica a sample.
 Plan FamilyPlanner::replicate_everywhere() const {
-  const std::vector<std::int64_t> sizes = micro_batch_sizes(problem_.options).sizes;
+  const std::vector<std::int64_t> sizes = micro_batch_sizes(context_.options).sizes;
   const std::int64_t replicas =
-      std::min<std::int64_t>(problem_.topology.device_count(), sizes.back());
+      std::min<std::int64_t>(context_.topology.device_count(), sizes.back());
   StagePlan whole;
-  whole.layers = {0, static_cast<std::int32_t>(problem_.profile.layers.size())};
+  whole.layers = {0, static_cast<std::int32_t>(context_.profile.layers.size())};
   for (std::int32_t device = 0; device < replicas; ++device) whole.devices.push_back({device});
   search::Candidate candidate;
   candidate.micro_batch_size = *std::lower_bound(sizes.begin(), sizes.end(), replicas);
@@ -284,8 +284,8 @@ void FamilyPlanner::explain_shortage(const Plan& plan, const CostModel& costs,
   Plan least = plan;
   least.family = request_.family;
   least = one_by_one(std::move(least));
-  if (!validate(least, costs.layer_count(), problem_.topology).empty()) return;
-  fill_gradient_buckets(least, problem_.profile);
+  if (!validate(least, costs.layer_count(), context_.topology).empty()) return;
+  fill_gradient_buckets(least, context_.profile);
   fill_depths(least);
   const auto shortages = simulate::memory_shortages(generate(least), costs.plan_cost(least));
   if (!shortages.empty()) attempt.shortage = shortages.front();
@@ -295,7 +295,7 @@ void FamilyPlanner::explain_shortage(const Plan& plan, const CostModel& costs,
 FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t chunks,
                                               std::int64_t tasks) const {
   Attempt result;
-  const CostModel costs(problem_.profile, problem_.topology);
+  const CostModel costs(context_.profile, context_.topology);
   const auto groups = static_cast<std::int64_t>(stages_by_device_group(start).size());
   const std::int64_t orders = std::clamp<std::int64_t>(
       tasks / std::max<std::int64_t>(
@@ -304,8 +304,8 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
   auto made = reorder(start, costs,
                       {.family = request_.family,
                        .chunks_per_device = chunks,
-                       .contention = problem_.options.contention,
-                       .replicas = problem_.options.replicas,
+                       .contention = context_.options.contention,
+                       .replicas = context_.options.replicas,
                        .evaluations = orders,
                        .should_stop = [this] { return is_stopped_(); }});
   if (std::holds_alternative<NoSchedule>(made)) {
@@ -314,7 +314,7 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
   }
   Reordered& reordered = std::get<Reordered>(made);
   Plan plan = std::move(reordered.plan);
-  if (!is_as_pinned(plan, problem_.options.pins)) return result;
+  if (!is_as_pinned(plan, context_.options.pins)) return result;
   const PlanCost cost = costs.plan_cost(plan);
   const auto shortages = simulate::memory_shortages(generate(plan), cost);
   if (!shortages.empty()) {
@@ -327,7 +327,7 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
     result.simulated.iteration = *reordered.iteration;
   } else {
     result.simulated.iteration =
-        simulate_and_count(plan, {cost, problem_.topology, problem_.options.mode()}, result.work);
+        simulate_and_count({plan, cost, context_.topology, context_.options.mode()}, result.work);
   }
   result.simulated.plan = std::move(plan);
   return result;
@@ -354,7 +354,7 @@ void FamilyPlanner::compare() {
     const std::int64_t tasks = tasks_to_compare(tasks_of_order(shape));
     attempts[i] = attempt(shape.plan, shape.chunks, tasks);
     // The shape may fit with recomputation.
-    if (!attempts[i].simulated.feasible() && !problem_.options.pins.recompute) {
+    if (!attempts[i].simulated.feasible() && !context_.options.pins.recompute) {
       Plan recomputing = shape.plan;
       for (StagePlan& stage : recomputing.stages) stage.recompute = true;
       Attempt other = attempt(recomputing, shape.chunks, tasks);
@@ -362,7 +362,7 @@ void FamilyPlanner::compare() {
     }
     attempts[i].simulated.order = i;
   };
-  parallel_for(shapes_.size(), problem_.options.threads, [&](std::size_t i) {
+  parallel_for(shapes_.size(), context_.options.threads, [&](std::size_t i) {
     if (!is_stopped_()) try_shape(i);
   });
   // If there is no plan yet, the first shape that fits is made into one even after a stop.
@@ -422,7 +422,7 @@ FamilyPlanner::Attempt FamilyPlanner::move_layers(const SimulatedPlan& start) co
 void FamilyPlanner::refine_cuts() {
   const std::vector<SimulatedPlan> starts = std::exchange(kept_, {});
   std::vector<Attempt> improved(starts.size());
-  parallel_for(starts.size(), problem_.options.threads,
+  parallel_for(starts.size(), context_.options.threads,
                [&](std::size_t i) { improved[i] = move_layers(starts[i]); });
   for (const Attempt& attempt : improved) account(attempt);
   std::stable_sort(kept_.begin(), kept_.end(), better);
@@ -433,7 +433,7 @@ void FamilyPlanner::finish() {
   if (!carries_order(request_.family) || kept_.empty() || is_stopped_()) return;
   const std::size_t count = std::min<std::size_t>(2, kept_.size());
   std::vector<Attempt> finished(count);
-  parallel_for(count, problem_.options.threads, [&](std::size_t i) {
+  parallel_for(count, context_.options.threads, [&](std::size_t i) {
     const SimulatedPlan& start = kept_[i];
     const auto stages = static_cast<std::int64_t>(start.plan.stages.size());
     const std::int64_t of_order =
@@ -473,9 +473,8 @@ bool has_loops(ScheduleFamily family) {
          family == ScheduleFamily::ZeroBubbleV;
 }
 
-FamilyOutcome plan_family(const PlanningProblem& problem, const FamilyRequest& request,
-                          Progress* progress) {
-  return FamilyPlanner(problem, request, progress).run();
+FamilyOutcome plan_family(const PlanningContext& context, const FamilyRequest& request) {
+  return FamilyPlanner(context, request).run();
 }
 
 }  // namespace dapple::planner

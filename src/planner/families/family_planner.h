@@ -11,7 +11,7 @@
 #include "dapple/cost/memory.h"
 #include "dapple/plan/plan.h"
 #include "dapple/plan/schedule_family.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 #include "planner/baselines/baseline_search.h"
 #include "planner/candidates/candidate_evaluator.h"
 
@@ -22,15 +22,15 @@ struct FamilyRequest {
   // Plans to start from, with one stage per device and split replicas.
   std::vector<Plan> starts = {};
   // The iteration of the best plan of any family so far.
-  Duration to_beat{INT64_MAX};
+  Duration to_beat = Duration::infinite();
   // Plans with this iteration or a longer one are not searched for.
-  Duration enough{INT64_MAX};
+  Duration enough = Duration::infinite();
 };
 
 struct FamilyOutcome {
   // Infeasible where no plan that fits was found.
   SimulatedPlan best;
-  // Lower bound on the plans of the family, at most `to_beat`; INT64_MAX where none fits.
+  // Lower bound on the plans of the family, at most `to_beat`; infinite where none fits.
   Duration lower_bound;
   // False where the bound shows that a search would not pay.
   bool is_searched = false;
@@ -52,7 +52,6 @@ bool has_loops(ScheduleFamily family);
 /// improved by moving layers between neighbouring stages, and the best two of those are tried with
 /// the most orders. In looped families a device has two to eight stages. Shapes satisfy the pins.
 /// The work is limited by tasks put in order, not by time. Deterministic, unless stopped.
-FamilyOutcome plan_family(const PlanningProblem& problem, const FamilyRequest& request,
-                          Progress* progress);
+FamilyOutcome plan_family(const PlanningContext& context, const FamilyRequest& request);
 
 }  // namespace dapple::planner

@@ -10,6 +10,12 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/request/warnings.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 #include "planner/families/family_planner.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/search_record.h"
@@ -35,10 +41,8 @@ double percent_above(Duration time, Duration least) {
 
 class FamilyComparison {
  public:
-  FamilyComparison(const PlanningProblem& problem, Progress* progress)
-      : problem_(problem),
-        topology_(with_unlimited_memory(problem.topology, problem.options)),
-        progress_(progress) {}
+  explicit FamilyComparison(const PlanningContext& context)
+      : context_(context), topology_(with_unlimited_memory(context.topology, context.options)) {}
 
   std::variant<MadePlan, Infeasible> run(std::variant<MadePlan, Infeasible> first);
 
@@ -49,7 +53,8 @@ class FamilyComparison {
   };
   void take_first(const MadePlan& first);
   void look_at(ScheduleFamily family);
-  Duration enough() const;
+  // The iteration from which on plans need not be searched for to reach the requested gap.
+  Duration enough() const { return gap_threshold(best_.iteration, context_.options.target_gap); }
   MadePlan make_document(std::optional<MadePlan> first);
   void fill_bound(PlanDocument& document) const;
   void fill_search(PlanDocument& document) const;
@@ -60,9 +65,8 @@ class FamilyComparison {
   std::string compared(Duration iteration) const;
   Infeasible explain() const;
 
-  const PlanningProblem& problem_;
+  const PlanningContext context_;
   Topology topology_;
-  Progress* progress_;
   std::vector<Plan> starts_;
   // The plan of the 1F1B planner and its bound, where 1F1B is requested.
   std::optional<SimulatedPlan> first_;
@@ -78,26 +82,19 @@ void FamilyComparison::take_first(const MadePlan& first) {
   const Prediction& prediction = first.document.prediction;
   starts_.push_back(first.document.plan);
   for (const BaselinePlan& baseline : first.baselines) starts_.push_back(baseline.plan);
-  if (!problem_.options.every_family) return;
+  if (!context_.options.every_family) return;
   first_ = {.plan = first.document.plan, .iteration = prediction.iteration, .order = 0};
   bound_of_first_ = prediction.lower_bound;
   best_ = *first_;
 }
 
-/// The iteration from which on plans need not be searched for to reach the requested gap.
-Duration FamilyComparison::enough() const {
-  if (!best_.feasible()) return best_.iteration;
-  return gap_threshold(best_.iteration, problem_.options.target_gap);
-}
-
 void FamilyComparison::look_at(ScheduleFamily family) {
-  const PlanningProblem problem{problem_.profile, topology_, problem_.options};
+  const PlanningContext context{context_.profile, topology_, context_.options, context_.progress};
   Looked looked{
       .family = family,
       .outcome = plan_family(
-          problem,
-          {.family = family, .starts = starts_, .to_beat = best_.iteration, .enough = enough()},
-          progress_)};
+          context,
+          {.family = family, .starts = starts_, .to_beat = best_.iteration, .enough = enough()})};
   const SimulatedPlan& found = looked.outcome.best;
   if (found.feasible() && found.iteration < best_.iteration) {
     best_ = found;
@@ -107,15 +104,13 @@ void FamilyComparison::look_at(ScheduleFamily family) {
 }
 
 void FamilyComparison::fill_bound(PlanDocument& document) const {
-  Prediction& prediction = document.prediction;
-  prediction.lower_bound.reset();
-  prediction.optimality_gap.reset();
-  if (problem_.options.every_family && first_ && !bound_of_first_) return;
+  if (context_.options.every_family && first_ && !bound_of_first_) {
+    return set_proven_bound(document.prediction, std::nullopt);
+  }
   Duration bound = best_.iteration;
   if (bound_of_first_) bound = std::min(bound, *bound_of_first_);
   for (const Looked& looked : looked_) bound = std::min(bound, looked.outcome.lower_bound);
-  prediction.lower_bound = bound;
-  prediction.optimality_gap = optimality_gap(prediction.iteration, bound);
+  set_proven_bound(document.prediction, bound);
 }
 
 void FamilyComparison::fill_search(PlanDocument& document) const {
@@ -124,8 +119,8 @@ void FamilyComparison::fill_search(PlanDocument& document) const {
     search = {};
     search.planner = kFamiliesPlanner;
     search.searched = families_dimensions();
-    search.cut = micro_batch_sizes(problem_.options).cut;
-    for (std::string& pinned : cuts_of_pins(problem_.options.pins, problem_.profile)) {
+    search.cut = micro_batch_sizes(context_.options).cut;
+    for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
       search.cut.push_back(std::move(pinned));
     }
   }
@@ -140,7 +135,7 @@ void FamilyComparison::fill_search(PlanDocument& document) const {
                                              : fmt::format(kCutFamily, family));
   }
   // Plans that the 1F1B search left open are no faster than the best plan, of another family.
-  if (document.prediction.lower_bound == document.prediction.iteration) search.open = 0;
+  if (is_gap_closed(document.prediction)) search.open = 0;
   search.complete = search.cut.empty() && document.prediction.lower_bound.has_value();
 }
 
@@ -154,7 +149,7 @@ std::string FamilyComparison::reason_of(const Looked& looked, double bubble) con
   const FamilyOutcome& outcome = looked.outcome;
   const std::string limit = limit_of_family(best_.iteration, outcome.lower_bound);
   if (looked.family == best_.plan.family) return fmt::format("{}; {}", kReasonOfPlan, limit);
-  if (outcome.lower_bound.ns == INT64_MAX) return "no plan of it fits memory";
+  if (outcome.lower_bound.is_infinite()) return "no plan of it fits memory";
   if (outcome.is_stopped) return "stopped before it was searched; " + limit;
   if (!outcome.is_searched) {
     return fmt::format("{}; the bubble is {:.1f} %", limit, 100 * bubble);
@@ -179,13 +174,13 @@ ScheduleRecord FamilyComparison::record_of(const Looked& looked, double bubble) 
                         .shape = {},
                         .missing = {},
                         .reason = reason_of(looked, bubble)};
-  if (outcome.lower_bound.ns != INT64_MAX) record.lower_bound = outcome.lower_bound;
+  if (!outcome.lower_bound.is_infinite()) record.lower_bound = outcome.lower_bound;
   if (outcome.best.feasible()) {
     record.iteration = outcome.best.iteration;
     record.shape = shape_of(outcome.best.plan);
   } else if (outcome.shortage) {
     record.missing = outcome.shortage->missing();
-  } else if (outcome.lower_bound.ns == INT64_MAX) {
+  } else if (outcome.lower_bound.is_infinite()) {
     // One micro-batch in flight on one stage per device needs the same memory in any order.
     record.missing = missing_;
   }
@@ -216,7 +211,7 @@ std::vector<ScheduleRecord> FamilyComparison::records_of_first() const {
 /// Returns the records of all families searched, in the order of kScheduleFamilies.
 std::vector<ScheduleRecord> FamilyComparison::records(const PlanDocument& document) const {
   std::vector<ScheduleRecord> records;
-  if (problem_.options.every_family) records = records_of_first();
+  if (context_.options.every_family) records = records_of_first();
   for (const Looked& looked : looked_) {
     records.push_back(record_of(looked, document.prediction.bubble_fraction));
   }
@@ -232,15 +227,15 @@ MadePlan FamilyComparison::make_document(std::optional<MadePlan> first) {
   if (first) made = *std::move(first);
   PlanDocument& document = made.document;
   if (!is_first_best) {
-    document.profile = problem_.profile;
-    document.topology = problem_.topology.description();
+    document.profile = context_.profile;
+    document.topology = context_.topology.description();
     document.plan = best_.plan;
     made.evaluation =
-        evaluate(document.plan, problem_.profile, problem_.topology, problem_.options.mode());
-    check(problem_.options.ignore_memory || made.evaluation.shortages.empty(),
+        evaluate(document.plan, context_.profile, context_.topology, context_.options.mode());
+    check(context_.options.ignore_memory || made.evaluation.shortages.empty(),
           "the chosen plan does not fit memory");
     document.prediction = made.evaluation.prediction;
-    document.warnings = warnings_about(document, problem_.topology);
+    document.warnings = warnings_about(document, context_.topology);
   }
   fill_bound(document);
   fill_search(document);
@@ -251,8 +246,8 @@ MadePlan FamilyComparison::make_document(std::optional<MadePlan> first) {
 /// Explains by its closest shape why no plan was found, where a single family was searched.
 Infeasible FamilyComparison::explain() const {
   Infeasible infeasible;
-  infeasible.stopped = StopQuestion(progress_)();
-  infeasible.pins = to_texts(problem_.options.pins, problem_.profile);
+  infeasible.stopped = StopQuestion(context_.progress)();
+  infeasible.pins = to_texts(context_.options.pins, context_.profile);
   const FamilyOutcome& outcome = looked_.front().outcome;
   infeasible.remedy = "--schedule auto: it looks at all families";
   // Only some shapes were tried, so nothing is proven.
@@ -263,7 +258,7 @@ Infeasible FamilyComparison::explain() const {
                     missing_.count > 0 ? "fits" : "can run", to_string(looked_.front().family));
     return infeasible;
   }
-  infeasible.device = problem_.topology.device(outcome.shortage->device).name;
+  infeasible.device = context_.topology.device(outcome.shortage->device).name;
   infeasible.needed = outcome.shortage->needed;
   infeasible.limit = outcome.shortage->limit;
   infeasible.closest_plan = outcome.closest_shape;
@@ -277,7 +272,7 @@ std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, 
   } else if (const Infeasible& none = std::get<Infeasible>(first); !none.device.empty()) {
     missing_ = none.missing();
   }
-  const PlannerOptions& options = problem_.options;
+  const PlannerOptions& options = context_.options;
   for (const ScheduleFamily family : kFamiliesBeyond1F1B) {
     if (options.every_family || family == options.family) look_at(family);
   }
@@ -292,23 +287,9 @@ std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, 
 
 }  // namespace
 
-bool asks_for_families(const PlannerOptions& options) {
-  return options.every_family || (options.family && !is_planned_as_1f1b(*options.family));
-}
-
-PlannerOptions options_to_start(const PlannerOptions& options) {
-  PlannerOptions start = options;
-  if (!asks_for_families(options)) return start;
-  if (!options.every_family) start.planner = PlannerKind::Dapple;
-  start.every_family = false;
-  start.family.reset();
-  return start;
-}
-
 std::variant<MadePlan, Infeasible> plan_families(std::variant<MadePlan, Infeasible> first,
-                                                 const PlanningProblem& problem,
-                                                 Progress* progress) {
-  return FamilyComparison(problem, progress).run(std::move(first));
+                                                 const PlanningContext& context) {
+  return FamilyComparison(context).run(std::move(first));
 }
 
 }  // namespace dapple::planner

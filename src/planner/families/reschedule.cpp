@@ -7,6 +7,8 @@
 
 #include "dapple/core/error.h"
 #include "dapple/plan/validate.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/schedule_search/tasks/task_order.h"
 #include "dapple/search/dapple_search/even_split.h"
 #include "dapple/simulate/device_memory.h"
@@ -210,7 +212,7 @@ void Rescheduler::search_depths() {
     // Without own depths, a stop must not end the search before some are found.
     std::function<bool()> should_stop;
     if (best) should_stop = [this] { return is_told_to_stop(); };
-    const CandidateEvaluator evaluator(profile_, topology_, search, should_stop);
+    const CandidateEvaluator evaluator({profile_, topology_, search}, should_stop);
     Score score = evaluator.refine_depths({.micro_batch_size = plan_.micro_batch_size,
                                            .gradients = plan_.gradients,
                                            .stages = plan_.stages,
@@ -240,7 +242,7 @@ std::optional<SimulatedPlan> Rescheduler::own_depths() {
   if (!simulate::memory_shortages(generate(own), cost).empty()) return std::nullopt;
   Score work;
   const Duration time =
-      simulate_and_count(own, {cost, topology_, {options_.contention, options_.replicas}}, work);
+      simulate_and_count({own, cost, topology_, {options_.contention, options_.replicas}}, work);
   count(work);
   return SimulatedPlan{.plan = std::move(own), .iteration = time, .order = 0};
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/infeasible.h"
 #include "planner/candidates/candidate_evaluator.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"

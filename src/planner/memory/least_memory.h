@@ -7,7 +7,8 @@
 #include <variant>
 
 #include "dapple/cost/cost_model.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/infeasible.h"
 #include "dapple/search/allowance.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 

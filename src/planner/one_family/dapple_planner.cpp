@@ -8,6 +8,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 #include "dapple/search/dapple_search/even_split.h"
 #include "planner/candidates/as_pinned.h"
@@ -104,15 +105,11 @@ void thin_out(std::vector<Item>& items, std::int64_t most) {
 
 class DapplePlanner {
  public:
-  DapplePlanner(const ModelProfile& profile, const Topology& topology,
-                const PlannerOptions& options, Progress* progress)
-      : profile_(profile),
-        topology_(topology),
-        options_(options),
-        action_budget_(action_budget(topology.device_count())),
-        evaluator_(profile, topology, options_, [this] { return is_stopped_(); }),
-        progress_(progress),
-        is_stopped_(progress) {}
+  explicit DapplePlanner(const PlanningContext& context)
+      : context_(context),
+        is_stopped_(context.progress),
+        action_budget_(action_budget(context.topology.device_count())),
+        evaluator_(context, [this] { return is_stopped_(); }) {}
 
   DapplePlans run();
 
@@ -122,7 +119,7 @@ class DapplePlanner {
   void bound_opening(std::vector<search::Candidate>& candidates) const;
   bool is_allowed(const search::Candidate& candidate) const;
   Duration incumbent() const {
-    return kept_.empty() ? Duration{INT64_MAX} : kept_.front().iteration;
+    return kept_.empty() ? Duration::infinite() : kept_.front().iteration;
   }
   std::vector<search::Candidate> search(search::SearchEffort effort);
   bool is_long(const search::Candidate& candidate) const;
@@ -134,13 +131,10 @@ class DapplePlanner {
   void tell_progress();
   SearchRecord record() const;
 
-  const ModelProfile& profile_;
-  const Topology& topology_;
-  const PlannerOptions& options_;
+  const PlanningContext context_;
+  StopQuestion is_stopped_;
   std::int64_t action_budget_;
   CandidateEvaluator evaluator_;
-  Progress* progress_;
-  StopQuestion is_stopped_;
   std::vector<std::int64_t> micro_batch_sizes_;
   std::vector<GradientSynchronization> gradients_;
   // The best few plans, of different candidates, best first.
@@ -157,23 +151,23 @@ class DapplePlanner {
 /// pinned number of replicas, the largest possible number and its halves, the most first, as they
 /// need the least memory.
 std::vector<std::int32_t> DapplePlanner::opening_stage_counts() const {
-  const std::int32_t devices = topology_.device_count();
-  const auto layers = static_cast<std::int32_t>(profile_.layers.size());
-  const std::optional<std::int32_t> pinned = options_.pins.replicas;
+  const std::int32_t devices = context_.topology.device_count();
+  const auto layers = static_cast<std::int32_t>(context_.profile.layers.size());
+  const std::optional<std::int32_t> pinned = context_.options.pins.replicas;
   std::vector<std::int32_t> counts;
   if (!pinned) {
     for (std::int32_t stages = 1; stages <= std::min(devices, layers); ++stages) {
-      if (devices % stages == 0 && stages == options_.pins.stages.value_or(stages)) {
+      if (devices % stages == 0 && stages == context_.options.pins.stages.value_or(stages)) {
         counts.push_back(stages);
       }
     }
     return counts;
   }
   const std::int32_t most = std::min(devices / *pinned, layers);
-  for (std::int32_t stages = options_.pins.stages.value_or(most); stages >= 1 && stages <= most;
-       stages /= 2) {
+  for (std::int32_t stages = context_.options.pins.stages.value_or(most);
+       stages >= 1 && stages <= most; stages /= 2) {
     counts.push_back(stages);
-    if (options_.pins.stages) break;
+    if (context_.options.pins.stages) break;
   }
   return counts;
 }
@@ -183,10 +177,10 @@ std::vector<std::int32_t> DapplePlanner::opening_stage_counts() const {
 /// search its first incumbent.
 std::vector<search::Candidate> DapplePlanner::opening() const {
   std::vector<search::Candidate> candidates;
-  const std::int32_t devices = topology_.device_count();
-  const auto layers = static_cast<std::int32_t>(profile_.layers.size());
-  const CostModel costs(profile_, topology_);
-  const std::optional<std::int32_t> pinned = options_.pins.replicas;
+  const std::int32_t devices = context_.topology.device_count();
+  const auto layers = static_cast<std::int32_t>(context_.profile.layers.size());
+  const CostModel costs(context_.profile, context_.topology);
+  const std::optional<std::int32_t> pinned = context_.options.pins.replicas;
   const std::vector<std::int32_t> counts = opening_stage_counts();
   std::vector<std::pair<std::int64_t, std::int32_t>> shapes;  // size of micro-batch, stages
   for (const std::int64_t size : micro_batch_sizes_) {
@@ -199,9 +193,9 @@ std::vector<search::Candidate> DapplePlanner::opening() const {
   for (const auto& [size, stages] : shapes) {
     // Shapes are sorted by micro-batch size, so only one table is needed at a time.
     if (std::exchange(size_of_table, size) != size) costs.forget_tables();
-    const LayerTable& table = costs.table(size, topology_.device(DeviceIndex{0}).kind);
+    const LayerTable& table = costs.table(size, context_.topology.device(DeviceIndex{0}).kind);
     search::Candidate candidate{.micro_batch_size = size,
-                                .gradients = usual_gradients(options_),
+                                .gradients = usual_gradients(context_.options),
                                 .stages = {},
                                 .bound = {}};
     std::int32_t device = 0;
@@ -223,7 +217,7 @@ void DapplePlanner::bound_opening(std::vector<search::Candidate>& candidates) co
   // After a stop, candidates without a bound are left out, except those that need the least memory
   // and those that take the least to simulate.
   std::vector<char> is_bounded(candidates.size(), 0);
-  parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
+  parallel_for(candidates.size(), context_.options.threads, [&](std::size_t i) {
     const bool is_first_choice = i < kFirstPlans || i + kFirstPlans >= candidates.size();
     if (!is_first_choice && is_stopped_()) return;
     candidates[i].bound = evaluator_.bound(candidates[i]);
@@ -239,7 +233,7 @@ void DapplePlanner::bound_opening(std::vector<search::Candidate>& candidates) co
 }
 
 bool DapplePlanner::is_allowed(const search::Candidate& candidate) const {
-  const Pins& pins = options_.pins;
+  const Pins& pins = context_.options.pins;
   if (pins.stages && *pins.stages != static_cast<std::int32_t>(candidate.stages.size())) {
     return false;
   }
@@ -253,19 +247,19 @@ std::vector<search::Candidate> DapplePlanner::search(search::SearchEffort effort
   std::vector<search::SearchOutcome> outcomes(micro_batch_sizes_.size() * gradients_.size());
   effort.limits = {
       .work = std::max(kSearchWork / static_cast<std::int64_t>(outcomes.size()), kLeastSearchWork),
-      .kept = {options_.memory_limit.count / 2 / kSearchesSideBySide},
+      .kept = {context_.options.memory_limit.count / 2 / kSearchesSideBySide},
       .should_stop = [this] { return is_stopped_(); }};
-  const int threads = std::min(options_.threads, kSearchesSideBySide);
+  const int threads = std::min(context_.options.threads, kSearchesSideBySide);
   parallel_for(outcomes.size(), threads, [&](std::size_t i) {
-    const CostModel costs(profile_, topology_);
+    const CostModel costs(context_.profile, context_.topology);
     outcomes[i] = search::search_dapple(
         costs,
-        {.global_batch_size = options_.global_batch_size,
+        {.global_batch_size = context_.options.global_batch_size,
          .micro_batch_size = micro_batch_sizes_[i % micro_batch_sizes_.size()],
          .gradients = gradients_[i / micro_batch_sizes_.size()],
-         .ignore_memory = options_.ignore_memory,
-         .gpipe = options_.family == ScheduleFamily::GPipe,
-         .pins = options_.pins},
+         .ignore_memory = context_.options.ignore_memory,
+         .gpipe = context_.options.family == ScheduleFamily::GPipe,
+         .pins = context_.options.pins},
         effort);
   });
   std::vector<search::Candidate> candidates;
@@ -276,8 +270,8 @@ std::vector<search::Candidate> DapplePlanner::search(search::SearchEffort effort
       if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
     }
   }
-  if (options_.pins.in_order) {
-    parallel_for(candidates.size(), options_.threads, [&](std::size_t i) {
+  if (context_.options.pins.in_order) {
+    parallel_for(candidates.size(), context_.options.threads, [&](std::size_t i) {
       if (put_in_order(candidates[i].stages)) candidates[i].bound = evaluator_.bound(candidates[i]);
     });
   }
@@ -298,7 +292,8 @@ void DapplePlanner::account(const Score& score) {
 
 /// Whether a single simulation takes more than the budget of one candidate.
 bool DapplePlanner::is_long(const search::Candidate& candidate) const {
-  return least_actions(candidate, options_.global_batch_size) > action_budget_ / kCandidatePart;
+  return least_actions(candidate, context_.options.global_batch_size) >
+         action_budget_ / kCandidatePart;
 }
 
 /// Simulates candidates in simulation order until `budget` actions are spent in total. Candidates
@@ -336,14 +331,14 @@ void DapplePlanner::simulate_shortest(const std::vector<search::Candidate>& cand
       of_micro_batch += static_cast<std::int64_t>(candidate.stages[s - 1].devices.size() +
                                                   candidate.stages[s].devices.size());
     }
-    return of_micro_batch * (options_.global_batch_size / candidate.micro_batch_size);
+    return of_micro_batch * (context_.options.global_batch_size / candidate.micro_batch_size);
   };
   std::vector<std::pair<std::int64_t, std::size_t>> order;  // work, position
   for (std::size_t i = 0; i < candidates.size(); ++i) order.emplace_back(work_of(candidates[i]), i);
   std::sort(order.begin(), order.end());
-  const CandidateEvaluator patient(profile_, topology_, options_);
+  const CandidateEvaluator patient(context_);
   for (const auto& [work, position] : order) {
-    account(patient.score(candidates[position], position, Duration{INT64_MAX}, 1));
+    account(patient.score(candidates[position], position, Duration::infinite(), 1));
     if (!kept_.empty()) break;
   }
   tell_progress();
@@ -358,9 +353,9 @@ void DapplePlanner::simulate_side_by_side(const std::vector<search::Candidate>& 
   }
   std::vector<Score> scores(positions.size());
   const auto bytes_of = [&](std::size_t position) {
-    return simulation_bytes(candidates[position], options_);
+    return simulation_bytes(candidates[position], context_.options);
   };
-  const int threads = threads_with_room(positions, bytes_of, options_);
+  const int threads = threads_with_room(positions, bytes_of, context_.options);
   parallel_for(positions.size(), threads, [&](std::size_t i) {
     scores[i] = evaluator_.score(candidates[positions[i]], positions[i], to_beat,
                                  action_budget_ / kCandidatePart);
@@ -372,24 +367,25 @@ void DapplePlanner::simulate_side_by_side(const std::vector<search::Candidate>& 
 }
 
 void DapplePlanner::tell_progress() {
-  if (progress_ == nullptr) return;
-  progress_->update({.states = record_.states,
-                     .candidates = record_.candidates,
-                     .simulated = record_.simulated,
-                     .best = kept_.empty() ? std::nullopt : std::optional(kept_.front().iteration),
-                     .bound = std::nullopt});
+  if (context_.progress == nullptr) return;
+  context_.progress->update(
+      {.states = record_.states,
+       .candidates = record_.candidates,
+       .simulated = record_.simulated,
+       .best = kept_.empty() ? std::nullopt : std::optional(kept_.front().iteration),
+       .bound = std::nullopt});
 }
 
 DapplePlans DapplePlanner::run() {
-  MicroBatchSizes sizes = micro_batch_sizes(options_);
+  MicroBatchSizes sizes = micro_batch_sizes(context_.options);
   micro_batch_sizes_ = std::move(sizes.sizes);
   record_.cut = std::move(sizes.cut);
   // The exact search, where it follows, tries the other bucket sizes.
-  gradients_ = options_.planner == PlannerKind::Exact
-                   ? std::vector{usual_gradients(options_)}
-                   : gradient_synchronizations(options_, profile_);
-  const SearchSize size{.layers = static_cast<std::int64_t>(profile_.layers.size()),
-                        .devices = topology_.device_count()};
+  gradients_ = context_.options.planner == PlannerKind::Exact
+                   ? std::vector{usual_gradients(context_.options)}
+                   : gradient_synchronizations(context_.options, context_.profile);
+  const SearchSize size{.layers = static_cast<std::int64_t>(context_.profile.layers.size()),
+                        .devices = context_.topology.device_count()};
   const std::vector<search::Candidate> first = opening();
   record_.candidates += static_cast<std::int64_t>(first.size());
   simulate_best_first(first, action_budget_ / kOpeningPart);
@@ -401,10 +397,13 @@ DapplePlans DapplePlanner::run() {
   }
   kept_.resize(std::min(kept_.size(), kRefined));
   // The exact search refines depths better, where this is only its start.
-  const bool is_start = options_.planner == PlannerKind::Exact && !options_.baselines;
+  const bool is_start =
+      context_.options.planner == PlannerKind::Exact && !context_.options.baselines;
   std::vector<Score> refined(is_start || is_stopped_() ? 0 : kept_.size());
-  const auto bytes_of = [&](const SimulatedPlan& some) { return simulation_bytes(some, options_); };
-  const int threads = threads_with_room(kept_, bytes_of, options_);
+  const auto bytes_of = [&](const SimulatedPlan& some) {
+    return simulation_bytes(some, context_.options);
+  };
+  const int threads = threads_with_room(kept_, bytes_of, context_.options);
   parallel_for(refined.size(), threads, [&](std::size_t i) {
     refined[i] = evaluator_.refine(kept_[i], action_budget_ / kRefinementPart);
   });
@@ -417,28 +416,27 @@ SearchRecord DapplePlanner::record() const {
   SearchRecord record = record_;
   record.planner = kDapplePlanner;
   record.complete = false;
-  record.searched = dapple_dimensions(options_);
-  for (std::string& pinned : cuts_of_pins(options_.pins, profile_)) {
+  record.searched = dapple_dimensions(context_.options);
+  for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
     record.cut.push_back(std::move(pinned));
   }
   record.cut.push_back(fmt::format(kCutNarrowed, narrowed_));
   record.cut.emplace_back(kCutPolicies);
-  if (topology_.device_count() > kFewDevices) record.cut.emplace_back(kCutReplicaCounts);
+  if (context_.topology.device_count() > kFewDevices) record.cut.emplace_back(kCutReplicaCounts);
   if (not_simulated_ > 0) record.cut.push_back(fmt::format(kCutNotSimulated, not_simulated_));
   return record;
 }
 
 }  // namespace
 
-DapplePlans plan_by_dapple(const ModelProfile& profile, const Topology& topology,
-                           const PlannerOptions& options, Progress* progress) {
-  return DapplePlanner(profile, topology, options, progress).run();
+DapplePlans plan_by_dapple(const PlanningContext& context) {
+  return DapplePlanner(context).run();
 }
 
-std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const PlanningProblem& problem) {
+std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const PlanningContext& context) {
   if (dapple.best.empty()) return std::nullopt;
   const SimulatedPlan& best = dapple.best.front();
-  return as_baseline(*std::rbegin(kBaselineNames), best.plan, best.iteration, problem);
+  return as_baseline(*std::rbegin(kBaselineNames), best.plan, best.iteration, context);
 }
 
 }  // namespace dapple::planner

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dapple/plan/document.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 #include "planner/baselines/baseline_search.h"
 #include "planner/candidates/candidate_evaluator.h"
 
@@ -19,10 +19,9 @@ struct DapplePlans {
 };
 
 /// Runs the DAPPLE planner. Deterministic, unless stopped.
-DapplePlans plan_by_dapple(const ModelProfile& profile, const Topology& topology,
-                           const PlannerOptions& options, Progress* progress);
+DapplePlans plan_by_dapple(const PlanningContext& context);
 
 /// Returns the best of these plans as the baseline "dapple"; nothing where there is none.
-std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const PlanningProblem& problem);
+std::optional<BaselinePlan> baseline_of(const DapplePlans& dapple, const PlanningContext& context);
 
 }  // namespace dapple::planner

@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "dapple/core/parallel.h"
+#include "dapple/plan/optimality.h"
 #include "dapple/planner/candidates/depth_search.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/search/exact/exact_search.h"
 #include "planner/request/gradient_synchronizations.h"
@@ -20,26 +22,27 @@
 namespace dapple::planner {
 namespace {
 
-bool is_large(const ModelProfile& profile, const Topology& topology) {
-  const auto layers = static_cast<std::int64_t>(profile.layers.size());
-  return layers * topology.device_count() > kSearchLimits.large;
+bool is_large(const PlanningContext& context) {
+  const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
+  return layers * context.topology.device_count() > kSearchLimits.large;
 }
 
-std::int64_t completion_steps(const ModelProfile& profile, const Topology& topology) {
-  return is_large(profile, topology) ? kSearchLimits.completion_steps_of_large
-                                     : kSearchLimits.completion_steps;
+std::int64_t completion_steps(const PlanningContext& context) {
+  return is_large(context) ? kSearchLimits.completion_steps_of_large
+                           : kSearchLimits.completion_steps;
 }
 
-std::int64_t all_completion_steps(const ModelProfile& profile, const Topology& topology) {
-  return is_large(profile, topology) ? kSearchLimits.all_completion_steps_of_large
-                                     : kSearchLimits.all_completion_steps;
+std::int64_t all_completion_steps(const PlanningContext& context) {
+  return is_large(context) ? kSearchLimits.all_completion_steps_of_large
+                           : kSearchLimits.all_completion_steps;
 }
 
 /// Returns the search problems that the options ask for: by bucket size, then micro-batch size.
-std::vector<search::SearchProblem> search_problems(const PlannerOptions& options,
-                                                   const ModelProfile& profile) {
+std::vector<search::SearchProblem> search_problems(const PlanningContext& context) {
+  const PlannerOptions& options = context.options;
   std::vector<search::SearchProblem> problems;
-  for (const GradientSynchronization& gradients : gradient_synchronizations(options, profile)) {
+  for (const GradientSynchronization& gradients :
+       gradient_synchronizations(options, context.profile)) {
     for (const std::int64_t size : micro_batch_sizes(options).sizes) {
       problems.push_back({.global_batch_size = options.global_batch_size,
                           .micro_batch_size = size,
@@ -66,14 +69,10 @@ struct OpenCandidate {
 
 class ExactPlanner {
  public:
-  ExactPlanner(const ModelProfile& profile, const Topology& topology, const PlannerOptions& options,
-               Progress* progress)
-      : profile_(profile),
-        topology_(topology),
-        options_(options),
-        evaluator_(profile, topology, options_, [this] { return is_stopped_(); }),
-        progress_(progress),
-        is_stopped_(progress) {}
+  explicit ExactPlanner(const PlanningContext& context)
+      : context_(context),
+        is_stopped_(context.progress),
+        evaluator_(context, [this] { return is_stopped_(); }) {}
 
   ExactPlans run(std::vector<SimulatedPlan> known);
 
@@ -90,10 +89,10 @@ class ExactPlanner {
   void keep_best();
   void sort_open_candidates();
   void account(const Score& score);
-  std::int64_t global_batch_size() const { return options_.global_batch_size; }
-  Duration best() const { return best_.empty() ? Duration{INT64_MAX} : best_.front().iteration; }
+  std::int64_t global_batch_size() const { return context_.options.global_batch_size; }
+  Duration best() const { return best_.empty() ? Duration::infinite() : best_.front().iteration; }
   // Plans whose bound is not below the threshold need not be examined to reach the requested gap.
-  Duration threshold() const;
+  Duration threshold() const { return gap_threshold(best(), context_.options.target_gap); }
   Duration bound() const;
   Duration bound_anywhere() const;
   Duration bound_of_unsearched() const;
@@ -110,12 +109,9 @@ class ExactPlanner {
   void tell_progress();
   SearchRecord record() const;
 
-  const ModelProfile& profile_;
-  const Topology& topology_;
-  const PlannerOptions& options_;
-  CandidateEvaluator evaluator_;
-  Progress* progress_;
+  const PlanningContext context_;
   StopQuestion is_stopped_;
+  CandidateEvaluator evaluator_;
   // Sorted by bucket size, then micro-batch size.
   std::vector<std::unique_ptr<search::ExactSearch>> searches_;
   // The best few plans, best first.
@@ -129,14 +125,9 @@ class ExactPlanner {
   Bytes kept_of_open_candidates_;
 };
 
-Duration ExactPlanner::threshold() const {
-  if (best_.empty()) return {INT64_MAX};
-  return gap_threshold(best(), options_.target_gap);
-}
-
 /// Lower bound on the plans that have not become candidates.
 Duration ExactPlanner::bound_of_unsearched() const {
-  Duration least{INT64_MAX};
+  Duration least = Duration::infinite();
   for (const auto& search : searches_) least = std::min(least, search->bound());
   return least;
 }
@@ -162,15 +153,16 @@ bool ExactPlanner::is_spent() const {
          spent.states > (is_all ? kSearchLimits.states : kSearchLimits.states_of_some_placements) ||
          spent.work - work_of_completion_ > kSearchLimits.pairs ||
          spent.kept + kept_of_open_candidates_ >
-             Bytes{options_.memory_limit.count / kSearchLimits.part_of_search};
+             Bytes{context_.options.memory_limit.count / kSearchLimits.part_of_search};
 }
 
 void ExactPlanner::prepare() {
-  record_.cut = micro_batch_sizes(options_).cut;
-  for (const search::SearchProblem& problem : search_problems(options_, profile_)) {
-    searches_.push_back(std::make_unique<search::ExactSearch>(profile_, topology_, problem));
+  record_.cut = micro_batch_sizes(context_.options).cut;
+  for (const search::SearchProblem& problem : search_problems(context_)) {
+    searches_.push_back(
+        std::make_unique<search::ExactSearch>(context_.profile, context_.topology, problem));
   }
-  const std::int64_t all_steps = all_completion_steps(profile_, topology_);
+  const std::int64_t all_steps = all_completion_steps(context_);
   for (std::size_t first = 0; first < searches_.size();
        first += kSearchLimits.completions_in_parallel) {
     const std::size_t count =
@@ -179,12 +171,12 @@ void ExactPlanner::prepare() {
     // Most of the later searches are closed early, so these may take more than their share.
     const auto part = static_cast<std::int64_t>(kSearchLimits.completions_in_parallel);
     const search::Allowance::Limits limits{
-        .work = std::min(completion_steps(profile_, topology_), (all_steps - spent.work) / part),
-        .kept = {(options_.memory_limit.count / kSearchLimits.part_of_completion -
+        .work = std::min(completion_steps(context_), (all_steps - spent.work) / part),
+        .kept = {(context_.options.memory_limit.count / kSearchLimits.part_of_completion -
                   spent.kept.count) /
                  part},
         .should_stop = [this] { return is_stopped_(); }};
-    parallel_for(count, options_.threads,
+    parallel_for(count, context_.options.threads,
                  [&](std::size_t i) { searches_[first + i]->prepare(threshold(), limits); });
   }
   work_of_completion_ = spent_by_searches().work;
@@ -204,7 +196,7 @@ ExactPlanner::Spent ExactPlanner::spent_by_searches() const {
 void ExactPlanner::advance() {
   const Duration limit = threshold();
   const std::int64_t share = kSearchLimits.round / static_cast<std::int64_t>(searches_.size());
-  parallel_for(searches_.size(), options_.threads, [&](std::size_t i) {
+  parallel_for(searches_.size(), context_.options.threads, [&](std::size_t i) {
     searches_[i]->advance(limit, {.candidates = kSearchLimits.batch,
                                   .states = std::min(kSearchLimits.states_between_batches, share)});
   });
@@ -237,9 +229,9 @@ void ExactPlanner::simulate(const std::vector<search::Candidate>& candidates) {
   const Duration before = best();
   std::vector<Score> scores(candidates.size());
   const auto bytes_of = [&](const search::Candidate& some) {
-    return simulation_bytes(some, options_);
+    return simulation_bytes(some, context_.options);
   };
-  const int threads = threads_with_room(candidates, bytes_of, options_);
+  const int threads = threads_with_room(candidates, bytes_of, context_.options);
   parallel_for(candidates.size(), threads, [&](std::size_t i) {
     scores[i] = evaluator_.score(candidates[i], order_ + i, before);
   });
@@ -283,9 +275,9 @@ bool ExactPlanner::refine_depths() {
   }
   std::vector<Score> scores(chosen.size());
   const auto bytes_of = [&](const OpenCandidate* some) {
-    return simulation_bytes(some->candidate, options_);
+    return simulation_bytes(some->candidate, context_.options);
   };
-  const int threads = threads_with_room(chosen, bytes_of, options_);
+  const int threads = threads_with_room(chosen, bytes_of, context_.options);
   parallel_for(chosen.size(), threads, [&](std::size_t i) {
     scores[i] = evaluator_.refine_depths(chosen[i]->candidate, chosen[i]->order,
                                          kSearchLimits.refinement_of_one);
@@ -300,15 +292,16 @@ bool ExactPlanner::refine_depths() {
 /// Runs threshold accepting from the depths of the best few plans.
 void ExactPlanner::threshold_accepting() {
   std::vector<SimulatedPlan> starts = best_;
-  if (is_large(profile_, topology_))
+  if (is_large(context_))
     starts.resize(std::min(starts.size(), kSearchLimits.threshold_accepting_starts_of_large));
   std::vector<Score> scores(starts.size());
   const auto bytes_of = [&](const SimulatedPlan& start) {
-    return simulation_bytes(start, options_);
+    return simulation_bytes(start, context_.options);
   };
-  parallel_for(starts.size(), threads_with_room(starts, bytes_of, options_), [&](std::size_t i) {
-    scores[i] = evaluator_.threshold_accepting(starts[i], kSearchLimits.threshold_accepting);
-  });
+  parallel_for(
+      starts.size(), threads_with_room(starts, bytes_of, context_.options), [&](std::size_t i) {
+        scores[i] = evaluator_.threshold_accepting(starts[i], kSearchLimits.threshold_accepting);
+      });
   for (const Score& score : scores) account(score);
   keep_best();
   tell_progress();
@@ -331,10 +324,10 @@ void ExactPlanner::exhaust_depths(std::int64_t budget) {
     if (count == 0) return;
     std::vector<Score> scores(count);
     const auto bytes_of = [&](const OpenCandidate& some) {
-      return simulation_bytes(some.candidate, options_);
+      return simulation_bytes(some.candidate, context_.options);
     };
     const int threads =
-        threads_with_room(std::span(open_candidates_).first(count), bytes_of, options_);
+        threads_with_room(std::span(open_candidates_).first(count), bytes_of, context_.options);
     const DepthSearch::SearchBudget budget_of_one{.enough = enough,
                                                   .actions = kSearchLimits.exhaustion_of_one};
     parallel_for(count, threads, [&, threshold = best()](std::size_t i) {
@@ -363,7 +356,7 @@ std::size_t ExactPlanner::begin_depths(std::size_t count) {
     OpenCandidate& some = open_candidates_[i];
     if (some.depths != nullptr) continue;
     kept += depth_search_bytes(some.candidate, global_batch_size());
-    if (kept > Bytes{options_.memory_limit.count / kSearchLimits.part_of_depths}) break;
+    if (kept > Bytes{context_.options.memory_limit.count / kSearchLimits.part_of_depths}) break;
     some.depths = evaluator_.depths_of(some.candidate, some.order);
   }
   return first_without;
@@ -381,7 +374,7 @@ void ExactPlanner::finish() {
 }
 
 void ExactPlanner::tell_progress() {
-  if (progress_ == nullptr) return;
+  if (context_.progress == nullptr) return;
   SearchProgress progress{.states = 0,
                           .candidates = record_.candidates,
                           .simulated = record_.simulated,
@@ -389,7 +382,7 @@ void ExactPlanner::tell_progress() {
                           .bound = bound_anywhere()};
   for (const auto& search : searches_) progress.states += search->states();
   if (!best_.empty()) progress.best = best();
-  progress_->update(progress);
+  context_.progress->update(progress);
 }
 
 ExactPlans ExactPlanner::run(std::vector<SimulatedPlan> known) {
@@ -421,12 +414,12 @@ SearchRecord ExactPlanner::record() const {
     record.open += search->open(best());
     covers_all_placements = covers_all_placements && search->covers_all_placements();
   }
-  record.searched = exact_dimensions(options_, covers_all_placements);
-  for (std::string& pinned : cuts_of_pins(options_.pins, profile_)) {
+  record.searched = exact_dimensions(context_.options, covers_all_placements);
+  for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
     record.cut.push_back(std::move(pinned));
   }
-  if (options_.family == ScheduleFamily::GPipe) record.cut.emplace_back(kCutOrders);
-  if (topology_.device_count() > search::ExactSearch::kMostDevices) {
+  if (context_.options.family == ScheduleFamily::GPipe) record.cut.emplace_back(kCutOrders);
+  if (context_.topology.device_count() > search::ExactSearch::kMostDevices) {
     record.cut.push_back(cut_of_many_devices());
   } else if (const auto count = std::count_if(searches_.begin(), searches_.end(),
                                               [&](const auto& search) {
@@ -449,40 +442,38 @@ SearchRecord ExactPlanner::record() const {
 
 }  // namespace
 
-ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
-                        const PlannerOptions& options, std::vector<SimulatedPlan> known,
-                        Progress* progress) {
-  return ExactPlanner(profile, topology, options, progress).run(std::move(known));
+ExactPlans plan_exactly(const PlanningContext& context, std::vector<SimulatedPlan> known) {
+  return ExactPlanner(context).run(std::move(known));
 }
 
-Duration bound_of_any_order(const ModelProfile& profile, const Topology& topology,
-                            const PlannerOptions& options, Duration most, Progress* progress) {
-  std::vector<search::SearchProblem> problems = search_problems(options, profile);
-  const StopQuestion is_stopped(progress);
+Duration bound_of_any_order(const PlanningContext& context, Duration most) {
+  std::vector<search::SearchProblem> problems = search_problems(context);
+  const StopQuestion is_stopped(context.progress);
   const std::int64_t states =
       kSearchLimits.states_of_any_order / static_cast<std::int64_t>(problems.size());
   std::vector<Duration> bounds(problems.size());
   // The memory limit is divided by a fixed number, as the bound must not depend on the threads.
   const std::int64_t threads = kSearchLimits.completions_in_parallel;
   const std::int64_t all_steps =
-      all_completion_steps(profile, topology) / static_cast<std::int64_t>(problems.size());
-  parallel_for(
-      problems.size(), std::min<int>(options.threads, kSearchLimits.completions_in_parallel),
-      [&](std::size_t i) {
-        problems[i].any_order = true;
-        search::ExactSearch search(profile, topology, problems[i]);
-        search.prepare(most, {.work = std::min(completion_steps(profile, topology), all_steps),
-                              .kept = {options.memory_limit.count /
-                                       kSearchLimits.part_of_completion / threads},
-                              .should_stop = [&] { return is_stopped(); }});
-        const Bytes room{options.memory_limit.count / kSearchLimits.part_of_search / threads};
-        while (search.states() < states && search.work() < kSearchLimits.pairs &&
-               search.kept_bytes() < room && !search.is_exhausted() && !is_stopped()) {
-          search.advance(most, {.candidates = std::numeric_limits<std::size_t>::max(),
-                                .states = kSearchLimits.states_between_batches});
-        }
-        bounds[i] = search.bound_anywhere();
-      });
+      all_completion_steps(context) / static_cast<std::int64_t>(problems.size());
+  parallel_for(problems.size(),
+               std::min<int>(context.options.threads, kSearchLimits.completions_in_parallel),
+               [&](std::size_t i) {
+                 problems[i].any_order = true;
+                 search::ExactSearch search(context.profile, context.topology, problems[i]);
+                 search.prepare(most, {.work = std::min(completion_steps(context), all_steps),
+                                       .kept = {context.options.memory_limit.count /
+                                                kSearchLimits.part_of_completion / threads},
+                                       .should_stop = [&] { return is_stopped(); }});
+                 const Bytes room{context.options.memory_limit.count /
+                                  kSearchLimits.part_of_search / threads};
+                 while (search.states() < states && search.work() < kSearchLimits.pairs &&
+                        search.kept_bytes() < room && !search.is_exhausted() && !is_stopped()) {
+                   search.advance(most, {.candidates = std::numeric_limits<std::size_t>::max(),
+                                         .states = kSearchLimits.states_between_batches});
+                 }
+                 bounds[i] = search.bound_anywhere();
+               });
   return std::min(most, *std::min_element(bounds.begin(), bounds.end()));
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dapple/plan/document.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 #include "planner/candidates/candidate_evaluator.h"
 
 namespace dapple::planner {
@@ -20,15 +20,12 @@ struct ExactPlans {
 
 /// Runs the exact planner, starting from the plans in `known`, best first. Deterministic, unless
 /// stopped.
-ExactPlans plan_exactly(const ModelProfile& profile, const Topology& topology,
-                        const PlannerOptions& options, std::vector<SimulatedPlan> known,
-                        Progress* progress);
+ExactPlans plan_exactly(const PlanningContext& context, std::vector<SimulatedPlan> known);
 
 /// Returns a lower bound, at most `most`, on every plan with one stage per device and unsplit
 /// backwards, in whatever order its devices compute. It is (F9): the exact search without the
 /// bounds that hold for the order of 1F1B only, up to a fixed amount of work. Deterministic, unless
 /// stopped.
-Duration bound_of_any_order(const ModelProfile& profile, const Topology& topology,
-                            const PlannerOptions& options, Duration most, Progress* progress);
+Duration bound_of_any_order(const PlanningContext& context, Duration most);
 
 }  // namespace dapple::planner

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dapple/cost/buckets.h"
+#include "dapple/planner/request/planner_options.h"
 
 namespace dapple::planner {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "dapple/plan/plan.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple::planner {

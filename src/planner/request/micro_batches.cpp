@@ -6,6 +6,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/plan/limits.h"
+#include "dapple/planner/request/planner_options.h"
 
 namespace dapple::planner {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 
 namespace dapple::planner {
 

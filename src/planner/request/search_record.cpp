@@ -8,6 +8,9 @@
 #include <optional>
 #include <utility>
 
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/search/exact/exact_search.h"
 
 namespace dapple::planner {

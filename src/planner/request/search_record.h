@@ -7,8 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "dapple/planner/request/planner.h"
-#include "dapple/planner/request/restricted.h"
+#include "dapple/plan/document.h"
+#include "dapple/plan/pins.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple::planner {

@@ -12,6 +12,7 @@
 #include "dapple/cost/plan_cost.h"
 #include "dapple/cost/stage.h"
 #include "dapple/planner/candidates/depths.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/simulate/simulate.h"

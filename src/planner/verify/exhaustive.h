@@ -10,7 +10,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/plan/simulation_mode.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 

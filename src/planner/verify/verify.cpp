@@ -9,8 +9,12 @@
 #include <vector>
 
 #include "dapple/cost/buckets.h"
-#include "dapple/planner/request/planner.h"
-#include "dapple/planner/request/restricted.h"
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/restricted/restricted.h"
+#include "dapple/planner/result/made_plan.h"
 #include "planner/verify/claims.h"
 #include "planner/verify/verify_bound.h"
 #include "planner/verify/verify_record.h"
@@ -267,10 +271,9 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
   const auto passes =
       document.plan.num_micro_batches * static_cast<std::int64_t>(document.plan.stages.size());
   Budgeted budgeted(options.budget, passes, progress);
-  const auto made = claimed.restriction
-                        ? make_restricted_plan(document.profile, claimed.topology, asked,
-                                               *claimed.restriction, &budgeted)
-                        : make_plan(document.profile, claimed.topology, asked, &budgeted);
+  const PlanningContext context{document.profile, claimed.topology, asked, &budgeted};
+  const auto made = claimed.restriction ? make_restricted_plan(context, *claimed.restriction)
+                                        : make_plan(context);
   if (budgeted.has_ended()) {
     verification.is_stopped = verification.is_stopped || budgeted.is_stopped();
     verification.unchecked.push_back(std::string{kRecords} +

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/search/families/family_bound.h"
 #include "planner/families/family_planner.h"
 #include "planner/families/searched_order.h"

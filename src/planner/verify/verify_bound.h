@@ -1,6 +1,7 @@
 // Derives the lower bound that a plan file states anew.
 #pragma once
 
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/verify/verify.h"
 #include "planner/verify/claims.h"
 #include "planner/verify/verify_record.h"

@@ -8,13 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include "dapple/plan/optimality.h"
 #include "dapple/planner/families/reschedule.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/request/warnings.h"
 #include "dapple/search/exact/exact_search.h"
 #include "dapple/search/placement/placement_space.h"
 #include "planner/candidates/as_pinned.h"
 #include "planner/families/family_planner.h"
 #include "planner/families/plan_families.h"
-#include "planner/families/plan_one_family.h"
+#include "planner/one_family/plan_one_family.h"
+#include "planner/request/asked_families.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/search_record.h"
@@ -381,7 +386,7 @@ void check_families(Claims& claims, const ClaimedPlan& claimed) {
 
 /// Refuses a recorded stop that changed nothing, as the planner does not record it.
 void refuse_stop(Claims& claims, const PlanDocument& document) {
-  const bool is_closed = document.prediction.lower_bound == document.prediction.iteration;
+  const bool is_closed = is_gap_closed(document.prediction);
   claims.refuse("/request/stopped_by",
                 fmt::format("expected null, as the gap {}, got a reason",
                             is_closed ? "was closed" : "that was asked for was reached"));
@@ -393,7 +398,7 @@ void check_stop(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const PlanRequest& request = *document.request;
   if (request.stopped_by == StopReason::None || !is_search_done(document)) return;
-  const bool is_closed = document.prediction.lower_bound == document.prediction.iteration;
+  const bool is_closed = is_gap_closed(document.prediction);
   if (is_closed || !request.baselines) refuse_stop(claims, document);
 }
 
@@ -407,7 +412,7 @@ void check_open(Claims& claims, const ClaimedPlan& claimed) {
     claims.expect("/search_space/open", std::int64_t{0}, search.open);
     return;
   }
-  const bool is_closed = document.prediction.lower_bound == document.prediction.iteration;
+  const bool is_closed = is_gap_closed(document.prediction);
   if (is_closed) {
     claims.expect("/search_space/open", std::int64_t{0}, search.open);
     return;
@@ -480,7 +485,7 @@ void check_unasked(Claims& claims, const ClaimedPlan& claimed) {
     claims.refuse("/search_space/planner",
                   "expected one that proves a bound, as there is one, got \"dapple\"");
   }
-  const bool is_closed = prediction.lower_bound == prediction.iteration;
+  const bool is_closed = is_gap_closed(prediction);
   if (is_closed && document.schedules.empty()) {
     claims.expect("/search_space/open", std::int64_t{0}, search.open);
   }
@@ -697,7 +702,7 @@ void check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* 
   }
   const PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
   const std::vector<BaselinePlan> fresh =
-      plans_of_others(document.profile, claimed.topology, options, progress);
+      plans_of_others({document.profile, claimed.topology, options, progress});
   if (StopQuestion(progress)()) {
     unchecked.emplace_back("baselines: stopped before they were chosen anew");
   } else if (document.request->stopped_by != StopReason::None) {

@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "dapple/planner/request/planner.h"
-#include "dapple/planner/request/restricted.h"
+#include "dapple/plan/document.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
 #include "planner/verify/claims.h"
 
 namespace dapple::planner {

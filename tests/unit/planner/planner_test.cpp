@@ -1,10 +1,15 @@
-#include "dapple/planner/request/planner.h"
 
 #include <catch2/catch.hpp>
 #include <numeric>
 
 #include "../../support/impatient.h"
 #include "../../support/pipeline.h"
+
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 
 using namespace dapple;
 
@@ -20,14 +25,14 @@ planner::PlannerOptions batch(std::int64_t global) {
 
 PlanDocument plan_for(const ModelProfile& profile, const Topology& topology,
                       const planner::PlannerOptions& options) {
-  auto made = planner::make_plan(profile, topology, options);
+  auto made = planner::make_plan({profile, topology, options});
   REQUIRE(std::holds_alternative<planner::MadePlan>(made));
   return std::get<planner::MadePlan>(std::move(made)).document;
 }
 
 planner::Infeasible refusal(const ModelProfile& profile, const Topology& topology,
                             const planner::PlannerOptions& options) {
-  auto made = planner::make_plan(profile, topology, options);
+  auto made = planner::make_plan({profile, topology, options});
   REQUIRE(std::holds_alternative<planner::Infeasible>(made));
   return std::get<planner::Infeasible>(std::move(made));
 }
@@ -206,7 +211,7 @@ TEST_CASE("a search that is told to stop ends with the best plan so far, an even
   options.planner = PlannerKind::Dapple;
   for (int patience = 0; patience < 40; ++patience) {
     small::Impatient progress(patience);
-    const auto made = planner::make_plan(profile, topology, options, &progress);
+    const auto made = planner::make_plan({profile, topology, options, &progress});
     REQUIRE(std::holds_alternative<planner::MadePlan>(made));
     CHECK(std::get<planner::MadePlan>(made).document.prediction.iteration <= progress.best());
   }
@@ -216,7 +221,7 @@ TEST_CASE("a micro-batch size that does not divide the global batch is refused")
   planner::PlannerOptions options = batch(10);
   options.micro_batch_size = 3;
   const Topology topology(small::cluster({.servers = 1, .devices = 1}));
-  CHECK_THROWS_WITH(planner::make_plan(even_model(0, 1, 1), topology, options),
+  CHECK_THROWS_WITH(planner::make_plan({even_model(0, 1, 1), topology, options}),
                     "--micro-batch: expected a divisor of the global batch of 10, got 3");
 }
 

@@ -15,7 +15,7 @@
 
 #include "dapple/planner/candidates/depths.h"
 #include "dapple/planner/candidates/score.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/search/bounds/earliest_start_bound.h"
 
 namespace dapple::planner {
@@ -24,8 +24,9 @@ class DepthSearch {
  public:
   /// Starts from the candidate's plan, without depths, and the position of the candidate in
   /// `start.order`. `costs` is not kept; the profile, the topology and the options must outlive the
-  /// search.
-  DepthSearch(const SimulatedPlan& start, const CostModel& costs, const PlannerOptions& options);
+  /// search. Once `should_stop` returns true, advance() pauses.
+  DepthSearch(const SimulatedPlan& start, const CostModel& costs, const PlannerOptions& options,
+              std::function<bool()> should_stop = {});
 
   /// The limits at which advance() pauses.
   struct SearchBudget {
@@ -55,10 +56,11 @@ class DepthSearch {
   void push(search::DepthBox box, const Open& whole, const SimulatedPlan& best, Score& score);
   void split(const Open& open, const SimulatedPlan& best, Score& score);
   void begin(Open open, SimulatedPlan& best, Score& score);
-  void simulate_at(const Depths& depths, SimulatedPlan& best, Score& score) const;
+  void simulate(Open open, SimulatedPlan& best, Score& score);
 
   const Topology& topology_;
   const PlannerOptions& options_;
+  std::function<bool()> should_stop_;
   SimulatedPlan start_;
   PlanCost costs_;
   DepthLimits limits_;

@@ -10,6 +10,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/plan/simulation_mode.h"
 #include "dapple/schedule/schedule.h"
+#include "dapple/search/bounds/bound.h"
 #include "dapple/simulate/simulate.h"
 
 namespace dapple::planner {
@@ -17,11 +18,11 @@ namespace dapple::planner {
 /// A candidate's plan at the best depths found so far; infeasible until some depths were found.
 struct SimulatedPlan {
   Plan plan;
-  Duration iteration{INT64_MAX};
+  Duration iteration = Duration::infinite();
   /// The position of its candidate, which breaks ties.
   std::size_t order = 0;
 
-  bool feasible() const { return iteration.ns != INT64_MAX; }
+  bool feasible() const { return !iteration.is_infinite(); }
 };
 
 /// Whether `a` is better than `b`: faster; of equals, with fewer devices, then fewer stages, then
@@ -41,17 +42,10 @@ struct Score {
   bool is_settled = false;
 };
 
-/// The costs, topology and mode with which a plan is simulated; what it refers to must outlive it.
-struct SimulationGround {
-  const PlanCost& costs;
-  const Topology& topology;
-  SimulationMode mode = {};
-  std::function<bool()> should_stop = {};
-};
-
-/// Simulates a plan and returns its iteration, or INT64_MAX where `should_stop` ended the
+/// Simulates a plan and returns its iteration, which is infinite where `should_stop` ended the
 /// simulation; adds the work to the score.
-Duration simulate_and_count(const Plan& plan, const SimulationGround& ground, Score& score);
+Duration simulate_and_count(const search::BoundedPlan& plan, Score& score,
+                            const std::function<bool()>& should_stop = {});
 
 /// A simulation with its schedule and timeline.
 struct Recorded {
@@ -59,6 +53,7 @@ struct Recorded {
   simulate::SimulationResult result;
 };
 /// Simulates a plan like simulate_and_count() and records the timeline.
-Recorded record_and_count(const Plan& plan, const SimulationGround& ground, Score& score);
+Recorded record_and_count(const search::BoundedPlan& plan, Score& score,
+                          const std::function<bool()>& should_stop = {});
 
 }  // namespace dapple::planner

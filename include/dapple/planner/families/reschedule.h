@@ -22,7 +22,7 @@
 #include "dapple/plan/request.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/plan/simulation_mode.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 

@@ -12,8 +12,8 @@
 
 #include "dapple/core/error.h"
 #include "dapple/plan/document.h"
-#include "dapple/planner/request/planner.h"
-#include "dapple/planner/request/restricted.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::planner {

@@ -1,4 +1,4 @@
-#include "dapple/planner/request/baselines.h"
+#include "dapple/planner/baselines/baselines.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -8,7 +8,8 @@
 #include "../../../support/pipeline.h"
 #include "../../../support/random_problem.h"
 #include "dapple/plan/validate.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/request/planner_options.h"
 
 using namespace dapple;
 
@@ -43,7 +44,7 @@ std::optional<planner::BaselinePlan> find(const std::vector<planner::BaselinePla
 
 planner::BaselinePlan baseline(const std::string& name, const ModelProfile& profile,
                                const Topology& topology, const planner::PlannerOptions& options) {
-  auto found = find(planner::make_baselines(profile, topology, options), name);
+  auto found = find(planner::make_baselines({profile, topology, options}), name);
   INFO(name);
   REQUIRE(found);
   return std::move(*found);
@@ -165,17 +166,17 @@ TEST_CASE("PipeDream's partition runs synchronously") {
 
 TEST_CASE("a baseline that does not exist is left out, and the others keep their order") {
   const ModelProfile profile = even_model(0, 0, 1);
-  CHECK(names(planner::make_baselines(profile, pair_of_devices(), batch(4))) ==
+  CHECK(names(planner::make_baselines({profile, pair_of_devices(), batch(4)})) ==
         std::vector<std::string>{"data-parallel", "gpipe-even", "1f1b-even", "straight",
                                  "pipedream"});
   const Topology one(small::cluster({.servers = 1, .devices = 1}));
-  CHECK(names(planner::make_baselines(profile, one, batch(4))) ==
+  CHECK(names(planner::make_baselines({profile, one, batch(4)})) ==
         std::vector<std::string>{"data-parallel", "pipedream"});
   // Three devices, two layers, batches of two: no number of stages divides the devices, and
   // PipeDream shares the layers among all three, more than there are samples.
   const ModelProfile two = small::model_of({{.forward = 10}, {.forward = 10}});
   const Topology three(small::cluster({.servers = 1, .devices = 3}));
-  const std::vector<planner::BaselinePlan> few = planner::make_baselines(two, three, batch(2));
+  const std::vector<planner::BaselinePlan> few = planner::make_baselines({two, three, batch(2)});
   CHECK(names(few) == std::vector<std::string>{"data-parallel", "straight"});
   CHECK(few.front().figures.shape == "2, 1 of 2");
 }
@@ -185,12 +186,12 @@ TEST_CASE("who says stop gets the baselines that have a plan by then") {
   planner::PlannerOptions options = batch(8);
   options.threads = 1;
   const std::vector<planner::BaselinePlan> all =
-      planner::make_baselines(profile, pair_of_devices(), options);
+      planner::make_baselines({profile, pair_of_devices(), options});
   std::size_t most = 0;
   for (int patience = 0; patience < 400; ++patience) {
     small::Impatient progress(patience);
     const std::vector<planner::BaselinePlan> some =
-        planner::make_baselines(profile, pair_of_devices(), options, &progress);
+        planner::make_baselines({profile, pair_of_devices(), options, &progress});
     INFO("patience " << patience);
     CHECK((patience > 0 || some.empty()));
     auto next = all.begin();
@@ -211,7 +212,7 @@ TEST_CASE("the micro-batch size that was asked for holds for all baselines") {
   planner::PlannerOptions options = batch(8);
   options.micro_batch_size = 2;
   for (const planner::BaselinePlan& each :
-       planner::make_baselines(even_model(10, 3, 1), pair_of_devices(), options)) {
+       planner::make_baselines({even_model(10, 3, 1), pair_of_devices(), options})) {
     CHECK(each.plan.micro_batch_size == 2);
   }
 }
@@ -225,10 +226,10 @@ TEST_CASE("a baseline's figures are those of its plan, whatever the threads and 
     options.contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     options.threads = 1;
     const std::vector<planner::BaselinePlan> baselines =
-        planner::make_baselines(problem.profile, topology, options);
+        planner::make_baselines({problem.profile, topology, options});
     options.threads = 4;
     const std::vector<planner::BaselinePlan> again =
-        planner::make_baselines(problem.profile, topology, options);
+        planner::make_baselines({problem.profile, topology, options});
     REQUIRE(names(again) == names(baselines));
     for (std::size_t b = 0; b < baselines.size(); ++b) {
       const Baseline& figures = baselines[b].figures;

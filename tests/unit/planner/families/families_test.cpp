@@ -6,7 +6,11 @@
 #include <variant>
 
 #include "../../../support/pipeline.h"
-#include "dapple/planner/request/planner.h"
+
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 
 namespace dapple::planner {
 namespace {
@@ -33,7 +37,7 @@ MadePlan plan_over_all(const ModelProfile& profile, const TopologyDescription& d
                        std::int64_t global_batch_size) {
   PlannerOptions options = one_by_one(global_batch_size);
   options.every_family = true;
-  auto made = make_plan(profile, Topology(description), options);
+  auto made = make_plan({profile, Topology(description), options});
   REQUIRE(std::holds_alternative<MadePlan>(made));
   return std::get<MadePlan>(std::move(made));
 }
@@ -68,8 +72,8 @@ TEST_CASE("a limit on the time leaves the families what the first of them does n
   const std::vector<LayerFigures> layers(4, {.forward = 2, .backward = 4, .parameters = 1});
   PlannerOptions options = one_by_one(8);
   options.every_family = true;
-  const auto result = make_plan(model_of(layers), Topology(cluster({.servers = 1, .devices = 4})),
-                                options, &progress);
+  const auto result = make_plan(
+      {model_of(layers), Topology(cluster({.servers = 1, .devices = 4})), options, &progress});
   REQUIRE(std::holds_alternative<MadePlan>(result));
   const MadePlan& made = std::get<MadePlan>(result);
   CHECK(made.document.plan.family == ScheduleFamily::ZeroBubbleH1);
@@ -99,7 +103,7 @@ TEST_CASE("a model that fits only where a device holds stages apart is planned s
   TopologyDescription description = cluster({.servers = 1, .devices = 2});
   description.devices.front().memory = {85};
   PlannerOptions options = one_by_one(4);
-  const auto alone = make_plan(profile, Topology(description), options);
+  const auto alone = make_plan({profile, Topology(description), options});
   CHECK(std::holds_alternative<Infeasible>(alone));
   const MadePlan made = plan_over_all(profile, description, 4);
   CHECK(made.document.plan.chunks_per_device == 2);
@@ -113,7 +117,7 @@ TEST_CASE("a model that fits only where a device holds stages apart is planned s
   CHECK(made.document.prediction.lower_bound <= made.document.prediction.iteration);
 
   options.family = ScheduleFamily::ZeroBubbleH2;
-  CHECK(std::holds_alternative<Infeasible>(make_plan(profile, Topology(description), options)));
+  CHECK(std::holds_alternative<Infeasible>(make_plan({profile, Topology(description), options})));
 }
 
 }  // namespace

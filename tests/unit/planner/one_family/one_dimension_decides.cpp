@@ -7,7 +7,11 @@
 
 #include "../../../oracle/planner_oracle.h"
 #include "../../../support/pipeline.h"
-#include "dapple/planner/request/planner.h"
+
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 
 using namespace dapple;
 
@@ -35,7 +39,7 @@ std::variant<planner::MadePlan, planner::Infeasible> answer_for(const Problem& p
   options.global_batch_size = problem.global_batch;
   options.pins = pins;
   options.threads = 1;
-  return planner::make_plan(problem.profile, Topology(problem.topology), options);
+  return planner::make_plan({problem.profile, Topology(problem.topology), options});
 }
 
 /// The plan proven to be the fastest.

@@ -7,7 +7,12 @@
 #include <vector>
 
 #include "../../../support/pipeline.h"
-#include "dapple/planner/request/planner.h"
+
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/made_plan.h"
 
 using namespace dapple;
 
@@ -34,7 +39,7 @@ struct Tiny {
   void claim(Duration bound) {
     document.prediction.lower_bound = bound;
     document.prediction.optimality_gap =
-        planner::optimality_gap(std::max(bound, document.prediction.iteration), bound);
+        optimality_gap(std::max(bound, document.prediction.iteration), bound);
     document.search.complete = true;
   }
 };
@@ -51,7 +56,8 @@ struct Reduced {
     planner::PlannerOptions options;
     options.global_batch_size = 4;
     options.replicas = Replicas::Independent;
-    document = std::get<planner::MadePlan>(planner::make_plan(profile, topology, options)).document;
+    document =
+        std::get<planner::MadePlan>(planner::make_plan({profile, topology, options})).document;
   }
 };
 
@@ -196,7 +202,7 @@ TEST_CASE("of a file that does not say what was asked, figures and bound alone a
 namespace {
 
 PlanDocument made_with(const Tiny& tiny, const planner::PlannerOptions& options) {
-  return std::get<planner::MadePlan>(planner::make_plan(tiny.profile, tiny.topology, options))
+  return std::get<planner::MadePlan>(planner::make_plan({tiny.profile, tiny.topology, options}))
       .document;
 }
 
@@ -289,7 +295,7 @@ TEST_CASE("buckets that are not closed at the size that the file states are refu
   options.pins.stages = 1;
   options.pins.replicas = 2;
   PlanDocument document =
-      std::get<planner::MadePlan>(planner::make_plan(profile, topology, options)).document;
+      std::get<planner::MadePlan>(planner::make_plan({profile, topology, options})).document;
   CHECK(places_of(document, topology).empty());
   document.plan.gradients.bucket_size = Bytes{2000};
   document.request->bucket_size = Bytes{2000};

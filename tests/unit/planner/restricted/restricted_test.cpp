@@ -1,5 +1,5 @@
 // Plans for a runtime that can do less: what is proven of them where a search is stopped.
-#include "dapple/planner/request/restricted.h"
+#include "dapple/planner/restricted/restricted.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "../../support/impatient.h"
-#include "../../support/pipeline.h"
+#include "../../../support/impatient.h"
+#include "../../../support/pipeline.h"
 
 namespace dapple::planner {
 namespace {
@@ -24,7 +24,7 @@ std::optional<Found> search(const PlannerOptions& options, const PlanRestriction
   static const ModelProfile profile = small::model_of(std::vector<small::LayerFigures>(
       6, {.forward = 10, .backward = 20, .output = 5, .parameters = 100}));
   static const Topology topology(small::cluster({.servers = 2, .devices = 2}));
-  const auto made = make_restricted_plan(profile, topology, options, restriction, progress);
+  const auto made = make_restricted_plan({profile, topology, options, progress}, restriction);
   if (const auto* infeasible = std::get_if<Infeasible>(&made)) {
     CHECK(infeasible->stopped);
     return std::nullopt;
@@ -62,7 +62,7 @@ TEST_CASE("where a launcher numbers devices, the best plan in that order is foun
   options.pins.stages = 3;
   PlanRestriction restriction{.runtime = "some runtime"};
   const auto plan_for = [&] {
-    const auto made = make_restricted_plan(profile, topology, options, restriction);
+    const auto made = make_restricted_plan({profile, topology, options}, restriction);
     return std::get<MadePlan>(made).document;
   };
   const PlanDocument free = plan_for();

@@ -23,13 +23,9 @@
 
 #include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
-#include "dapple/profile/model_profile.h"
-#include "dapple/topology/topology.h"
+#include "dapple/planner/request/planner_options.h"
 
 namespace dapple::planner {
-
-struct PlannerOptions;
-class Progress;
 
 /// A baseline's figures and its plan.
 struct BaselinePlan {
@@ -47,10 +43,8 @@ inline constexpr const char* kBaselineNames[] = {"data-parallel", "gpipe-even", 
 /// exist for the problem is left out: a pipeline on one device or of one layer, no number of stages
 /// that divides the devices, more replicas than the largest micro-batch has samples. Where no plan
 /// of a kind fits, the one that lacks the least memory stands for it. Pins are ignored. Once
-/// `progress` says stop, baselines that have no plan yet are left out. Deterministic, unless
+/// the progress says stop, baselines that have no plan yet are left out. Deterministic, unless
 /// stopped.
-std::vector<BaselinePlan> make_baselines(const ModelProfile& profile, const Topology& topology,
-                                         const PlannerOptions& options,
-                                         Progress* progress = nullptr);
+std::vector<BaselinePlan> make_baselines(const PlanningContext& context);
 
 }  // namespace dapple::planner

@@ -1,4 +1,4 @@
-#include "dapple/planner/request/restricted.h"
+#include "dapple/planner/restricted/restricted.h"
 
 #include <fmt/format.h>
 
@@ -8,28 +8,34 @@
 #include <string_view>
 #include <utility>
 
+#include "dapple/plan/optimality.h"
 #include "dapple/planner/candidates/score.h"
-#include "planner/candidates/proven_bound.h"
+#include "dapple/planner/make_plan.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/request/warnings.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 #include "planner/candidates/work_lower_bound.h"
 #include "planner/families/plan_families.h"
-#include "planner/families/plan_one_family.h"
 #include "planner/one_family/dapple_planner.h"
+#include "planner/one_family/plan_one_family.h"
+#include "planner/request/asked_families.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
-#include "planner/restricted_families.h"
+#include "planner/restricted/restricted_families.h"
 
 namespace dapple::planner {
 namespace {
 
-constexpr Duration kNever{INT64_MAX};
-
 /// Returns the numbers of replicas that divide some micro-batch size, in ascending order.
-std::vector<std::int32_t> replica_counts(const PlannerOptions& options, const Topology& topology) {
+std::vector<std::int32_t> replica_counts(const PlanningContext& context) {
+  const PlannerOptions& options = context.options;
   if (options.pins.replicas) return {*options.pins.replicas};
   const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
   std::vector<std::int32_t> counts;
-  for (std::int32_t count = 1; count <= topology.device_count(); ++count) {
+  for (std::int32_t count = 1; count <= context.topology.device_count(); ++count) {
     const bool divides = std::any_of(sizes.begin(), sizes.end(),
                                      [count](std::int64_t size) { return size % count == 0; });
     if (divides) counts.push_back(count);
@@ -38,8 +44,8 @@ std::vector<std::int32_t> replica_counts(const PlannerOptions& options, const To
 }
 
 /// Returns the pins of each part of the space.
-std::vector<Pins> parts_of(const PlannerOptions& options, const Topology& topology,
-                           const PlanRestriction& restriction) {
+std::vector<Pins> parts_of(const PlanningContext& context, const PlanRestriction& restriction) {
+  const PlannerOptions& options = context.options;
   Pins common = options.pins;
   common.equal_shares = true;
   common.in_order = restriction.in_order;
@@ -49,7 +55,7 @@ std::vector<Pins> parts_of(const PlannerOptions& options, const Topology& topolo
                  restriction.joints.end(), std::back_inserter(joints));
   common.joints = std::move(joints);
   std::vector<Pins> parts;
-  for (const std::int32_t replicas : replica_counts(options, topology)) {
+  for (const std::int32_t replicas : replica_counts(context)) {
     for (const bool recompute : {false, true}) {
       if (options.pins.recompute.value_or(recompute) != recompute) continue;
       if (recompute && !restriction.recomputes) continue;
@@ -63,20 +69,19 @@ std::vector<Pins> parts_of(const PlannerOptions& options, const Topology& topolo
 
 class RestrictedPlanner {
  public:
-  RestrictedPlanner(const ModelProfile& profile, const Topology& topology,
-                    const PlannerOptions& options, const PlanRestriction& restriction)
-      : profile_(profile), topology_(topology), options_(options), restriction_(restriction) {}
+  RestrictedPlanner(const PlanningContext& context, const PlanRestriction& restriction)
+      : context_(context), restriction_(restriction) {}
 
-  std::variant<MadePlan, Infeasible> run(Progress* progress) {
-    const StopQuestion is_stopped(progress);
-    std::vector<Pins> parts = parts_of(options_, topology_, restriction_);
-    if (options_.planner == PlannerKind::Exact) look_ahead(parts, is_stopped, progress);
+  std::variant<MadePlan, Infeasible> run() {
+    const StopQuestion is_stopped(context_.progress);
+    std::vector<Pins> parts = parts_of(context_, restriction_);
+    if (context_.options.planner == PlannerKind::Exact) look_ahead(parts, is_stopped);
     for (const Pins& part : parts) {
       if (is_stopped()) {
         leave_open();
         break;
       }
-      auto made = plan_part(part, progress);
+      auto made = plan_part(part);
       if (auto* plan = std::get_if<MadePlan>(&made)) {
         take(std::move(*plan));
       } else {
@@ -84,7 +89,7 @@ class RestrictedPlanner {
       }
     }
     if (best_) {
-      if (has_baselines_ && !is_stopped()) renew_dapple(progress);
+      if (has_baselines_ && !is_stopped()) renew_dapple();
       return finish();
     }
     if (closest_) return explain();
@@ -96,19 +101,20 @@ class RestrictedPlanner {
  private:
   /// Makes a plan for every part with the DAPPLE planner, and sorts the parts by the times of these
   /// plans, so that in later parts only faster plans are searched for.
-  void look_ahead(std::vector<Pins>& parts, const StopQuestion& is_stopped, Progress* progress) {
-    if (asks_for_families(options_)) return;
+  void look_ahead(std::vector<Pins>& parts, const StopQuestion& is_stopped) {
+    if (asks_for_families(context_.options)) return;
     std::vector<std::pair<Duration, Pins>> by_time;
     for (const Pins& part : parts) {
       if (is_stopped()) return;
-      PlannerOptions options = options_;
+      PlannerOptions options = context_.options;
       options.pins = part;
       options.planner = PlannerKind::Dapple;
       options.baselines = false;
-      auto made = plan_one_family(profile_, topology_, options, progress, known());
+      auto made = plan_one_family(context_.with(options), known());
       auto* plan = std::get_if<MadePlan>(&made);
       const bool is_of_part = plan != nullptr && is_asked_for(plan->document.plan, options);
-      by_time.emplace_back(is_of_part ? plan->document.prediction.iteration : kNever, part);
+      by_time.emplace_back(is_of_part ? plan->document.prediction.iteration : Duration::infinite(),
+                           part);
       if (is_of_part && (!best_ || is_better(*plan, *best_))) best_ = std::move(*plan);
     }
     std::stable_sort(by_time.begin(), by_time.end(),
@@ -118,17 +124,17 @@ class RestrictedPlanner {
   }
 
   /// Makes the plan of one part. The baselines do not depend on the part and are made only once.
-  std::variant<MadePlan, Infeasible> plan_part(const Pins& part, Progress* progress) {
-    PlannerOptions options = options_;
+  std::variant<MadePlan, Infeasible> plan_part(const Pins& part) {
+    PlannerOptions options = context_.options;
     options.pins = part;
-    options.baselines = options_.baselines && !has_baselines_;
-    if (asks_for_families(options)) return make_plan(profile_, topology_, options, progress);
+    options.baselines = context_.options.baselines && !has_baselines_;
+    if (asks_for_families(options)) return make_plan(context_.with(options));
     std::vector<SimulatedPlan> plans = known();
     for (const BaselinePlan& baseline : baselines_) {
       if (!baseline.figures.feasible || !is_asked_for(baseline.plan, options)) continue;
       plans.push_back({.plan = baseline.plan, .iteration = baseline.figures.iteration});
     }
-    return plan_one_family(profile_, topology_, options, progress, std::move(plans));
+    return plan_one_family(context_.with(options), std::move(plans));
   }
 
   /// Returns the best plan so far, of any part.
@@ -170,24 +176,23 @@ class RestrictedPlanner {
 
   /// Lowers the bound for a part for which nothing was proven, to the one that holds for all plans.
   void leave_open() {
-    if (options_.planner != PlannerKind::Exact) {
+    if (context_.options.planner != PlannerKind::Exact) {
       is_proven_ = false;
     } else if (!has_open_) {
-      bound_ = std::min(bound_, work_lower_bound(profile_, topology_, options_));
+      bound_ = std::min(bound_, work_lower_bound(context_));
       has_open_ = true;
     }
   }
 
   /// Replaces the baseline of the DAPPLE planner, which was made for one part, by its plan for the
   /// unrestricted request.
-  void renew_dapple(Progress* progress) {
-    const PlannerOptions options = options_to_start(options_);
-    const DapplePlans dapple = plan_by_dapple(profile_, topology_, options, progress);
+  void renew_dapple() {
+    const PlannerOptions options = options_to_start(context_.options);
+    const PlanningContext start = context_.with(options);
+    const DapplePlans dapple = plan_by_dapple(start);
     const char* const name = *std::rbegin(kBaselineNames);
     std::erase_if(baselines_, [&](const BaselinePlan& plan) { return plan.figures.name == name; });
-    if (auto baseline = baseline_of(dapple, {profile_, topology_, options})) {
-      baselines_.push_back(*std::move(baseline));
-    }
+    if (auto baseline = baseline_of(dapple, start)) { baselines_.push_back(*std::move(baseline)); }
   }
 
   static bool is_better(const MadePlan& a, const MadePlan& b) {
@@ -208,11 +213,11 @@ class RestrictedPlanner {
     record.simulated = simulated_;
     // What one part left open may be no faster than the best plan of another.
     const Prediction& prediction = document.prediction;
-    record.open = prediction.lower_bound == prediction.iteration ? 0 : open_;
+    record.open = is_gap_closed(prediction) ? 0 : open_;
     record.kept = kept_;
     // Remove what was pinned only in the part of the best plan, as it was free in the whole space.
     std::erase_if(record.cut, [](const std::string& cut) { return cut.starts_with(kCutPinned); });
-    for (std::string& pinned : cuts_of_pins(options_.pins, profile_)) {
+    for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
       record.cut.push_back(std::move(pinned));
     }
     record.cut.push_back(cut_of_runtime(restriction_, restriction_.least_depths));
@@ -220,15 +225,13 @@ class RestrictedPlanner {
   }
 
   Infeasible explain() {
-    closest_->pins = to_texts(options_.pins, profile_);
+    closest_->pins = to_texts(context_.options.pins, context_.profile);
     closest_->pins.push_back("what " + restriction_.runtime + " can express");
     closest_->remedy = "planning without --for may find a plan";
     return std::move(*closest_);
   }
 
-  const ModelProfile& profile_;
-  const Topology& topology_;
-  const PlannerOptions& options_;
+  const PlanningContext context_;
   const PlanRestriction& restriction_;
   std::optional<MadePlan> best_;
   std::optional<Infeasible> closest_;
@@ -238,7 +241,7 @@ class RestrictedPlanner {
   bool is_proven_ = true;
   // Whether the bound includes the one of all plans, for parts without a bound of their own.
   bool has_open_ = false;
-  Duration bound_{INT64_MAX};
+  Duration bound_ = Duration::infinite();
   std::int64_t states_ = 0;
   std::int64_t candidates_ = 0;
   std::int64_t simulated_ = 0;
@@ -248,18 +251,14 @@ class RestrictedPlanner {
 
 }  // namespace
 
-std::variant<MadePlan, Infeasible> make_restricted_plan(const ModelProfile& profile,
-                                                        const Topology& topology,
-                                                        const PlannerOptions& options,
-                                                        const PlanRestriction& restriction,
-                                                        Progress* progress) {
-  auto made = options.every_family
-                  ? plan_restricted_families(profile, topology, options, restriction, progress)
-                  : RestrictedPlanner(profile, topology, options, restriction).run(progress);
+std::variant<MadePlan, Infeasible> make_restricted_plan(const PlanningContext& context,
+                                                        const PlanRestriction& restriction) {
+  auto made = context.options.every_family ? plan_restricted_families(context, restriction)
+                                           : RestrictedPlanner(context, restriction).run();
   if (auto* plan = std::get_if<MadePlan>(&made)) {
-    plan->document.request = request_of(options);
+    plan->document.request = request_of(context.options);
     plan->document.request->target = restriction.target;
-    plan->document.warnings = warnings_of(plan->document, topology);
+    plan->document.warnings = warnings_of(plan->document, context.topology);
   }
   return made;
 }

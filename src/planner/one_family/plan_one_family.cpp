@@ -1,4 +1,4 @@
-#include "planner/families/plan_one_family.h"
+#include "planner/one_family/plan_one_family.h"
 
 #include <fmt/format.h>
 
@@ -9,13 +9,18 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/request/warnings.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 #include "planner/baselines/baseline_search.h"
 #include "planner/candidates/as_pinned.h"
-#include "planner/candidates/proven_bound.h"
-#include "planner/families/plan_families.h"
 #include "planner/memory/least_memory.h"
 #include "planner/one_family/dapple_planner.h"
 #include "planner/one_family/exact_planner.h"
+#include "planner/request/asked_families.h"
 #include "planner/request/stop_question.h"
 
 namespace dapple::planner {
@@ -24,20 +29,19 @@ namespace {
 /// Finds a plan that fits, where the DAPPLE search, which is a heuristic, found none. The plan that
 /// needs the least memory decides whether any fits.
 std::variant<SimulatedPlan, Infeasible> plan_of_least_memory(
-    const ModelProfile& profile, const Topology& topology, const PlannerOptions& options,
-    const std::function<bool()>& should_stop) {
-  const CostModel costs(profile, topology);
+    const PlanningContext& context, const std::function<bool()>& should_stop) {
+  const PlannerOptions& options = context.options;
+  const CostModel costs(context.profile, context.topology);
   auto any = find_any_plan(costs, options, should_stop);
   if (auto* infeasible = std::get_if<Infeasible>(&any)) return std::move(*infeasible);
   auto& candidate = std::get<search::Candidate>(any);
   if (options.pins.in_order) put_in_order(candidate.stages);
-  const Score score =
-      CandidateEvaluator(profile, topology, options).score(candidate, 0, Duration{INT64_MAX});
+  const Score score = CandidateEvaluator(context).score(candidate, 0, Duration::infinite());
   if (score.best.feasible()) return score.best;
   check(options.pins.least_depths || options.pins.in_order,
         "the plan of least memory fits, but not at any depths");
   Infeasible infeasible;
-  infeasible.pins = to_texts(options.pins, profile);
+  infeasible.pins = to_texts(options.pins, context.profile);
   infeasible.is_certain = false;
   infeasible.conflict =
       fmt::format("some plan fits, but none was found that does {}",
@@ -57,14 +61,12 @@ bool has_alike_devices(const Topology& topology) {
   return true;
 }
 
-std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const PlanningProblem& problem,
-                                       Progress* progress) {
+std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const PlanningContext& context) {
   // The baselines ignore pins.
-  PlannerOptions of_others = problem.options;
+  PlannerOptions of_others = context.options;
   of_others.pins = {};
-  std::vector<BaselinePlan> plans =
-      make_baselines(problem.profile, problem.topology, of_others, progress);
-  if (auto baseline = baseline_of(dapple, problem)) plans.push_back(*std::move(baseline));
+  std::vector<BaselinePlan> plans = make_baselines(context.with(of_others));
+  if (auto baseline = baseline_of(dapple, context)) plans.push_back(*std::move(baseline));
   return plans;
 }
 
@@ -86,11 +88,10 @@ void add_baselines(const std::vector<BaselinePlan>& baselines, const PlannerOpti
 
 }  // namespace
 
-std::vector<BaselinePlan> plans_of_others(const ModelProfile& profile, const Topology& topology,
-                                          const PlannerOptions& options, Progress* progress) {
-  const PlannerOptions start = options_to_start(options);
-  const DapplePlans dapple = plan_by_dapple(profile, topology, start, progress);
-  return compare_with(dapple, {profile, topology, start}, progress);
+std::vector<BaselinePlan> plans_of_others(const PlanningContext& context) {
+  const PlannerOptions options = options_to_start(context.options);
+  const PlanningContext start = context.with(options);
+  return compare_with(plan_by_dapple(start), start);
 }
 
 bool is_asked_for(const Plan& plan, const PlannerOptions& options) {
@@ -102,17 +103,15 @@ bool is_asked_for(const Plan& plan, const PlannerOptions& options) {
          });
 }
 
-std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
-                                                   const Topology& topology,
-                                                   const PlannerOptions& options,
-                                                   Progress* progress,
+std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& context,
                                                    std::vector<SimulatedPlan> known) {
+  const PlannerOptions& options = context.options;
   MadePlan made;
   bool are_baselines_whole = true;
-  DapplePlans dapple = plan_by_dapple(profile, topology, options, progress);
-  const StopQuestion is_stopped(progress);
+  DapplePlans dapple = plan_by_dapple(context);
+  const StopQuestion is_stopped(context.progress);
   if (options.baselines && !is_stopped()) {
-    made.baselines = compare_with(dapple, {profile, topology, options}, progress);
+    made.baselines = compare_with(dapple, context);
     are_baselines_whole = !is_stopped();
     add_baselines(made.baselines, options, known);
   }
@@ -121,7 +120,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   if (known.empty()) {
     // The plan of least memory may take long to find, so a stop ends here.
     if (is_stopped()) return stopped_before_a_plan();
-    auto least = plan_of_least_memory(profile, topology, options, [&] { return is_stopped(); });
+    auto least = plan_of_least_memory(context, [&] { return is_stopped(); });
     if (auto* simulated = std::get_if<SimulatedPlan>(&least)) {
       if (is_asked_for(simulated->plan, options)) known.push_back(std::move(*simulated));
     } else {
@@ -133,9 +132,10 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
   PlanDocument& document = made.document;
   document.search = std::move(dapple.record);
   std::optional<Duration> bound;
-  const bool is_settled = infeasible && infeasible->is_certain && has_alike_devices(topology);
+  const bool is_settled =
+      infeasible && infeasible->is_certain && has_alike_devices(context.topology);
   if (options.planner == PlannerKind::Exact && !is_settled) {
-    ExactPlans exact = plan_exactly(profile, topology, options, std::move(known), progress);
+    ExactPlans exact = plan_exactly(context, std::move(known));
     known = std::move(exact.best);
     document.search = std::move(exact.record);
     bound = exact.lower_bound;
@@ -145,15 +145,15 @@ std::variant<MadePlan, Infeasible> plan_one_family(const ModelProfile& profile,
     check(infeasible.has_value(), "nothing was found where something fits");
     return std::move(*infeasible);
   }
-  document.profile = profile;
-  document.topology = topology.description();
+  document.profile = context.profile;
+  document.topology = context.topology.description();
   document.plan = known.front().plan;
-  made.evaluation = evaluate(document.plan, profile, topology, options.mode());
+  made.evaluation = evaluate(document.plan, context.profile, context.topology, options.mode());
   check(options.ignore_memory || made.evaluation.shortages.empty(),
         "the chosen plan does not fit memory");
   document.prediction = made.evaluation.prediction;
   set_proven_bound(document.prediction, bound);
-  document.warnings = warnings_about(document, topology);
+  document.warnings = warnings_about(document, context.topology);
   if (options.baselines && bound && made.baselines.empty()) are_baselines_whole = false;
   const Duration iteration = document.prediction.iteration;
   const bool has_gap = bound && *bound < iteration;

@@ -1,4 +1,4 @@
-#include "planner/restricted_families.h"
+#include "planner/restricted/restricted_families.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "planner/candidates/proven_bound.h"
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/restricted/restricted.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
 #include "planner/candidates/work_lower_bound.h"
 #include "planner/request/stop_question.h"
 
@@ -17,15 +22,14 @@ namespace {
 /// Plans for one family after another, each with a bound of its own.
 class RestrictedFamilies {
  public:
-  RestrictedFamilies(const ModelProfile& profile, const Topology& topology,
-                     const PlannerOptions& options, const PlanRestriction& restriction)
-      : profile_(profile), topology_(topology), options_(options), restriction_(restriction) {}
+  RestrictedFamilies(const PlanningContext& context, const PlanRestriction& restriction)
+      : context_(context), restriction_(restriction) {}
 
-  std::variant<MadePlan, Infeasible> run(Progress* progress) {
-    const StopQuestion is_stopped(progress);
+  std::variant<MadePlan, Infeasible> run() {
+    const StopQuestion is_stopped(context_.progress);
     std::optional<Infeasible> first_failure;
     for (const ScheduleFamily family : restriction_.families) {
-      auto made = is_stopped() ? not_looked_at() : plan_for(family, progress);
+      auto made = is_stopped() ? not_looked_at() : plan_for(family);
       if (auto* plan = std::get_if<MadePlan>(&made)) {
         take(family, std::move(*plan));
         continue;
@@ -50,15 +54,15 @@ class RestrictedFamilies {
   }
 
  private:
-  std::variant<MadePlan, Infeasible> plan_for(ScheduleFamily family, Progress* progress) const {
+  std::variant<MadePlan, Infeasible> plan_for(ScheduleFamily family) const {
     const bool is_1f1b = family == ScheduleFamily::OneFOneB;
-    PlannerOptions options = options_;
+    PlannerOptions options = context_.options;
     options.every_family = false;
     options.family = is_1f1b ? std::nullopt : std::optional(family);
-    options.baselines = options_.baselines && is_1f1b;
+    options.baselines = context_.options.baselines && is_1f1b;
     PlanRestriction restriction = restriction_;
     restriction.least_depths = restriction_.least_depths && is_1f1b;
-    return make_restricted_plan(profile_, topology_, options, restriction, progress);
+    return make_restricted_plan(context_.with(options), restriction);
   }
 
   static std::variant<MadePlan, Infeasible> not_looked_at() {
@@ -69,8 +73,8 @@ class RestrictedFamilies {
 
   /// Returns the bound of a family for which nothing was proven: the one that holds for all plans.
   std::optional<Duration> bound_of_open() {
-    if (!work_bound_ && options_.planner == PlannerKind::Exact) {
-      work_bound_ = work_lower_bound(profile_, topology_, options_);
+    if (!work_bound_ && context_.options.planner == PlannerKind::Exact) {
+      work_bound_ = work_lower_bound(context_);
     }
     return work_bound_;
   }
@@ -109,7 +113,7 @@ class RestrictedFamilies {
     std::sort(records_.begin(), records_.end(),
               [](const ScheduleRecord& a, const ScheduleRecord& b) { return a.family < b.family; });
     document.schedules = std::move(records_);
-    if (prediction.lower_bound == prediction.iteration) document.search.open = 0;
+    if (is_gap_closed(prediction)) document.search.open = 0;
     document.search.candidates = candidates_;
     document.search.simulated = simulated_;
     best_->baselines = std::move(baselines_);
@@ -124,15 +128,13 @@ class RestrictedFamilies {
     return 100.0 * static_cast<double>((time - least).ns) / static_cast<double>(least.ns);
   }
 
-  const ModelProfile& profile_;
-  const Topology& topology_;
-  const PlannerOptions& options_;
+  const PlanningContext context_;
   const PlanRestriction& restriction_;
   std::optional<MadePlan> best_;
   std::vector<BaselinePlan> baselines_;
   std::vector<ScheduleRecord> records_;
   bool is_proven_ = true;
-  Duration bound_{INT64_MAX};
+  Duration bound_ = Duration::infinite();
   std::optional<Duration> work_bound_;
   std::int64_t candidates_ = 0;
   std::int64_t simulated_ = 0;
@@ -140,12 +142,9 @@ class RestrictedFamilies {
 
 }  // namespace
 
-std::variant<MadePlan, Infeasible> plan_restricted_families(const ModelProfile& profile,
-                                                            const Topology& topology,
-                                                            const PlannerOptions& options,
-                                                            const PlanRestriction& restriction,
-                                                            Progress* progress) {
-  return RestrictedFamilies(profile, topology, options, restriction).run(progress);
+std::variant<MadePlan, Infeasible> plan_restricted_families(const PlanningContext& context,
+                                                            const PlanRestriction& restriction) {
+  return RestrictedFamilies(context, restriction).run();
 }
 
 }  // namespace dapple::planner

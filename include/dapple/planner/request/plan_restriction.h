@@ -1,0 +1,31 @@
+// The restriction of a plan to what a target runtime can express.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dapple/plan/schedule_family.h"
+
+namespace dapple::planner {
+
+/// What a target runtime can express.
+struct PlanRestriction {
+  /// The target as it was requested, such as "megatron".
+  std::string target = {};
+  /// The name of the runtime for the plan's record, such as "Megatron-LM".
+  std::string runtime;
+  /// Whether 1F1B runs only at the least depths that keep all stages busy.
+  bool least_depths = false;
+  /// Whether the runtime can recompute; if not, no stage does.
+  bool recomputes = true;
+  /// Whether devices are assigned by number, from the first stage on.
+  bool in_order = false;
+  /// Layers that begin no stage, in addition to those pinned.
+  std::vector<std::int32_t> joints = {};
+  /// The schedule families that the runtime can run, 1F1B first; they are searched where the
+  /// options ask for every family.
+  std::vector<ScheduleFamily> families = {ScheduleFamily::OneFOneB};
+};
+
+}  // namespace dapple::planner

@@ -1,0 +1,95 @@
+// The request to the planner: what a plan is made for, by which options, and who is told of the
+// progress.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "dapple/core/quantity.h"
+#include "dapple/plan/pins.h"
+#include "dapple/plan/plan.h"
+#include "dapple/plan/request.h"
+#include "dapple/plan/schedule_family.h"
+#include "dapple/plan/simulation_mode.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple::planner {
+
+/// The state of a running search.
+struct SearchProgress {
+  std::int64_t states = 0;
+  std::int64_t candidates = 0;
+  std::int64_t simulated = 0;
+  /// The simulated iteration of the best plan so far.
+  std::optional<Duration> best;
+  /// Lower bound on the iteration of every plan; missing while nothing is proven.
+  std::optional<Duration> bound;
+};
+
+/// Receives the progress of the planner, and tells it when to stop. Called from one thread at a
+/// time.
+class Progress {
+ public:
+  virtual ~Progress() = default;
+  virtual void update(const SearchProgress& progress) = 0;
+  /// Polled at short intervals. Once it returns true, the planner ends with the best plan so far
+  /// and the bound proven by then.
+  virtual bool should_stop() { return false; }
+  /// Polled in place of should_stop() during the first of two parts of a search. It may return true
+  /// earlier, to leave the remaining time to the second part.
+  virtual bool should_end_first_part() { return should_stop(); }
+};
+
+struct PlannerOptions {
+  std::int64_t global_batch_size = 1;
+  /// If not given, all divisors of the global batch are tried.
+  std::optional<std::int64_t> micro_batch_size = {};
+  /// The size of gradient buckets; if not given, several are tried.
+  std::optional<Bytes> bucket_size = kDefaultBucketSize;
+  OptimizerTiming optimizer = OptimizerTiming::AtEnd;
+  /// If not given, 1F1B at any depths, which includes GPipe.
+  std::optional<ScheduleFamily> family = {};
+  /// Whether all families but Given are tried; requires that `family` is not given.
+  bool every_family = false;
+  Contention contention = Contention::Shared;
+  Replicas replicas = Replicas::Together;
+  /// Whether to plan as if every device had unlimited memory.
+  bool ignore_memory = false;
+  /// The limit on what the planner keeps at a time, counted by the sizes of its elements, so that
+  /// the plan is the same on any machine. What a search has no room for stays open, and plans that
+  /// are too long to be simulated within the limit are not made.
+  Bytes memory_limit = kDefaultMemoryLimit;
+  int threads = 2;  // >= 1; the plan does not depend on it
+  PlannerKind planner = PlannerKind::Exact;
+  /// The exact search ends once the proven gap is no larger than this.
+  Factor target_gap = {};
+  Pins pins = {};
+  /// Whether to compare with baselines, and never to return a slower plan than the best of them.
+  bool baselines = true;
+
+  SimulationMode mode() const { return {contention, replicas}; }
+};
+
+/// What a plan is made for. It refers to its parts, which must outlive it.
+struct PlanningContext {
+  const ModelProfile& profile;
+  const Topology& topology;
+  const PlannerOptions& options;
+  /// Receives the progress and says when to stop; may be null.
+  Progress* progress = nullptr;
+
+  /// Returns the same context with other options, which must outlive the result.
+  PlanningContext with(const PlannerOptions& others) const {
+    return {profile, topology, others, progress};
+  }
+};
+
+/// Returns the request that the plan's file records for these options.
+PlanRequest request_of(const PlannerOptions& options);
+
+/// Returns the options of a request, for a plan with this global batch, with the default number of
+/// threads.
+PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_size);
+
+}  // namespace dapple::planner

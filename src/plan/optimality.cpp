@@ -1,0 +1,48 @@
+#include "dapple/plan/optimality.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "dapple/plan/request.h"
+#include "dapple/plan/schedule_family.h"
+
+namespace dapple {
+
+double optimality_gap(Duration iteration, Duration lower_bound) {
+  const auto whole = static_cast<double>(std::max<std::int64_t>(1, iteration.ns));
+  return static_cast<double>(iteration.ns - lower_bound.ns) / whole;
+}
+
+Duration gap_threshold(Duration iteration, Factor gap) {
+  if (iteration.is_infinite()) return iteration;
+  const Wide allowed = Wide{iteration.ns} * gap.billionths;
+  return iteration - Duration{divide_down(allowed, kOne.billionths)};
+}
+
+void set_proven_bound(Prediction& prediction, std::optional<Duration> bound) {
+  prediction.lower_bound.reset();
+  prediction.optimality_gap.reset();
+  if (!bound) return;
+  prediction.lower_bound = std::min(*bound, prediction.iteration);
+  prediction.optimality_gap = optimality_gap(prediction.iteration, *prediction.lower_bound);
+}
+
+bool is_gap_closed(const Prediction& prediction) {
+  return prediction.lower_bound == prediction.iteration;
+}
+
+bool has_reached_gap(const PlanDocument& document) {
+  const PlanRequest& request = *document.request;
+  const std::optional<Duration>& bound = document.prediction.lower_bound;
+  if (request.planner != PlannerKind::Exact || !bound) return false;
+  return *bound >= gap_threshold(document.prediction.iteration, request.target_gap);
+}
+
+bool is_search_done(const PlanDocument& document) {
+  const PlanRequest& request = *document.request;
+  if (!has_reached_gap(document)) return false;
+  if (is_gap_closed(document.prediction)) return true;
+  return request.family && is_planned_as_1f1b(*request.family) && request.target.empty();
+}
+
+}  // namespace dapple
