@@ -6,48 +6,6 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kProgramHelp =
-    R"(dapple-plan decides how to train a neural network on a set of devices: which
-layers form which pipeline stage, on which devices, in which order.
-
-Usage
-  dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]
-  dapple-plan COMMAND [options]
-  dapple-plan help COMMAND     all options of one; of the search: help plan
-
-Commands
-  plan       search the fastest plan that fits memory (the default)
-  simulate   run a plan file on its own model and topology, or on others
-  validate   name every fault of plan files
-  verify     check a plan file's figures, and its bound where it is small
-  diff       two plans side by side, costed alike
-  schedule   a plan's action lists, for another runtime
-  report     a page for a browser, and the timeline as a figure
-  reschedule a plan under another schedule: zero bubble, interleaved, ...
-  export     a plan for Megatron-LM, DeepSpeed, PyTorch, ASTRA-sim, ...
-  import     other tools' topologies, profiles and plans as ours
-
-First options of plan; "dapple-plan plan --help" has all of them
-  --model FILE         layer profile (dapple-profile/1 or a PipeDream graph)
-  --topo FILE          devices and links (dapple-topology/1)
-  --global-batch N     samples per iteration        (default: the profile's)
-  -o, --output FILE    the plan, in place of a file of that name
-                                                    (default: MODEL.plan.json)
-  --trace FILE         timeline for chrome://tracing or ui.perfetto.dev
-
-Options of every command
-  -v, --verbose        all that was searched and listed, and what is done
-  -q, --quiet          results that are asked for, warnings and errors alone
-  -h, --help           this, or a command's own help
-  --version            version, and the formats that are read
-
-Example
-  dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json
-
-Exit code: 0 done, 1 a bug, 2 usage, 3 bad input or a false claim, 4 no plan
-fits, 5 files, 6 nothing is false but not all is verified.
-)";
-
 constexpr const char* kVersion =
     "dapple-plan " DAPPLE_VERSION
     "\n"
@@ -62,9 +20,28 @@ constexpr const char* kVersion =
     "exports for Megatron-LM, DeepSpeed, PyTorch, torchtitan, ColossalAI, PipeDream, Sailor\n"
     "exports Chakra execution traces, files for Open MPI\n";
 
-command_line::Tool tool() {
+command_line::ToolDescription description() {
   return {.name = "dapple-plan",
-          .help = kProgramHelp,
+          .summary = "decide how to train a neural network on a set of devices",
+          .usage = {"dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]",
+                    "dapple-plan COMMAND [options]", "dapple-plan help COMMAND"},
+          .about = "A plan says which layers run on which devices, and in which order.",
+          .first_options = {"model", "topo", "global-batch", "output", "trace"},
+          .examples = {"dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json"},
+          .exit_codes = {{command_line::kDone, "done"},
+                         {command_line::kBug, "a bug of the program"},
+                         {command_line::kUsage, "wrong usage"},
+                         {command_line::kBadInput, "bad input or a false claim"},
+                         {command_line::kInfeasible, "no plan fits"},
+                         {command_line::kEnvironment, "a file cannot be read or written"},
+                         {command_line::kNotVerified, "nothing is false, but not all is verified"}},
+          .environment = {{"NO_COLOR", "If it is set, nothing is printed in colour."},
+                          {"COLUMNS", "It is the width of tables where stdout is no terminal."}},
+          .see_also = {"dapple-exec"}};
+}
+
+command_line::Tool tool() {
+  return {.description = description(),
           .version = kVersion,
           .commands = {plan_command(), simulate_command(), validate_command(), verify_command(),
                        diff_command(), schedule_command(), report_command(), reschedule_command(),

@@ -69,6 +69,36 @@ PlanDocument load_plan(const std::string& path) {
   return io::read_plan(io::read_file(path), source_name(path));
 }
 
+OptionSpec output_option(const std::string& text, const std::string& default_value) {
+  return {.name = "output",
+          .letter = 'o',
+          .value = "FILE",
+          .kind = ValueKind::File,
+          .text = text,
+          .default_value = default_value,
+          .details = "A file of that name is replaced; \"-\" is stdout."};
+}
+
+OptionSpec trace_option() {
+  return {.name = "trace",
+          .value = "FILE",
+          .kind = ValueKind::File,
+          .text = "Write a trace for chrome://tracing or ui.perfetto.dev.",
+          .details =
+              "It is the timeline of all devices. A file of that name is replaced; \"-\" is "
+              "stdout."};
+}
+
+OptionSpec timeline_option(const std::string& text) {
+  return {.name = "timeline",
+          .value = "FILE",
+          .kind = ValueKind::File,
+          .text = text,
+          .details =
+              "The file is of dapple-timeline/1, with times in nanoseconds and sizes in "
+              "bytes. A file of that name is replaced; \"-\" is stdout."};
+}
+
 std::vector<NamedPath> given_paths(const Options& options, const std::vector<std::string>& names) {
   std::vector<NamedPath> paths;
   for (const std::string& name : names) {

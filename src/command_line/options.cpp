@@ -22,7 +22,7 @@ po::options_description describe(const std::vector<OptionSpec>& specs) {
   for (const OptionSpec& spec : specs) {
     std::string name = spec.name;
     if (spec.letter != 0) name += std::string(",") + spec.letter;
-    if (spec.takes_value) {
+    if (!spec.value.empty()) {
       description.add_options()(name.c_str(), po::value<std::string>());
     } else {
       description.add_options()(name.c_str(), po::bool_switch());
@@ -95,12 +95,42 @@ Error usage_error(const std::string& option, const std::string& message) {
   return Error{ErrorKind::Usage, "", {{option, message}}};
 }
 
-Options::Options(const std::vector<std::string>& arguments, std::vector<OptionSpec> specs) {
-  specs.push_back({.name = "help", .letter = 'h', .takes_value = false});
-  specs.push_back({.name = "verbose", .letter = 'v', .takes_value = false});
-  specs.push_back({.name = "quiet", .letter = 'q', .takes_value = false});
-  const po::options_description description = describe(specs);
-  for (const auto& option : parse(arguments, specs, description).options) {
+std::vector<OptionSpec> common_options() {
+  return {
+      {.name = "verbose", .letter = 'v', .text = "Tell more of what is done and of what is found."},
+      {.name = "quiet",
+       .letter = 'q',
+       .text = "Print only requested results, warnings and errors."},
+      {.name = "help", .letter = 'h', .text = "Print this help, or that of a command."}};
+}
+
+std::string list_of(const std::vector<std::string>& words) {
+  std::string list;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    list += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  }
+  return list;
+}
+
+std::string sentence_of(const OptionSpec& option) {
+  constexpr std::string_view kChoices = "{}";
+  std::string sentence = option.text;
+  const std::size_t place = sentence.find(kChoices);
+  if (place != std::string::npos) {
+    sentence.replace(place, kChoices.size(), list_of(option.choices));
+  }
+  sentence.pop_back();  // the full stop
+  if (!option.default_value.empty()) {
+    sentence += fmt::format(" (default: {})", option.default_value);
+  }
+  return sentence + (option.repeats ? " (repeatable)." : ".");
+}
+
+Options::Options(const std::vector<std::string>& arguments, std::vector<OptionSpec> specs)
+    : specs_(std::move(specs)) {
+  for (OptionSpec& common : common_options()) specs_.push_back(std::move(common));
+  const po::options_description description = describe(specs_);
+  for (const auto& option : parse(arguments, specs_, description).options) {
     if (option.position_key >= 0) {
       positional_.insert(positional_.end(), option.value.begin(), option.value.end());
       continue;
@@ -108,7 +138,7 @@ Options::Options(const std::vector<std::string>& arguments, std::vector<OptionSp
     const std::string name = description.find(option.string_key, false).long_name();
     const std::string value = option.value.empty() ? std::string{} : option.value.front();
     std::vector<std::string>& values = values_[name];
-    const bool repeats = std::any_of(specs.begin(), specs.end(), [&](const OptionSpec& spec) {
+    const bool repeats = std::any_of(specs_.begin(), specs_.end(), [&](const OptionSpec& spec) {
       return spec.name == name && spec.repeats;
     });
     if (!values.empty() && !repeats) throw usage_error("--" + name, "given twice");
@@ -252,17 +282,20 @@ bool Options::is_word(const std::string& name, const std::string& word) const {
                                 printable(*value), word));
 }
 
+std::string Options::choice(const std::string& name) const {
+  for (const OptionSpec& spec : specs_) {
+    if (spec.name == name) return choice(name, spec.choices);
+  }
+  throw Bug("no option of the command is named " + name);
+}
+
 std::string Options::choice(const std::string& name,
                             const std::vector<std::string>& choices) const {
   const std::string value = text(name).value_or(choices.front());
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
-  std::string expected;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    expected += (i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ") + choices[i];
-  }
   const auto suggestion = nearest(value, choices);
   throw usage_error("--" + name,
-                    fmt::format("expected {}, got \"{}\"{}", expected, printable(value),
+                    fmt::format("expected {}, got \"{}\"{}", list_of(choices), printable(value),
                                 suggestion ? ", nearest is " + *suggestion : ""));
 }
 

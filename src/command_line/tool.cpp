@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <new>
@@ -20,6 +21,8 @@
 #include <utility>
 
 #include "command_line/safe_stream.h"
+#include "dapple/command_line/files.h"
+#include "dapple/command_line/manual.h"
 #include "dapple/report/show.h"
 
 namespace dapple::command_line {
@@ -31,8 +34,8 @@ std::optional<Command> named_command(const std::vector<Command>& commands,
   if (!argument.empty() && argument.front() == '-') return std::nullopt;
   std::vector<std::string> names;
   for (const Command& command : commands) {
-    if (command.name == argument) return command;
-    names.push_back(command.name);
+    if (command.description.name == argument) return command;
+    names.push_back(command.description.name);
   }
   const auto suggestion = nearest(argument, names);
   throw usage_error(printable(argument),
@@ -41,7 +44,7 @@ std::optional<Command> named_command(const std::vector<Command>& commands,
 
 void start_logging(const Tool& tool, std::ostream& err, bool verbose) {
   auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(err);
-  auto logger = std::make_shared<spdlog::logger>(tool.name, std::move(sink));
+  auto logger = std::make_shared<spdlog::logger>(tool.description.name, std::move(sink));
   logger->set_pattern("%v");
   logger->set_level(verbose ? spdlog::level::info : spdlog::level::warn);
   spdlog::set_default_logger(std::move(logger));
@@ -53,10 +56,12 @@ void choose_part(Command& command, std::vector<std::string>& arguments, std::str
   if (!arguments.empty()) part = named_command(command.parts, arguments.front());
   if (!part) {
     std::string names;
-    for (const Command& each : command.parts) names += (names.empty() ? "" : ", ") + each.name;
-    throw usage_error(command.name, "expected one of " + names + " behind it");
+    for (const Command& each : command.parts) {
+      names += (names.empty() ? "" : ", ") + each.description.name;
+    }
+    throw usage_error(command.description.name, "expected one of " + names + " behind it");
   }
-  topic += ' ' + part->name;
+  topic += ' ' + part->description.name;
   arguments.erase(arguments.begin());
   command = std::move(*part);
 }
@@ -73,6 +78,29 @@ bool settle_help(std::vector<std::string>& arguments) {
   std::erase_if(arguments, asks_for_help);
   arguments.emplace_back("--help");
   return true;
+}
+
+/// Writes manual pages and completions below the folder that "help --install" names.
+int install_manual(const Tool& tool, const std::vector<std::string>& arguments, Console& console) {
+  if (arguments.size() != 1 || arguments.front().empty() || arguments.front() == "-") {
+    throw usage_error("--install",
+                      "expected one folder behind it, such as ~/.local/share or /usr/share");
+  }
+  const std::filesystem::path root = arguments.front();
+  Results results(console);
+  std::string last;
+  for (const ManualFile& file : manual_files(tool)) {
+    std::filesystem::path folder = root;
+    if (file.folder != last) results.add_folder(folder.string());
+    for (const std::filesystem::path& part : std::filesystem::path(file.folder)) {
+      folder /= part;
+      if (file.folder != last) results.add_folder(folder.string());
+    }
+    last = file.folder;
+    results.add((folder / file.name).string(), file.text);
+  }
+  results.commit();
+  return kDone;
 }
 
 /// Removes and returns the switches that precede the command's name, as in "-q verify".
@@ -92,14 +120,17 @@ std::vector<std::string> take_leading_switches(std::vector<std::string>& argumen
 int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& console,
              std::string& topic) {
   if (arguments.empty()) {
-    console.err << tool.help;
+    console.err << help_of(tool);
     return kUsage;
   }
   const std::vector<std::string> switches = take_leading_switches(arguments);
+  if (arguments.size() > 1 && arguments[0] == "help" && arguments[1] == "--install") {
+    return install_manual(tool, {arguments.begin() + 2, arguments.end()}, console);
+  }
   const bool is_help_command = settle_help(arguments);
   const std::string first = arguments.empty() ? switches.front() : arguments.front();
   if (asks_for_help(first)) {
-    console.out << tool.help;
+    console.out << help_of(tool);
     return kDone;
   }
   if (first == "--version") {
@@ -108,11 +139,11 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
   }
   std::optional<Command> command = named_command(tool.commands, first);
   if (command) {
-    topic += ' ' + command->name;
+    topic += ' ' + command->description.name;
     arguments.erase(arguments.begin());
   } else if (tool.first_is_default) {
     command = tool.commands.front();
-    topic += ' ' + command->name;
+    topic += ' ' + command->description.name;
   } else {
     throw usage_error(printable(first), "expected a command before the options");
   }
@@ -124,10 +155,10 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
   arguments.insert(arguments.begin(), switches.begin(), switches.end());
   // Help is printed even if the command line has other errors.
   if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
-    console.out << command->help;
+    console.out << help_of(*command, topic);
     return kDone;
   }
-  const Options options{arguments, command->options};
+  const Options options{arguments, all_options(command->description)};
   start_logging(tool, console.err, options.has("verbose"));
   console.is_quiet = options.has("quiet");
   console.out_style.verbose = console.err_style.verbose = options.has("verbose");
@@ -188,7 +219,7 @@ void deliver_before_fault(const Console& console) {
 }
 
 int run_guarded(const Tool& tool, const std::vector<std::string>& arguments, Console& console) {
-  std::string topic = tool.name;
+  std::string topic = tool.description.name;
   try {
     int code = kDone;
     try {
@@ -214,10 +245,12 @@ int run_guarded(const Tool& tool, const std::vector<std::string>& arguments, Con
     console.err << "error: the system refuses: " << error.what() << '\n';
     return kEnvironment;
   } catch (const std::exception& error) {
-    console.err << "error: this is a bug in " << tool.name << ": " << error.what() << '\n';
+    console.err << "error: this is a bug in " << tool.description.name << ": " << error.what()
+                << '\n';
     return kBug;
   } catch (...) {
-    console.err << "error: this is a bug in " << tool.name << ": an unknown exception\n";
+    console.err << "error: this is a bug in " << tool.description.name
+                << ": an unknown exception\n";
     return kBug;
   }
 }

@@ -11,42 +11,42 @@
 namespace dapple::exec_app {
 namespace {
 
-constexpr const char* kProgramHelp =
-    R"(dapple-exec runs a plan that dapple-plan wrote.
-
-Usage
-  dapple-exec COMMAND [options]
-
-Commands
-  replay     with its real messages, and sleeping for computing
-  profile    measures the layers of a model, to plan from
-  train      its model, on this machine's CPU or GPUs, by the plan's schedule
-  help       all options of a command: "dapple-exec help train"
-
-  -v, --verbose        what is done, on stderr
-  -q, --quiet          results that are asked for, warnings and errors alone
-  -h, --help           this, or a command's own help
-  --version            version, and the formats that are read
-
-Example
-  dapple-exec profile --spec profiles/mlp.json -o profile.json
-  dapple-plan --model profile.json --topo topologies/2xcpu.json -o plan.json
-  dapple-exec train plan.json --steps 5
-
-Exit code: 0 done, 1 a bug, 2 usage, 3 bad input, 5 files, or a device that
-does not answer, 6 not verified.
-)";
-
 const std::string kVersion =
     "dapple-exec " DAPPLE_VERSION
     "\n"
     "reads dapple-plan/1, dapple-profile/1, dapple-checkpoint/1 and 2\n"
     "writes dapple-profile/1, dapple-timeline/1, dapple-checkpoint/2, Chrome trace JSON\n";
 
-command_line::Tool tool() {
+command_line::ToolDescription description() {
   return {
       .name = "dapple-exec",
-      .help = kProgramHelp,
+      .summary = "run and measure a plan that dapple-plan wrote",
+      .usage = {"dapple-exec COMMAND [options]", "dapple-exec help COMMAND"},
+      .about =
+          "Devices of the plan are threads of one process, or ranks that mpirun, torchrun or "
+          "srun has started.",
+      .examples = {"dapple-exec profile --spec profiles/mlp.json -o profile.json",
+                   "dapple-plan --model profile.json --topo topologies/2xcpu.json -o plan.json",
+                   "dapple-exec train plan.json --steps 5"},
+      .exit_codes = {{command_line::kDone, "done"},
+                     {command_line::kBug, "a bug of the program"},
+                     {command_line::kUsage, "wrong usage"},
+                     {command_line::kBadInput, "bad input"},
+                     {command_line::kEnvironment,
+                      "a file cannot be read or written, or a device does not answer"},
+                     {command_line::kNotVerified, "not verified"}},
+      .environment = {{"DAPPLE_SECRET, DAPPLE_SECRET_FILE",
+                       "The secret by which ranks know each other over TCP, or the name of a file "
+                       "that holds it."},
+                      {"CUDA_VISIBLE_DEVICES", "The GPUs that a process may use."},
+                      {"NO_COLOR", "If it is set, nothing is printed in colour."},
+                      {"COLUMNS", "It is the width of tables where stdout is no terminal."}},
+      .see_also = {"dapple-plan"}};
+}
+
+command_line::Tool tool() {
+  return {
+      .description = description(),
       .version = kVersion + fmt::format("computes on this CPU by its {} kernels; has {}\n",
                                         nn::kernels_in_use(), fmt::join(nn::kernel_names(), ", ")),
       .commands = {replay_command(), profile_command(), train_command()},

@@ -30,6 +30,11 @@ std::vector<NamedPath> given_paths(const Options& options, const std::vector<std
 /// Names paths that were given without an option, in their order: {"FILE 1", FILE}.
 std::vector<NamedPath> numbered_paths(const std::vector<std::string>& paths);
 
+/// Returns the rows of --output, --trace and --timeline, which several commands have.
+OptionSpec output_option(const std::string& text, const std::string& default_value);
+OptionSpec trace_option();
+OptionSpec timeline_option(const std::string& text);
+
 /// Throws Error(Usage) if a name is empty, or if two inputs are stdin, which can be read only once.
 void check_inputs(const std::vector<NamedPath>& inputs);
 

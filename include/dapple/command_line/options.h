@@ -1,4 +1,4 @@
-// The options of one command: parsing and validation.
+// The options of one command: their table, parsing and validation.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,45 @@
 
 namespace dapple::command_line {
 
+/// What a value names, so that shells can complete it.
+enum class ValueKind { Text, File, Folder };
+
+/// A row of a command's table of options, from which its parser, its help, its manual page and its
+/// completions are made.
 struct OptionSpec {
-  std::string name;  // "model" for --model
-  char letter = 0;   // 'o' for -o
-  bool takes_value = true;
-  bool repeats = false;  // may be given several times
+  /// The name without dashes, such as "model" for --model.
+  std::string name;
+  /// The letter of the short form, such as 'o' for -o; 0 if there is none.
+  char letter = 0;
+  /// The placeholder of the value, such as "FILE"; empty for a switch, which takes no value.
+  std::string value = {};
+  ValueKind kind = ValueKind::Text;
+  /// The words that the value may be, or with which it may begin; empty if there are none.
+  std::vector<std::string> choices = {};
+  /// Whether the option may be given several times.
+  bool repeats = false;
+  /// One sentence with a full stop, in which "{}" stands for the choices.
+  std::string text = {};
+  /// What holds if the option is not given, such as "25 MiB"; empty if nothing needs to be said.
+  std::string default_value = {};
+  /// Further sentences, which only the manual page has.
+  std::string details = {};
 };
+
+/// Options under a title, which is empty where none is needed.
+struct OptionSection {
+  std::string title;
+  std::vector<OptionSpec> options;
+};
+
+/// Returns the options that every command has: --verbose, --quiet and --help.
+std::vector<OptionSpec> common_options();
+
+/// Returns the sentence of an option with its choices and its default.
+std::string sentence_of(const OptionSpec& option);
+
+/// Returns "a, b or c".
+std::string list_of(const std::vector<std::string>& words);
 
 /// Returns the usage error of one option; exit code 2.
 Error usage_error(const std::string& option, const std::string& message);
@@ -26,9 +59,8 @@ Error usage_error(const std::string& option, const std::string& message);
 class Options {
  public:
   /// Throws Error(Usage) for an unknown option (naming the nearest valid one), a repeated option
-  /// that may not be repeated, a missing value, or --quiet with --verbose. Every command has
-  /// --help,
-  /// --verbose and --quiet.
+  /// that may not be repeated, a missing value, or --quiet with --verbose. The common_options() are
+  /// added to `specs`.
   Options(const std::vector<std::string>& arguments, std::vector<OptionSpec> specs);
 
   bool has(const std::string& name) const { return values_.count(name) > 0; }
@@ -63,11 +95,14 @@ class Options {
   /// Whether the value is `word`, which may be given instead of another kind of value. Throws
   /// Error(Usage) if it is nearly that word.
   bool is_word(const std::string& name, const std::string& word) const;
-  /// Returns one of `choices`, the first if the option was not given. The error for another word
-  /// names the nearest choice.
+  /// Returns one of the choices in the option's row, the first if the option was not given. The
+  /// error for another word names the nearest choice.
+  std::string choice(const std::string& name) const;
+  /// Returns one of `choices` instead, for choices that depend on the machine.
   std::string choice(const std::string& name, const std::vector<std::string>& choices) const;
 
  private:
+  std::vector<OptionSpec> specs_;
   std::map<std::string, std::vector<std::string>> values_;
   std::vector<std::string> positional_;
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dapple/command_line/console.h"
+#include "dapple/command_line/description.h"
 #include "dapple/command_line/options.h"
 #include "dapple/core/error.h"
 
@@ -26,9 +27,7 @@ inline constexpr int kNotVerified = 6;
 /// One command of a tool. `run` writes results and messages to the console, may throw Error, and
 /// returns an exit code.
 struct Command {
-  std::string name;
-  std::string help;
-  std::vector<OptionSpec> options = {};
+  CommandDescription description;
   int (*run)(const Options& options, Console& console) = nullptr;
   /// The commands of two words, such as "import topology". If there are any, the second word names
   /// one of them, and this command itself has only its help.
@@ -39,8 +38,7 @@ struct Command {
 using TellError = std::function<void(const Error& error)>;
 
 struct Tool {
-  std::string name;  // "dapple-plan"
-  std::string help;
+  ToolDescription description;
   /// The text for --version, which includes the formats that are read and written.
   std::string version;
   std::vector<Command> commands;

@@ -17,43 +17,14 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kDiffHelp =
-    R"(dapple-plan diff: two plans side by side, stage by stage, costed alike;
-or a plan and what was measured of it, action by action.
-
-Usage: dapple-plan diff A B [options]
-       dapple-plan diff PLAN TIMELINE [options]
-
-  --model FILE         layer profile to cost both with  (default: A's)
-  --topo FILE          topology to cost both with       (default: A's)
-  --contention on|off  transfers share links or not
-                       (default: the plans', on where they differ)
-  --replicas WAY       of a stage: together or independent
-                       (default: the plans', together where they differ)
-  --json               two plans as dapple-comparison/1, what was measured as
-                       dapple-measurement/1
-One of the files may be "-", stdin.
-Stages correspond by their layers, devices by their names. The figures are
-simulated anew, not the files'; a plan that cannot be costed so is an error.
-
-Examples
-  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
-  dapple-plan reschedule bert-large.plan.json --schedule gpipe -o gpipe.json
-  dapple-plan diff bert-large.plan.json gpipe.json
-  dapple-plan diff bert-large.plan.json gpipe.json \
-      --topo topologies/2x8xV100.json
-
-Exit code 0 when compared, whether they differ or not.
-)";
-
 /// Returns the mode given by options, or else that of both plans, or else the default where they
 /// differ.
-SimulationMode mode_of(const command_line::Options& options, const Prediction& first,
+SimulationMode mode_of(const DiffRequest& request, const Prediction& first,
                        const Prediction& second) {
   const bool same_contention = first.contention == second.contention;
   const bool same_replicas = first.replicas == second.replicas;
-  return {contention_of(options, same_contention ? first.contention : Contention::Shared),
-          replicas_of(options, same_replicas ? first.replicas : Replicas::Together)};
+  return {request.contention.value_or(same_contention ? first.contention : Contention::Shared),
+          request.replicas.value_or(same_replicas ? first.replicas : Replicas::Together)};
 }
 
 /// What B is costed with, and notes if B was made from something else.
@@ -82,31 +53,31 @@ CommonGround common_ground(const Replacement& given, const PlanDocument& first,
   return common;
 }
 
-int diff_plans(const std::vector<std::string>& paths, const std::string& second_text,
-               const command_line::Options& options, command_line::Console& console) {
-  PlanDocument first = load_own_plan(paths[0]);
-  PlanDocument second = own_plan(second_text, paths[1]);
-  const SimulationMode mode = mode_of(options, first.prediction, second.prediction);
-  const Replacement given = load_replacement(options);
+int diff_plans(const DiffRequest& request, const std::string& second_text,
+               command_line::Console& console) {
+  PlanDocument first = load_own_plan(request.first);
+  PlanDocument second = own_plan(second_text, request.second);
+  const SimulationMode mode = mode_of(request, first.prediction, second.prediction);
+  const Replacement given = load_replacement(request.model, request.topology);
   const CommonGround common = common_ground(given, first, second);
-  Subject a = make_subject(std::move(first), given, command_line::source_name(paths[0]));
+  Subject a = make_subject(std::move(first), given, command_line::source_name(request.first));
   Subject b =
-      make_subject(std::move(second), common.replacement, command_line::source_name(paths[1]));
+      make_subject(std::move(second), common.replacement, command_line::source_name(request.second));
   const auto predict = [&](Plan plan) {
     return planner::evaluate(plan, a.document.profile, a.topology, mode).prediction;
   };
   Prediction first_prediction = predict(a.document.plan);
   Prediction second_prediction = predict(b.document.plan);
-  const ComparedPair pair{.first = {.name = command_line::source_name(paths[0]),
+  const ComparedPair pair{.first = {.name = command_line::source_name(request.first),
                                     .plan = std::move(a.document.plan),
                                     .prediction = std::move(first_prediction)},
-                          .second = {.name = command_line::source_name(paths[1]),
+                          .second = {.name = command_line::source_name(request.second),
                                      .plan = std::move(b.document.plan),
                                      .prediction = std::move(second_prediction)},
                           .profile = a.document.profile,
                           .topology = a.topology,
                           .notes = common.notes};
-  if (options.has("json")) {
+  if (request.is_json) {
     console.documents << io::write_comparison_json({.tool = kTool, .pair = pair, .mode = mode});
   } else {
     console.out << report::write_comparison(pair, console.out_style);
@@ -114,34 +85,65 @@ int diff_plans(const std::vector<std::string>& paths, const std::string& second_
   return command_line::kDone;
 }
 
-int run_diff(const command_line::Options& options, command_line::Console& console) {
+DiffRequest diff_request(const command_line::Options& options) {
   const std::vector<std::string>& paths = options.positional();
   if (paths.size() != 2) {
     throw command_line::usage_error("diff",
                                     fmt::format("expected two plan files, got {}", paths.size()));
   }
-  std::vector<command_line::NamedPath> inputs =
-      command_line::given_paths(options, {"model", "topo"});
-  inputs.insert(inputs.begin(), {{"A", paths[0]}, {"B", paths[1]}});
+  return {.first = paths[0],
+          .second = paths[1],
+          .model = options.text("model"),
+          .topology = options.text("topo"),
+          .contention = contention_of(options),
+          .replicas = replicas_of(options),
+          .is_json = options.has("json")};
+}
+
+int run_diff(const command_line::Options& options, command_line::Console& console) {
+  const DiffRequest request = diff_request(options);
+  std::vector<command_line::NamedPath> inputs{{"A", request.first}, {"B", request.second}};
+  if (request.model) inputs.push_back({"--model", *request.model});
+  if (request.topology) inputs.push_back({"--topo", *request.topology});
   command_line::check_inputs(inputs);
-  const std::string second_text = io::read_file(paths[1]);
+  const std::string second_text = io::read_file(request.second);
   if (io::document_kind(second_text) == "timeline") {
-    return diff_measured(paths[0], {.path = paths[1], .text = second_text}, options, console);
+    return diff_measured(request, second_text, console);
   }
-  return diff_plans(paths, second_text, options, console);
+  return diff_plans(request, second_text, console);
 }
 
 }  // namespace
 
 command_line::Command diff_command() {
-  return {.name = "diff",
-          .help = kDiffHelp,
-          .options = {{.name = "model"},
-                      {.name = "topo"},
-                      {.name = "contention"},
-                      {.name = "replicas"},
-                      {.name = "json", .takes_value = false}},
-          .run = run_diff};
+  return {
+      .description =
+          {.name = "diff",
+           .summary = "compare two plans, or a plan with what was measured of it",
+           .usage = {"dapple-plan diff A B [options]", "dapple-plan diff PLAN TIMELINE [options]"},
+           .about = "Two plans are shown side by side, stage by stage and costed alike; a plan and "
+                    "a timeline are compared action by action.",
+           .details = {"Stages correspond by their layers, and devices by their names. The figures "
+                       "are simulated anew and are not the files'; a plan that cannot be costed "
+                       "so is an error. One of the files may be \"-\", stdin."},
+           .takes_files = true,
+           .options = {{"",
+                        {model_option("Cost both plans with this layer profile.", "A's"),
+                         topology_option("Cost both plans with this topology.", "A's"),
+                         contention_option("the plans', on where they differ"),
+                         replicas_option("the plans', together where they differ"),
+                         {.name = "json",
+                          .text = "Print the comparison as JSON.",
+                          .details = "Two plans are a dapple-comparison/1, and what was measured "
+                                     "is a dapple-measurement/1."}}}},
+           .examples =
+               {"dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json",
+                "dapple-plan reschedule bert-large.plan.json --schedule gpipe -o gpipe.json",
+                "dapple-plan diff bert-large.plan.json gpipe.json",
+                "dapple-plan diff bert-large.plan.json gpipe.json \\",
+                "    --topo topologies/2x8xV100.json"},
+           .exit_codes = {{command_line::kDone, "the plans were compared, even if they differ"}}},
+      .run = run_diff};
 }
 
 }  // namespace dapple::app

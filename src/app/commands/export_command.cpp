@@ -16,49 +16,23 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kExportHelp =
-    R"(dapple-plan export: a plan as another runtime or launcher takes it.
-
-Usage: dapple-plan export PLAN --to TARGET [-o PATH]
-
-  --to megatron         options of Megatron-LM, with its layout of blocks
-  --to deepspeed        a PipelineModule of DeepSpeed and its settings
-  --to torch-python     stages and order for PyTorch's pipelining runtime
-  --to torch-csv        the order alone
-  --to torchtitan       options of torchtitan, to go with torch-csv
-  --to colossalai       arguments of ColossalAI's HybridParallelPlugin
-  --to pipedream        a configuration of PipeDream's runtime
-  --to sailor           a plan as Sailor writes it
-  --to chakra           a folder of execution traces for ASTRA-sim: groups.json
-                        and trace.RANK.et
-  --to rankfile         placement for Open MPI's --rankfile
-  --to hostfile         servers and their slots, in the order of ranks
-  --to visible-devices  a wrapper that gives each rank its GPU
-  --to ranks            a wrapper that gives each process of a launcher its rank
-  -o, --output PATH     file, "-" is stdout; or the folder, which replaces one
-                        of an earlier export      (default: by the model's name)
-
-Launchers number processes server by server. Where a plan's ranks stand in
-another order, and an iteration would take another time under theirs, that is
-a warning, and the wrapper is written beside a file: FILE's name, .ranks.sh.
-What the target cannot express is an error that names it: replicas that differ
-from stage to stage, orders or depths that it does not have; planning with
---for TARGET leaves it out. Ranks go stage by stage, replica by replica.
-
-Example
-  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json \
-    --for megatron
-  dapple-plan export bert-large.plan.json --to megatron
-
-Exit code 3 if the target cannot express the plan.
-)";
-
-const interop::ExportTarget& target_of(const command_line::Options& options) {
+std::vector<std::string> target_names() {
   std::vector<std::string> names;
   for (const interop::ExportTarget& target : interop::export_targets())
     names.emplace_back(target.name);
-  options.required("to", fmt::format("one of {}", fmt::join(names, ", ")));
-  const std::string name = options.choice("to", names);
+  return names;
+}
+
+std::vector<command_line::Explanation> target_terms() {
+  std::vector<command_line::Explanation> terms;
+  for (const interop::ExportTarget& target : interop::export_targets())
+    terms.push_back({std::string(target.name), std::string(target.what)});
+  return terms;
+}
+
+const interop::ExportTarget& target_of(const command_line::Options& options) {
+  options.required("to", fmt::format("one of {}", fmt::join(target_names(), ", ")));
+  const std::string name = options.choice("to");
   for (const interop::ExportTarget& target : interop::export_targets()) {
     if (target.name == name) return target;
   }
@@ -181,10 +155,40 @@ int run_export(const command_line::Options& options, command_line::Console& cons
 }  // namespace
 
 command_line::Command export_command() {
-  return {.name = "export",
-          .help = kExportHelp,
-          .options = {{.name = "to"}, {.name = "output", .letter = 'o'}},
-          .run = run_export};
+  return {
+      .description =
+          {.name = "export",
+           .summary = "write a plan as another runtime or launcher takes it",
+           .usage = {"dapple-plan export PLAN --to TARGET [-o PATH]"},
+           .about = "What the target cannot express is an error that names it; planning with "
+                    "\"--for TARGET\" leaves it out. A PLAN of \"-\" is stdin.",
+           .details = {"Ranks go stage by stage, and replica by replica within a stage. Launchers "
+                       "number processes server by server. Where a plan's ranks stand in another "
+                       "order, and an iteration would take another time under the launcher's, that "
+                       "is a warning, and a wrapper that gives each process the plan's rank is "
+                       "written beside the file, with the ending .ranks.sh."},
+           .terms_title = "Targets",
+           .terms = target_terms(),
+           .takes_files = true,
+           .options = {{"",
+                        {{.name = "to",
+                          .value = "TARGET",
+                          .choices = target_names(),
+                          .text = "Write the plan for one of the targets."},
+                         {.name = "output",
+                          .letter = 'o',
+                          .value = "PATH",
+                          .kind = command_line::ValueKind::File,
+                          .text = "Write to this file, or to this folder.",
+                          .default_value = "by the model's name",
+                          .details = "A file of that name is replaced, and so is a folder of an "
+                                     "earlier export; \"-\" is stdout."}}}},
+           .examples = {"dapple-plan --model profiles/bert-large.json --topo "
+                        "topologies/8xV100.json \\",
+                        "    --for megatron",
+                        "dapple-plan export bert-large.plan.json --to megatron"},
+           .exit_codes = {{command_line::kBadInput, "the target cannot express the plan"}}},
+      .run = run_export};
 }
 
 }  // namespace dapple::app

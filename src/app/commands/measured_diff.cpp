@@ -84,33 +84,33 @@ void require_one_after_another(const Timeline& timeline, const Topology& topolog
 
 }  // namespace
 
-int diff_measured(const std::string& plan_path, const MeasuredFile& measured,
-                  const command_line::Options& options, command_line::Console& console) {
-  for (const char* option : {"model", "topo"}) {
-    if (!options.has(option)) continue;
+int diff_measured(const DiffRequest& request, const std::string& text,
+                  command_line::Console& console) {
+  if (request.model || request.topology) {
     throw command_line::usage_error(
-        std::string("--") + option,
+        request.model ? "--model" : "--topo",
         "expected none beside a timeline, which is of the plan as it is");
   }
+  const std::string& plan_path = request.first;
   PlanDocument document = load_own_plan(plan_path);
   const std::string hash = io::hash_of(document);
   Subject subject = make_subject(std::move(document), {}, command_line::source_name(plan_path));
-  const std::string source = command_line::source_name(measured.path);
-  const Timeline timeline = io::read_timeline(measured.text, source, subject.topology, hash);
+  const std::string source = command_line::source_name(request.second);
+  const Timeline timeline = io::read_timeline(text, source, subject.topology, hash);
   if (timeline.origin != Timeline::Origin::Measured) {
     command_line::print_warning(console,
                                 source + " is simulated: what is called measured here is not");
   }
   const Prediction& filed = subject.document.prediction;
-  const SimulationMode mode{contention_of(options, filed.contention),
-                            replicas_of(options, filed.replicas)};
+  const SimulationMode mode{request.contention.value_or(filed.contention),
+                            request.replicas.value_or(filed.replicas)};
   const planner::Evaluation evaluation =
       planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
   require_same_actions(evaluation.timeline, timeline, source);
   require_one_after_another(timeline, subject.topology, source);
   const TimelineComparison comparison = compare_timelines(evaluation.timeline, timeline);
   const std::string plan = command_line::source_name(plan_path);
-  if (options.has("json")) {
+  if (request.is_json) {
     console.documents << io::write_measurement_json({.tool = kTool,
                                                      .plan = plan,
                                                      .plan_sha256 = hash,

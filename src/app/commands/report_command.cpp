@@ -14,23 +14,6 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kReportHelp =
-    R"(dapple-plan report: a plan and its timeline as a page to look at.
-
-Usage: dapple-plan report PLAN [-o FILE] [--svg FILE]
-
-  -o, --output FILE  one HTML file that needs no network: timeline to zoom into,
-                     memory and bytes in flight over time, stages, devices, idle
-                     time by cause, baselines  (default: ./MODEL.report.html,
-                     unless only --svg is given)
-  --svg FILE         the timeline as a figure for a paper
-A FILE of "-" is stdout; a file of that name is replaced.
-
-Example
-  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
-  dapple-plan report bert-large.plan.json -o bert.html --svg bert.svg
-)";
-
 /// Adds a warning if the file's figures are not those of the plan's simulation.
 void check_figures(PlanDocument& document, const Prediction& fresh) {
   const Prediction& filed = document.prediction;
@@ -97,10 +80,28 @@ int run_report(const command_line::Options& options, command_line::Console& cons
 }  // namespace
 
 command_line::Command report_command() {
-  return {.name = "report",
-          .help = kReportHelp,
-          .options = {{.name = "output", .letter = 'o'}, {.name = "svg"}},
-          .run = run_report};
+  return {
+      .description =
+          {.name = "report",
+           .summary = "draw a plan and its timeline as a page for a browser",
+           .usage = {"dapple-plan report PLAN [-o FILE] [--svg FILE]"},
+           .about = "The page is one HTML file that needs no network. It has a timeline to zoom "
+                    "into, memory and bytes in flight over time, stages, devices, idle time by "
+                    "cause, and baselines. A PLAN of \"-\" is stdin.",
+           .takes_files = true,
+           .options = {{"",
+                        {command_line::output_option("Write the page.",
+                                                     "./MODEL.report.html, unless only --svg is "
+                                                     "given"),
+                         {.name = "svg",
+                          .value = "FILE",
+                          .kind = command_line::ValueKind::File,
+                          .text = "Write the timeline as a figure for a paper.",
+                          .details = "A file of that name is replaced; \"-\" is stdout."}}}},
+           .examples =
+               {"dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json",
+                "dapple-plan report bert-large.plan.json -o bert.html --svg bert.svg"}},
+      .run = run_report};
 }
 
 }  // namespace dapple::app

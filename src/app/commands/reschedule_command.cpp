@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <optional>
 #include <ostream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,72 +22,59 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kRescheduleHelp =
-    R"(dapple-plan reschedule: a plan's stages and devices under another schedule.
-
-Usage: dapple-plan reschedule PLAN --schedule FAMILY [options]
-
-  --schedule FAMILY    gpipe, 1f1b; list-scheduled (1F1B's memory, the order
-                       that costs ask for); interleaved, breadth-first (several
-                       stages per device); zb-h1, zb-h2, zb-v (zero bubble, the
-                       backward in two parts); given (with --order)
-  --chunks N           stages per device of the looped families  (default: 2)
-  --order FILE         whose order of actions: text as "schedule" prints it, or
-                       CSV as PyTorch stores it
-  --orders N           about how many orders are tried of list-scheduled and
-                       zb-*; more are never worse            (default: 20000,
-                       fewer where an order has many tasks)
-  --time-limit S       of these and 1f1b: stop trying after S seconds
-  --memory-limit SIZE  what the search keeps, by count       (default: 2 GiB)
-  --contention on|off  transfers share links or not    (default: the plan's)
-  --replicas WAY       of a stage: together or independent (default: the plan's)
-  -o, --output FILE    plan file, in place of one of that name
-                                            (default: ./MODEL.FAMILY.plan.json)
-PLAN of "-" is stdin, and a FILE of "-" is stdout.
-Stages stay as they are unless their number changes; then layers are cut anew.
-Where costs decide the order, the plan's own is tried first if the family allows
-it, and orders are compared by simulation, all-reduces and shared links included.
-
-Example
-  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
-  dapple-plan reschedule bert-large.plan.json --schedule gpipe
-
-Exit code 4 if the plan does not fit that way; what is missing and the remedy
-are said.
-)";
-
 constexpr std::int64_t kMostChunks = 1000;
 constexpr std::int64_t kMostOrders = 1'000'000'000;
 
-ScheduleFamily family_of(const command_line::Options& options) {
-  options.required("schedule", "a schedule family");
+struct RescheduleRequest {
+  std::string plan;
+  ScheduleFamily family = ScheduleFamily::OneFOneB;
+  /// Empty where the family decides it.
+  std::optional<std::int64_t> chunks;
+  std::optional<std::string> order;
+  std::optional<std::int64_t> orders;
+  std::optional<Duration> time_limit;
+  Bytes memory_limit;
+  std::optional<Contention> contention;
+  std::optional<Replicas> replicas;
+  std::optional<std::string> output;
+};
+
+std::vector<std::string> family_names() {
   std::vector<std::string> names;
   for (const ScheduleFamily family : kScheduleFamilies) names.emplace_back(to_string(family));
-  const std::string name = options.choice("schedule", names);
+  return names;
+}
+
+ScheduleFamily family_of(const command_line::Options& options) {
+  options.required("schedule", "a schedule family");
+  const std::string name = options.choice("schedule");
   for (const ScheduleFamily family : kScheduleFamilies) {
     if (to_string(family) == name) return family;
   }
   throw Bug("a schedule family that was a choice is none");
 }
 
-std::int64_t chunks_of(const command_line::Options& options, ScheduleFamily family,
-                       const Plan& plan) {
-  const bool loops =
-      family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
-  const auto given = options.positive_integer("chunks", kMostChunks);
-  if (given && !loops) {
+bool has_chunks(ScheduleFamily family) {
+  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
+}
+
+void check_chunks(const RescheduleRequest& request) {
+  if (request.chunks && !has_chunks(request.family)) {
     throw command_line::usage_error("--chunks",
                                     fmt::format("expected it with interleaved or breadth-first "
                                                 "only, got it with {}",
-                                                to_string(family)));
+                                                to_string(request.family)));
   }
-  if (given == 1) {
+  if (request.chunks == 1) {
     throw command_line::usage_error("--chunks",
                                     "expected 2 or more, as 1f1b has one stage per device, got 1");
   }
-  if (family == ScheduleFamily::Given) return plan.chunks_per_device;
-  if (family == ScheduleFamily::ZeroBubbleV) return 2;
-  return loops ? given.value_or(2) : 1;
+}
+
+std::int64_t chunks_of(const RescheduleRequest& request, const Plan& plan) {
+  if (request.family == ScheduleFamily::Given) return plan.chunks_per_device;
+  if (request.family == ScheduleFamily::ZeroBubbleV) return 2;
+  return has_chunks(request.family) ? request.chunks.value_or(2) : 1;
 }
 
 /// Replaces in the document what the new schedule changes.
@@ -121,15 +111,16 @@ std::string verdict(const Prediction& before, const Prediction& after) {
 }
 
 /// Throws Error(Usage) for options that have no effect, as only some families involve a search.
-void require_search(const command_line::Options& options, ScheduleFamily family) {
+void require_search(const RescheduleRequest& request) {
+  const ScheduleFamily family = request.family;
   const bool is_searched = planner::searches_order(family);
-  if (options.has("orders") && !is_searched) {
+  if (request.orders && !is_searched) {
     throw command_line::usage_error("--orders",
                                     fmt::format("expected a schedule whose order is searched, "
                                                 "list-scheduled, zb-h1, zb-h2 or zb-v, got {}",
                                                 to_string(family)));
   }
-  if (options.has("time-limit") && !is_searched && family != ScheduleFamily::OneFOneB) {
+  if (request.time_limit && !is_searched && family != ScheduleFamily::OneFOneB) {
     throw command_line::usage_error(
         "--time-limit", fmt::format("expected a schedule that is searched, 1f1b, list-scheduled, "
                                     "zb-h1, zb-h2 or zb-v, got {}, which is made at once",
@@ -137,25 +128,46 @@ void require_search(const command_line::Options& options, ScheduleFamily family)
   }
 }
 
-planner::Reschedule request_of(const command_line::Options& options, const Subject& subject) {
-  const Plan& plan = subject.document.plan;
-  planner::Reschedule request;
-  request.family = family_of(options);
-  request.chunks_per_device = chunks_of(options, request.family, plan);
-  request.contention = contention_of(options, subject.document.prediction.contention);
-  request.replicas = replicas_of(options, subject.document.prediction.replicas);
-  require_search(options, request.family);
-  request.evaluations = options.positive_integer("orders", kMostOrders);
-  request.memory_limit = memory_limit_of(options);
-  const auto order = options.text("order");
-  if (order.has_value() != (request.family == ScheduleFamily::Given)) {
-    throw command_line::usage_error("--order",
-                                    order ? "expected --schedule given beside it"
-                                          : "expected a file for --schedule given, got nothing");
+RescheduleRequest reschedule_request(const command_line::Options& options) {
+  if (options.positional().size() != 1) {
+    throw command_line::usage_error(
+        "reschedule", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
-  if (order) {
-    request.order = interop::read_order(io::read_file(*order), command_line::source_name(*order),
-                                        plan, subject.topology);
+  RescheduleRequest request{.plan = options.positional().front(),
+                            .family = family_of(options),
+                            .chunks = options.positive_integer("chunks", kMostChunks),
+                            .order = options.text("order"),
+                            .orders = options.positive_integer("orders", kMostOrders),
+                            .time_limit = options.positive_seconds("time-limit"),
+                            .memory_limit = memory_limit_of(options),
+                            .contention = contention_of(options),
+                            .replicas = replicas_of(options),
+                            .output = options.text("output")};
+  check_chunks(request);
+  require_search(request);
+  if (request.order.has_value() != (request.family == ScheduleFamily::Given)) {
+    throw command_line::usage_error(
+        "--order", request.order ? "expected --schedule given beside it"
+                                 : "expected a file for --schedule given, got nothing");
+  }
+  return request;
+}
+
+/// Returns what is asked of the planner for this plan; reads the order, if one is given.
+planner::Reschedule planner_request(const RescheduleRequest& asked, const Subject& subject) {
+  const Plan& plan = subject.document.plan;
+  const Prediction& filed = subject.document.prediction;
+  planner::Reschedule request;
+  request.family = asked.family;
+  request.chunks_per_device = chunks_of(asked, plan);
+  request.contention = asked.contention.value_or(filed.contention);
+  request.replicas = asked.replicas.value_or(filed.replicas);
+  request.evaluations = asked.orders;
+  request.memory_limit = asked.memory_limit;
+  if (asked.order) {
+    request.order =
+        interop::read_order(io::read_file(*asked.order), command_line::source_name(*asked.order),
+                            plan, subject.topology);
   }
   return request;
 }
@@ -193,22 +205,19 @@ int refuse(command_line::Console& console, const planner::NoSchedule& none,
 }
 
 int run_reschedule(const command_line::Options& options, command_line::Console& console) {
-  if (options.positional().size() != 1) {
-    throw command_line::usage_error(
-        "reschedule", fmt::format("expected one plan file, got {}", options.positional().size()));
-  }
-  const std::string& path = options.positional().front();
-  std::vector<command_line::NamedPath> inputs = command_line::given_paths(options, {"order"});
-  inputs.insert(inputs.begin(), {"the plan", path});
+  const RescheduleRequest asked = reschedule_request(options);
+  std::vector<command_line::NamedPath> inputs{{"the plan", asked.plan}};
+  if (asked.order) inputs.push_back({"--order", *asked.order});
   command_line::check_inputs(inputs);
-  Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
+  Subject subject =
+      make_subject(load_own_plan(asked.plan), {}, command_line::source_name(asked.plan));
   PlanDocument& document = subject.document;
-  planner::Reschedule request = request_of(options, subject);
-  const std::string output = options.text("output").value_or(command_line::default_output(
+  planner::Reschedule request = planner_request(asked, subject);
+  const std::string output = asked.output.value_or(command_line::default_output(
       document.profile, fmt::format(".{}.plan.json", to_string(request.family))));
   check_outputs({{"--output", output}}, inputs);
 
-  ProgressLine progress{console, options.positive_seconds("time-limit")};
+  ProgressLine progress{console, asked.time_limit};
   request.should_stop = [&progress] { return progress.should_stop(); };
   std::variant<planner::Rescheduled, planner::NoSchedule> made =
       planner::reschedule(document.plan, document.profile, subject.topology, request);
@@ -236,21 +245,64 @@ int run_reschedule(const command_line::Options& options, command_line::Console& 
   return command_line::kDone;
 }
 
+std::vector<command_line::OptionSection> reschedule_options() {
+  return {{"",
+           {{.name = "schedule",
+             .value = "FAMILY",
+             .choices = family_names(),
+             .text = "Use this family: {}.",
+             .details = "The family list-scheduled has the memory of 1F1B and the order that the "
+                        "costs ask for; interleaved and breadth-first have several stages per "
+                        "device; zb-h1, zb-h2 and zb-v (zero bubble) run the backward in two "
+                        "parts; given takes the order of --order."},
+            {.name = "chunks",
+             .value = "N",
+             .text = "Put N stages on a device (interleaved, breadth-first).",
+             .default_value = "2"},
+            {.name = "order",
+             .value = "FILE",
+             .kind = command_line::ValueKind::File,
+             .text = "Read the order of actions of the family given.",
+             .details = "The file is text as \"dapple-plan schedule\" prints it, or CSV as PyTorch "
+                        "stores it; \"-\" is stdin."},
+            contention_option("the plan's"),
+            replicas_option("the plan's")}},
+          {"Search",
+           {{.name = "orders",
+             .value = "N",
+             .text = "Try about N orders (list-scheduled, zb-*).",
+             .default_value = "20000, fewer for long orders",
+             .details = "More orders never give a slower plan."},
+            {.name = "time-limit",
+             .value = "SECONDS",
+             .text = "Stop trying then, as after Ctrl-C (these and 1f1b)."},
+            memory_limit_option()}},
+          {"Output", {command_line::output_option("Write the plan.", "./MODEL.FAMILY.plan.json")}}};
+}
+
 }  // namespace
 
 command_line::Command reschedule_command() {
-  return {.name = "reschedule",
-          .help = kRescheduleHelp,
-          .options = {{.name = "schedule"},
-                      {.name = "chunks"},
-                      {.name = "order"},
-                      {.name = "orders"},
-                      {.name = "time-limit"},
-                      {.name = "memory-limit"},
-                      {.name = "contention"},
-                      {.name = "replicas"},
-                      {.name = "output", .letter = 'o'}},
-          .run = run_reschedule};
+  return {
+      .description =
+          {.name = "reschedule",
+           .summary = "put a plan's stages and devices under another schedule",
+           .usage = {"dapple-plan reschedule PLAN --schedule FAMILY [options]"},
+           .about =
+               "Stages stay as they are unless their number changes; then layers are cut anew. "
+               "A PLAN of \"-\" is stdin.",
+           .details = {"Where costs decide the order, the plan's own is tried first if the family "
+                       "allows it, and orders are compared by simulation, with all-reduces and "
+                       "shared links."},
+           .takes_files = true,
+           .options = reschedule_options(),
+           .examples =
+               {"dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json",
+                "dapple-plan reschedule bert-large.plan.json --schedule gpipe"},
+           .exit_codes = {{command_line::kInfeasible,
+                           "the plan does not fit that way; the message says what is missing and "
+                           "what helps"}}},
+      .run = run_reschedule};
 }
 
 }  // namespace dapple::app

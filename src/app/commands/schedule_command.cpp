@@ -15,33 +15,12 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kScheduleHelp =
-    R"(dapple-plan schedule: a plan's action lists, for another runtime.
-
-Usage: dapple-plan schedule PLAN [--format text|csv|json]
-
-  --format text   one line per device: "node0:0: 0F0 0SEND_F0 0F1 ..."
-                  <stage>F<n> forward of micro-batch n, B backward,
-                  I and W its two parts where they are run apart,
-                  SEND_F RECV_F activations, SEND_B RECV_B gradients,
-                  REDUCE_GRAD<k> all-reduce of bucket k, REDUCE_TIED<k> of
-                  gradients that several stages hold, STEP the optimizer
-                  (the default)
-  --format csv    one row per action, with stream, peers and sizes in bytes
-  --format json   dapple-schedule/1: the same, per device
-PLAN of "-" is stdin; the lists go to stdout.
-
-Example
-  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
-  dapple-plan schedule bert-large.plan.json --format json > schedule.json
-)";
-
 int run_schedule(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().size() != 1) {
     throw command_line::usage_error(
         "schedule", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
-  const std::string format = options.choice("format", {"text", "csv", "json"});
+  const std::string format = options.choice("format");
   const std::string& path = options.positional().front();
   const Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
   const Schedule schedule = generate(subject.document.plan);
@@ -66,10 +45,31 @@ int run_schedule(const command_line::Options& options, command_line::Console& co
 }  // namespace
 
 command_line::Command schedule_command() {
-  return {.name = "schedule",
-          .help = kScheduleHelp,
-          .options = {{.name = "format"}},
-          .run = run_schedule};
+  return {
+      .description =
+          {.name = "schedule",
+           .summary = "print a plan's action lists, for another runtime",
+           .usage = {"dapple-plan schedule PLAN [--format text|csv|json]"},
+           .about = "The lists go to stdout. As text there is a line for each device, such as "
+                    "\"node0:0: 0F0 0SEND_F0 0F1 ...\"; 0F1 is the forward of micro-batch 1 on "
+                    "stage 0, B a backward, I and W its two parts where they are run apart.",
+           .details = {"SEND_F and RECV_F pass activations, SEND_B and RECV_B gradients. "
+                       "REDUCE_GRADk is the all-reduce of bucket k, REDUCE_TIEDk that of gradients "
+                       "which several stages hold, and STEP is the optimizer.",
+                       "CSV has one row for each action, with stream, peers and sizes in bytes; "
+                       "JSON (dapple-schedule/1) has the same for each device. A PLAN of \"-\" is "
+                       "stdin."},
+           .takes_files = true,
+           .options = {{"",
+                        {{.name = "format",
+                          .value = "FORMAT",
+                          .choices = {"text", "csv", "json"},
+                          .text = "Print the lists as {}.",
+                          .default_value = "text"}}}},
+           .examples =
+               {"dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json",
+                "dapple-plan schedule bert-large.plan.json --format json > schedule.json"}},
+      .run = run_schedule};
 }
 
 }  // namespace dapple::app

@@ -25,30 +25,54 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kSimulateHelp =
-    R"(dapple-plan simulate: run a plan file anew and show what happens when.
+struct SimulateRequest {
+  std::string plan;
+  std::optional<std::string> model;
+  std::optional<std::string> topology;
+  bool recost = false;
+  std::optional<Contention> contention;
+  std::optional<Replicas> replicas;
+  std::optional<std::string> trace;
+  std::optional<std::string> timeline;
+  bool is_asynchronous = false;
+};
 
-Usage: dapple-plan simulate PLAN [options]
+SimulateRequest simulate_request(const command_line::Options& options) {
+  if (options.positional().size() != 1) {
+    throw command_line::usage_error(
+        "simulate", fmt::format("expected one plan file, got {}", options.positional().size()));
+  }
+  SimulateRequest request{.plan = options.positional().front(),
+                          .model = options.text("model"),
+                          .topology = options.text("topo"),
+                          .recost = options.has("recost"),
+                          .contention = contention_of(options),
+                          .replicas = replicas_of(options),
+                          .trace = options.text("trace"),
+                          .timeline = options.text("timeline"),
+                          .is_asynchronous = options.has("asynchronous")};
+  if (request.recost && !request.model && !request.topology) {
+    throw command_line::usage_error("--recost",
+                                    "expected --model or --topo beside it, got neither");
+  }
+  return request;
+}
 
-  --model FILE         layer profile  } must be the plan's own (by hash),
-  --topo FILE          topology       } unless --recost is given
-  --recost             cost the plan with --model and --topo instead of its own
-  --contention on|off  transfers share links or not    (default: the plan's)
-  --replicas WAY       of a stage: together or independent (default: the plan's)
-  --trace FILE         timeline for chrome://tracing or ui.perfetto.dev
-  --timeline FILE      timeline as dapple-timeline/1 (ns and bytes)
-  --asynchronous       also what a micro-batch takes without flushes, as in
-                       PipeDream; of plans under 1f1b
-A FILE of "-" is stdin or stdout; with results on stdout the summary is on
-stderr. Files of that name are replaced. A plan that does not fit memory is
-simulated too, with a warning.
+/// Returns the paths that were given, with their options.
+std::vector<command_line::NamedPath> outputs_of(const SimulateRequest& request) {
+  std::vector<command_line::NamedPath> outputs;
+  if (request.trace) outputs.push_back({"--trace", *request.trace});
+  if (request.timeline) outputs.push_back({"--timeline", *request.timeline});
+  return outputs;
+}
 
-Examples
-  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
-  dapple-plan simulate bert-large.plan.json --trace trace.json
-  dapple-plan simulate bert-large.plan.json --topo topologies/2x8xV100.json \
-      --recost
-)";
+void check_files(const SimulateRequest& request) {
+  std::vector<command_line::NamedPath> inputs;
+  if (request.model) inputs.push_back({"--model", *request.model});
+  if (request.topology) inputs.push_back({"--topo", *request.topology});
+  inputs.push_back({"the plan", request.plan});
+  check_outputs(outputs_of(request), inputs);
+}
 
 void require_same(const std::string& option, const std::string& given, const std::string& own) {
   if (given == own) return;
@@ -115,9 +139,9 @@ std::string asynchronous_text(const Subject& subject, Contention contention) {
 
 /// Returns what the plan is costed with instead of its own documents. Without --recost that is
 /// nothing, and the given documents must be the plan's own.
-Replacement checked_replacement(const PlanDocument& filed, const command_line::Options& options) {
-  Replacement replacement = load_replacement(options);
-  if (options.has("recost")) return replacement;
+Replacement checked_replacement(const PlanDocument& filed, const SimulateRequest& request) {
+  Replacement replacement = load_replacement(request.model, request.topology);
+  if (request.recost) return replacement;
   if (replacement.profile) {
     require_same("--model", io::hash_of(*replacement.profile), io::hash_of(filed.profile));
   }
@@ -156,61 +180,50 @@ std::pair<std::string, std::string> summary_and_statistics(const Subject& subjec
   return {std::move(summary), std::move(statistics)};
 }
 
-int run_simulate(const command_line::Options& options, command_line::Console& console) {
-  if (options.positional().size() != 1) {
-    throw command_line::usage_error(
-        "simulate", fmt::format("expected one plan file, got {}", options.positional().size()));
+/// Writes the files that were requested.
+void write_files(const SimulateRequest& request, const Timeline& timeline, const Topology& topology,
+                 const std::string& plan_hash, command_line::Console& console) {
+  command_line::Results results(console);
+  if (request.trace) results.add(*request.trace, io::write_trace(timeline, topology));
+  if (request.timeline) {
+    results.add(*request.timeline, io::write_timeline(timeline, topology, plan_hash));
   }
-  const std::string& path = options.positional().front();
-  if (options.has("recost") && !options.has("model") && !options.has("topo")) {
-    throw command_line::usage_error("--recost",
-                                    "expected --model or --topo beside it, got neither");
-  }
-  std::vector<command_line::NamedPath> inputs =
-      command_line::given_paths(options, {"model", "topo"});
-  inputs.push_back({"the plan", path});
-  const std::vector<command_line::NamedPath> outputs =
-      command_line::given_paths(options, {"trace", "timeline"});
-  check_outputs(outputs, inputs);
+  results.commit();
+}
 
-  io::UncheckedPlan unchecked = load_unchecked_plan(path);
+int run_simulate(const command_line::Options& options, command_line::Console& console) {
+  const SimulateRequest request = simulate_request(options);
+  const std::string source = command_line::source_name(request.plan);
+  check_files(request);
+  io::UncheckedPlan unchecked = load_unchecked_plan(request.plan);
   PlanDocument& filed = unchecked.document;
-  const SimulationMode mode{contention_of(options, filed.prediction.contention),
-                            replicas_of(options, filed.prediction.replicas)};
-  if (options.has("asynchronous") && filed.plan.family != ScheduleFamily::OneFOneB) {
+  const SimulationMode mode{request.contention.value_or(filed.prediction.contention),
+                            request.replicas.value_or(filed.prediction.replicas)};
+  if (request.is_asynchronous && filed.plan.family != ScheduleFamily::OneFOneB) {
     throw command_line::usage_error(
         "--asynchronous",
         fmt::format("expected a plan under 1f1b, got one under {}; reschedule makes one",
                     to_string(filed.plan.family)));
   }
-  const Replacement replacement = checked_replacement(filed, options);
+  const Replacement replacement = checked_replacement(filed, request);
   // Only a valid plan has a schedule and a hash, so this checks the plan.
-  if (replacement.profile || replacement.topology || options.has("timeline")) {
-    make_subject(filed, {}, command_line::source_name(path));
+  if (replacement.profile || replacement.topology || request.timeline) {
+    make_subject(filed, {}, source);
   }
-  const std::string plan_hash = options.has("timeline") ? io::hash_of(filed) : std::string();
+  const std::string plan_hash = request.timeline ? io::hash_of(filed) : std::string();
   const Prediction prediction = filed.prediction;
-  Subject subject = make_subject(std::move(filed), replacement, command_line::source_name(path));
+  Subject subject = make_subject(std::move(filed), replacement, source);
   const planner::Evaluation evaluation =
       planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode,
                         unchecked.check_digest);
-  renew(subject, evaluation, options.has("recost"));
-
-  const auto trace = options.text("trace");
-  const auto timeline = options.text("timeline");
-  command_line::Results results(console);
-  if (trace) results.add(*trace, io::write_trace(evaluation.timeline, subject.topology));
-  if (timeline) {
-    results.add(*timeline, io::write_timeline(evaluation.timeline, subject.topology, plan_hash));
-  }
-  results.commit();
-  const auto [stream, style] = console.words(command_line::takes_stdout(outputs));
+  renew(subject, evaluation, request.recost);
+  write_files(request, evaluation.timeline, subject.topology, plan_hash, console);
+  const auto [stream, style] = console.words(command_line::takes_stdout(outputs_of(request)));
   const std::optional<OtherScaling> scaling = in_other_scaling(subject.document, subject.topology);
   const auto [summary, statistics] = summary_and_statistics(subject, evaluation.timeline, style);
   stream << summary << report::other_replicas_text(evaluation.prediction, evaluation.otherwise)
          << (scaling ? text_of(*scaling, style) : std::string()) << statistics
-         << (options.has("asynchronous") ? asynchronous_text(subject, mode.contention)
-                                         : std::string())
+         << (request.is_asynchronous ? asynchronous_text(subject, mode.contention) : std::string())
          << verdict(prediction, evaluation.prediction);
   command_line::print_warnings_if_quiet(console, subject.document.warnings);
   return command_line::kDone;
@@ -219,17 +232,39 @@ int run_simulate(const command_line::Options& options, command_line::Console& co
 }  // namespace
 
 command_line::Command simulate_command() {
-  return {.name = "simulate",
-          .help = kSimulateHelp,
-          .options = {{.name = "model"},
-                      {.name = "topo"},
-                      {.name = "recost", .takes_value = false},
-                      {.name = "contention"},
-                      {.name = "replicas"},
-                      {.name = "trace"},
-                      {.name = "timeline"},
-                      {.name = "asynchronous", .takes_value = false}},
-          .run = run_simulate};
+  return {
+      .description =
+          {.name = "simulate",
+           .summary = "simulate a plan file anew, on its own inputs or on others",
+           .usage = {"dapple-plan simulate PLAN [options]"},
+           .about = "The plan is executed event by event, and its summary says what happens when. "
+                    "A plan that does not fit memory is simulated too, with a warning.",
+           .details = {"A FILE of \"-\" is stdin or stdout; with results on stdout the summary is "
+                       "on stderr."},
+           .takes_files = true,
+           .options = {{"",
+                        {model_option("Expect this layer profile, or cost the plan with it."),
+                         topology_option("Expect this topology, or cost the plan with it."),
+                         {.name = "recost",
+                          .text = "Cost the plan with --model and --topo, not with its own.",
+                          .details = "Without it, a given model or topology must be the plan's "
+                                     "own, which is known by its hash."},
+                         contention_option("the plan's"),
+                         replicas_option("the plan's"),
+                         {.name = "asynchronous",
+                          .text = "Tell also the time of a micro-batch without flushes.",
+                          .details = "That is PipeDream's asynchronous execution; it needs a plan "
+                                     "under 1f1b."}}},
+                       {"Output",
+                        {command_line::trace_option(),
+                         command_line::timeline_option("Write the timeline as JSON.")}}},
+           .examples =
+               {"dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json",
+                "dapple-plan simulate bert-large.plan.json --trace trace.json",
+                "dapple-plan simulate bert-large.plan.json --topo "
+                "topologies/2x8xV100.json \\",
+                "    --recost"}},
+      .run = run_simulate};
 }
 
 }  // namespace dapple::app

@@ -12,24 +12,6 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kValidateHelp =
-    R"(dapple-plan validate: name every fault of plan files.
-
-Usage: dapple-plan validate PLAN...
-
-Looks at the file's form, its hashes, and for the plan itself at: layers not
-covered, devices used twice or not there, batch sizes that do not multiply,
-warm-up depths that deadlock, the order of actions, memory exceeded.
-A fault is a line "error: FILE: /json/pointer: expected X, got Y" on stderr; a
-file without any is a line "valid: ..." on stdout. "-" is stdin.
-
-Example
-  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json
-  dapple-plan validate bert-large.plan.json
-
-Exit code 3 if there is a fault, 5 if a file cannot be read.
-)";
-
 void validate_file(const std::string& path, command_line::Console& console) {
   const PlanDocument document = load_own_plan(path);
   const Topology topology{document.topology, command_line::source_name(path)};
@@ -71,7 +53,26 @@ int run_validate(const command_line::Options& options, command_line::Console& co
 }  // namespace
 
 command_line::Command validate_command() {
-  return {.name = "validate", .help = kValidateHelp, .options = {}, .run = run_validate};
+  return {
+      .description =
+          {.name = "validate",
+           .summary = "name every fault of plan files",
+           .usage = {"dapple-plan validate PLAN..."},
+           .about =
+               "A fault is a line \"error: FILE: /json/pointer: expected X, got Y\" on stderr, "
+               "and a file without faults is a line \"valid: ...\" on stdout. A PLAN of \"-\" "
+               "is stdin.",
+           .details = {"The form of the file and its hashes are checked, and of the plan itself: "
+                       "layers that are not covered, devices that are used twice or do not exist, "
+                       "batch sizes that do not multiply, warm-up depths that deadlock, the order "
+                       "of actions, and memory that is exceeded."},
+           .takes_files = true,
+           .examples =
+               {"dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json",
+                "dapple-plan validate bert-large.plan.json"},
+           .exit_codes = {{command_line::kBadInput, "a file has a fault"},
+                          {command_line::kEnvironment, "a file cannot be read"}}},
+      .run = run_validate};
 }
 
 }  // namespace dapple::app

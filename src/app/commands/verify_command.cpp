@@ -17,33 +17,6 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kVerifyHelp =
-    R"(dapple-plan verify: check what a plan file claims.
-
-Usage: dapple-plan verify PLAN [options]
-
-Simulates the plan anew and compares every predicted figure, to the nanosecond
-and the byte; makes the baselines, the warnings and what the file says of its
-search anew from what was asked; and derives the bound without the search that
-found it: by trying every plan that could be faster, or, where there are too
-many, from the work that every plan has. What is not derived is said.
-
-  --budget N            partial plans that may be tried      (default: 50000)
-  --time-limit SECONDS  end earlier; so does Ctrl-C      (default: no limit)
-
-A larger budget may confirm a bound that a smaller one does not. A claim that
-is false is a line "error: FILE: /json/pointer: expected X, got Y" on stderr.
-"-" is stdin.
-
-Example
-  dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json \
-      --micro-batch 8
-  dapple-plan verify bert-48.plan.json
-
-Exit code 0 if nothing is false and the bound is confirmed, 3 if a claim is
-false or the plan is not sound, 6 if nothing is false but not all is confirmed.
-)";
-
 /// Returns from what the bound was derived; `end` says what ended the derivation if it was stopped.
 std::string proof_text(const PlanDocument& document, const planner::PlanVerification& verification,
                        const std::string& end) {
@@ -113,21 +86,34 @@ std::string unchecked_text(const planner::PlanVerification& verification,
   return text;
 }
 
-int run_verify(const command_line::Options& options, command_line::Console& console) {
+struct VerifyRequest {
+  std::string plan;
+  std::int64_t budget = planner::kVerificationBudget;
+  std::optional<Duration> time_limit;
+};
+
+VerifyRequest verify_request(const command_line::Options& options) {
   if (options.positional().size() != 1) {
     throw command_line::usage_error(
         "verify", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
-  const std::string& path = options.positional().front();
+  VerifyRequest request{.plan = options.positional().front(),
+                        .time_limit = options.positive_seconds("time-limit")};
+  if (const auto budget = options.positive_integer("budget", kMaxCount)) request.budget = *budget;
+  return request;
+}
+
+int run_verify(const command_line::Options& options, command_line::Console& console) {
+  const VerifyRequest request = verify_request(options);
+  const std::string& path = request.plan;
   const Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
   const PlanDocument& document = subject.document;
   planner::VerifyOptions asked{.restriction =
                                    restriction_in(document, command_line::source_name(path))};
-  asked.budget =
-      options.positive_integer("budget", kMaxCount).value_or(planner::kVerificationBudget);
+  asked.budget = request.budget;
   StopReason reason = StopReason::None;
   planner::PlanVerification verification = [&] {
-    ProgressLine progress{console, options.positive_seconds("time-limit")};
+    ProgressLine progress{console, request.time_limit};
     planner::PlanVerification made = verify(document, subject.topology, asked, &progress);
     reason = progress.stop_reason();
     return made;
@@ -159,10 +145,39 @@ int run_verify(const command_line::Options& options, command_line::Console& cons
 }  // namespace
 
 command_line::Command verify_command() {
-  return {.name = "verify",
-          .help = kVerifyHelp,
-          .options = {{.name = "budget"}, {.name = "time-limit"}},
-          .run = run_verify};
+  return {
+      .description =
+          {.name = "verify",
+           .summary = "check what a plan file claims",
+           .usage = {"dapple-plan verify PLAN [options]"},
+           .about = "The plan is simulated anew and every predicted figure compared, to the "
+                    "nanosecond and the byte. The bound is derived without the search that found "
+                    "it. A claim that is false is a line \"error: FILE: /json/pointer: expected X, "
+                    "got Y\" on stderr.",
+           .details = {"The baselines, the warnings and what the file says of its search are made "
+                       "anew from the request that the file records. The bound is derived by "
+                       "trying every plan that could be faster or, where there are too many, from "
+                       "the work that every plan has. What is not derived is said.",
+                       "A larger budget may confirm a bound that a smaller one does not. A PLAN of "
+                       "\"-\" is stdin."},
+           .takes_files = true,
+           .options = {{"",
+                        {{.name = "budget",
+                          .value = "N",
+                          .text = "Try at most N partial plans.",
+                          .default_value = "50000"},
+                         {.name = "time-limit",
+                          .value = "SECONDS",
+                          .text = "Stop then, as after Ctrl-C.",
+                          .default_value = "no limit"}}}},
+           .examples = {"dapple-plan --model profiles/bert-48.json --topo "
+                        "topologies/2x8xV100.json \\",
+                        "    --micro-batch 8", "dapple-plan verify bert-48.plan.json"},
+           .exit_codes = {{command_line::kDone, "nothing is false and the bound is confirmed"},
+                          {command_line::kBadInput, "a claim is false or the plan is not sound"},
+                          {command_line::kNotVerified,
+                           "nothing is false, but not all is confirmed"}}},
+      .run = run_verify};
 }
 
 }  // namespace dapple::app

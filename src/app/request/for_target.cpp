@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "dapple/command_line/options.h"
 #include "dapple/interop/exports/exports.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
@@ -11,14 +12,6 @@
 
 namespace dapple::app {
 namespace {
-
-std::vector<std::string> limited_targets() {
-  std::vector<std::string> names;
-  for (const interop::ExportTarget& target : interop::export_targets()) {
-    if (target.limits != nullptr) names.emplace_back(target.name);
-  }
-  return names;
-}
 
 /// Whether the runtime can run the model under that family.
 bool runs(const interop::RuntimeLimits& limits, const ModelProfile& profile,
@@ -58,11 +51,12 @@ void check_schedule(const interop::RuntimeLimits& limits, const ModelProfile& pr
 
 }  // namespace
 
-std::optional<planner::PlanRestriction> restriction_of(const command_line::Options& options,
-                                                       const planner::PlannerOptions& planner,
-                                                       const ModelProfile& profile) {
-  if (!options.has("for")) return std::nullopt;
-  return restriction_of(options.choice("for", limited_targets()), planner, profile);
+std::vector<std::string> limited_targets() {
+  std::vector<std::string> names;
+  for (const interop::ExportTarget& target : interop::export_targets()) {
+    if (target.limits != nullptr) names.emplace_back(target.name);
+  }
+  return names;
 }
 
 planner::PlanRestriction restriction_of(const std::string& target,

@@ -46,24 +46,74 @@ ModelProfile own_profile(const std::string& text, const std::string& path) {
 
 }  // namespace
 
-std::vector<command_line::OptionSpec> foreign_profile_options() {
-  return {{.name = "profile-batch"}, {.name = "optimizer"},      {.name = "batch-scaling"},
-          {.name = "stash"},         {.name = "profile-device"}, {.name = "time-unit"}};
+command_line::OptionSpec model_option(const std::string& text, const std::string& default_value) {
+  return {.name = "model",
+          .value = "FILE",
+          .kind = command_line::ValueKind::File,
+          .text = text,
+          .default_value = default_value,
+          .details = "\"-\" is stdin."};
 }
 
-interop::ForeignProfileOptions foreign_options(const command_line::Options& options) {
+command_line::OptionSpec topology_option(const std::string& text,
+                                         const std::string& default_value) {
+  return {.name = "topo",
+          .value = "FILE",
+          .kind = command_line::ValueKind::File,
+          .text = text,
+          .default_value = default_value,
+          .details = "\"-\" is stdin."};
+}
+
+command_line::OptionSpec time_scale_option() {
+  return {.name = "time-scale",
+          .value = "X",
+          .text = "Scale times by X where a device states no time scale.",
+          .details = "It is needed for kinds of device that were not profiled."};
+}
+
+std::vector<command_line::OptionSpec> foreign_profile_options() {
+  return {
+      {.name = "profile-batch",
+       .value = "N",
+       .text = "State that N samples were measured at a time.",
+       .details = "Graphs of PipeDream do not say it."},
+      {.name = "optimizer",
+       .value = "NAME",
+       .choices = {"sgd", "momentum", "rmsprop", "adam"},
+       .text = "Count the memory of {}."},
+      {.name = "batch-scaling",
+       .value = "WAY",
+       .choices = {"proportional", "floor"},
+       .text = "Scale times to other batch sizes: {}.",
+       .details = "With floor, a batch below the measured one takes as long as that."},
+      {.name = "stash",
+       .value = "output|X",
+       .choices = {"output"},
+       .text = "Keep X times a layer's output for its backward.",
+       .details = "The word \"output\" stands for 1. Files of PipeDream and Metis do not say it."},
+      {.name = "profile-device",
+       .value = "NAME",
+       .text = "Name the kind of device that was measured."},
+      {.name = "time-unit",
+       .value = "UNIT",
+       .choices = {"s", "ms", "us", "ns"},
+       .text = "Read times that name no unit in {}.",
+       .details = "The default is ms, but s for files of Piper."}};
+}
+
+ForeignRequest foreign_request(const command_line::Options& options) {
   interop::ForeignProfileOptions foreign;
   foreign.profile_batch = options.positive_integer("profile-batch", kMaxCount);
   foreign.optimizer = options.text("optimizer");
   foreign.global_batch = options.positive_integer("global-batch", kMaxCount);
   foreign.device = options.text("profile-device");
   if (options.has("time-unit")) {
-    foreign.time_unit = interop::time_unit(options.choice("time-unit", {"s", "ms", "us", "ns"}));
+    foreign.time_unit = interop::time_unit(options.choice("time-unit"));
   }
   if (options.has("batch-scaling")) {
-    foreign.batch_scaling = options.choice("batch-scaling", {"proportional", "floor"}) == "floor"
-                                ? BatchScaling::Floor
-                                : BatchScaling::Proportional;
+    foreign.batch_scaling = options.choice("batch-scaling") == "floor" ? BatchScaling::Floor
+                                                                       : BatchScaling::Proportional;
   }
   if (options.is_word("stash", "output")) {
     foreign.stash = kOne;
@@ -80,23 +130,24 @@ interop::ForeignProfileOptions foreign_options(const command_line::Options& opti
   foreign.backward_ratio = options.positive_factor("backward-ratio");
   foreign.output = options.size("output-size");
   foreign.layers = options.positive_integer("layers", kMaxCount);
-  return foreign;
+  ForeignRequest request{.options = std::move(foreign), .given = {}};
+  for (const command_line::OptionSpec& spec : foreign_profile_options()) {
+    if (options.has(spec.name)) request.given.push_back(spec.name);
+  }
+  return request;
 }
 
-interop::ImportedProfile load_profile(const std::string& path,
-                                      const command_line::Options& options) {
+interop::ImportedProfile load_profile(const std::string& path, const ForeignRequest& foreign) {
   const std::string text = io::read_file(path);
   if (interop::is_pipedream_graph(text)) {
     spdlog::info("{} is a PipeDream graph", command_line::source_name(path));
-    return interop::import_pipedream_graph(text, command_line::source_name(path),
-                                           foreign_options(options));
+    return interop::import_pipedream_graph(text, command_line::source_name(path), foreign.options);
   }
-  for (const command_line::OptionSpec& spec : foreign_profile_options()) {
-    if (options.has(spec.name)) {
-      throw command_line::usage_error(
-          "--" + spec.name, "expected only with a PipeDream graph as --model, got " +
-                                command_line::source_name(path) + ", which says that itself");
-    }
+  if (!foreign.given.empty()) {
+    throw command_line::usage_error("--" + foreign.given.front(),
+                                    "expected only with a PipeDream graph as --model, got " +
+                                        command_line::source_name(path) +
+                                        ", which says that itself");
   }
   return {.profile = own_profile(text, path), .warnings = {}};
 }
@@ -145,9 +196,8 @@ PlanDocument own_plan(const std::string& text, const std::string& path) {
   return io::read_plan(text, command_line::source_name(path));
 }
 
-void apply_time_scale(const command_line::Options& options, const ModelProfile& profile,
+void apply_time_scale(const std::optional<Factor>& factor, const ModelProfile& profile,
                       TopologyDescription& topology) {
-  const auto factor = options.positive_factor("time-scale");
   if (!factor) return;
   bool applied = false;
   for (DeviceKind& kind : topology.devices) {
@@ -162,10 +212,9 @@ void apply_time_scale(const command_line::Options& options, const ModelProfile& 
   }
 }
 
-Replacement load_replacement(const command_line::Options& options) {
+Replacement load_replacement(const std::optional<std::string>& model,
+                             const std::optional<std::string>& topology) {
   Replacement replacement;
-  const auto model = options.text("model");
-  const auto topology = options.text("topo");
   if (model && topology) command_line::check_inputs({{"--model", *model}, {"--topo", *topology}});
   if (model) replacement.profile = load_own_profile(*model);
   if (topology) replacement.topology = load_topology(*topology);

@@ -17,18 +17,31 @@ namespace dapple::app {
 
 inline constexpr const char* kTool = "dapple-plan " DAPPLE_VERSION;
 
-/// Returns the options of the command `plan` that supply what a PipeDream graph does not say.
+/// Returns the row of --model, --topo or --time-scale; a default may be empty.
+command_line::OptionSpec model_option(const std::string& text,
+                                      const std::string& default_value = {});
+command_line::OptionSpec topology_option(const std::string& text,
+                                         const std::string& default_value = {});
+command_line::OptionSpec time_scale_option();
+
+/// Returns the rows of the options that supply what a PipeDream graph does not say.
 std::vector<command_line::OptionSpec> foreign_profile_options();
+
+/// What options say about a foreign profile.
+struct ForeignRequest {
+  interop::ForeignProfileOptions options;
+  /// The names of those of foreign_profile_options() that were given.
+  std::vector<std::string> given;
+};
 
 /// Reads all options that supply what a foreign profile does not say, of those that the command
 /// has.
-interop::ForeignProfileOptions foreign_options(const command_line::Options& options);
+ForeignRequest foreign_request(const command_line::Options& options);
 
-/// Loads the profile of --model, in our format or as a PipeDream graph, recognized by its content.
-/// Throws Error(Usage) if foreign options are given with one of our profiles, as they would have no
+/// Loads a profile in our format or as a PipeDream graph, recognized by its content. Throws
+/// Error(Usage) if foreign options are given with one of our profiles, as they would have no
 /// effect.
-interop::ImportedProfile load_profile(const std::string& path,
-                                      const command_line::Options& options);
+interop::ImportedProfile load_profile(const std::string& path, const ForeignRequest& foreign);
 
 // These load our formats; the error for another tool's file names the command that takes it.
 
@@ -44,9 +57,9 @@ PlanDocument own_plan(const std::string& text, const std::string& path);
 void settle_device(ModelProfile& profile, const TopologyDescription& topology,
                    std::vector<std::string>& warnings);
 
-/// Applies --time-scale to the kinds of device that have no time scale for the profiled one, so
-/// that the plan file records the assumption. Throws Error(Usage) if there is none.
-void apply_time_scale(const command_line::Options& options, const ModelProfile& profile,
+/// Applies a given --time-scale to the kinds of device that have no time scale for the profiled
+/// one, so that the plan file records the assumption. Throws Error(Usage) if there is none.
+void apply_time_scale(const std::optional<Factor>& factor, const ModelProfile& profile,
                       TopologyDescription& topology);
 
 /// A plan together with the model and topology by which it is evaluated.
@@ -60,7 +73,9 @@ struct Replacement {
   std::optional<ModelProfile> profile;
   std::optional<TopologyDescription> topology;
 };
-Replacement load_replacement(const command_line::Options& options);
+/// Loads the files that were given.
+Replacement load_replacement(const std::optional<std::string>& model,
+                             const std::optional<std::string>& topology);
 
 /// Replaces the model or topology of a plan. Devices are matched by name; gradient buckets that do
 /// not match the new layers are dropped, to be made anew. Throws Error(BadInput) naming `source` if

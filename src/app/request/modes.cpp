@@ -13,15 +13,44 @@ constexpr Bytes kLeastMemoryLimit{std::int64_t{64} << 20};
 
 }  // namespace
 
-Contention contention_of(const command_line::Options& options, Contention otherwise) {
-  if (!options.has("contention")) return otherwise;
-  return options.choice("contention", {"on", "off"}) == "on" ? Contention::Shared : Contention::Off;
+command_line::OptionSpec contention_option(const std::string& default_value) {
+  return {.name = "contention",
+          .value = "on|off",
+          .choices = {"on", "off"},
+          .text = "Let transfers share links, or not.",
+          .default_value = default_value};
 }
 
-Replicas replicas_of(const command_line::Options& options, Replicas otherwise) {
-  if (!options.has("replicas")) return otherwise;
-  const std::string value = options.choice("replicas", {"together", "independent"});
-  return value == "together" ? Replicas::Together : Replicas::Independent;
+command_line::OptionSpec replicas_option(const std::string& default_value) {
+  return {.name = "replicas",
+          .value = "WAY",
+          .choices = {"together", "independent"},
+          .text = "Run replicas of a stage {}.",
+          .default_value = default_value,
+          .details =
+              "Replicas that run together start a micro-batch when all of them can; "
+              "independent ones each start when their own share of the input is there."};
+}
+
+command_line::OptionSpec memory_limit_option() {
+  return {.name = "memory-limit",
+          .value = "SIZE",
+          .text = "Keep at most SIZE of search data.",
+          .default_value = "2 GiB",
+          .details =
+              "What is kept is counted by the sizes of its elements, so that the result is "
+              "the same on any machine. SIZE is 64 MiB or more."};
+}
+
+std::optional<Contention> contention_of(const command_line::Options& options) {
+  if (!options.has("contention")) return std::nullopt;
+  return options.choice("contention") == "on" ? Contention::Shared : Contention::Off;
+}
+
+std::optional<Replicas> replicas_of(const command_line::Options& options) {
+  if (!options.has("replicas")) return std::nullopt;
+  const bool is_together = options.choice("replicas") == "together";
+  return is_together ? Replicas::Together : Replicas::Independent;
 }
 
 Bytes memory_limit_of(const command_line::Options& options) {

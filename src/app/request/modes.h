@@ -1,17 +1,24 @@
 // The options for how a plan is simulated and for the memory limit of a search.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "dapple/command_line/options.h"
 #include "dapple/plan/simulation_mode.h"
 
 namespace dapple::app {
 
-/// Returns the value of --contention, or `otherwise` if it is not given.
-Contention contention_of(const command_line::Options& options,
-                         Contention otherwise = Contention::Shared);
+/// Returns the row of --contention, --replicas or --memory-limit.
+command_line::OptionSpec contention_option(const std::string& default_value);
+command_line::OptionSpec replicas_option(const std::string& default_value);
+command_line::OptionSpec memory_limit_option();
 
-/// Returns the value of --replicas, or `otherwise` if it is not given.
-Replicas replicas_of(const command_line::Options& options, Replicas otherwise = Replicas::Together);
+/// Returns the value of --contention, or nothing if it is not given.
+std::optional<Contention> contention_of(const command_line::Options& options);
+
+/// Returns the value of --replicas, or nothing if it is not given.
+std::optional<Replicas> replicas_of(const command_line::Options& options);
 
 /// Returns the value of --memory-limit, or the default if it is not given. Throws Error(Usage) if
 /// it is below 64 MiB, too small for any search.

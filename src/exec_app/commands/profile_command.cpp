@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -21,42 +23,6 @@
 namespace dapple::exec_app {
 namespace {
 
-constexpr const char* kProfileHelp =
-    R"(dapple-exec profile: the times of a model's layers on this machine.
-
-Usage: dapple-exec profile --spec MODEL [options]
-
-Runs every layer forward and backward and writes a profile that dapple-plan can
-plan from and dapple-exec can run. Layers that do the same on the same input
-count as one. The memory that is needed is that of four of each at the largest
-batch size, on each core. Ctrl-C ends it after the pass that it is at, with what
-it has.
-
-  --spec FILE            a specification (profiles/README.md), or a profile that
-                         is to be measured anew; "-" is stdin
-  -o, --output FILE      the profile, in place of a file of that name; "-" is
-                         stdout, and then the table is on stderr
-                                               (default: ./MODEL.profile.json)
-  --batch-sizes N,N,...  samples at once, ascending, up to 100,000
-                                                           (default: 1,2,4,8)
-  --repeat N             passes over all layers, up to 10,000; their median
-                         counts                                 (default: 15)
-  --cores N              at once, each with passes of its own: for plans whose
-                         devices are cores of this machine      (default: 1)
-  --device KIND          cpu or cuda, the first GPU            (default: cpu)
-  --precision KIND       of a GPU: fp32, bf16, fp16           (default: fp32)
-  --kernels KIND         avx512, avx2, baseline or portable, the same as train's
-                                     (default: the quickest that the CPU has)
-  --device-name NAME     what topologies call it          (default: the kind)
-  -v, --verbose          what is done, on stderr
-  -h, --help             this
-
-Example
-  dapple-exec profile --spec profiles/mlp.json -o profile.json --batch-sizes 2,4
-
-Exit code: 0 done, 2 usage, 3 bad input, 5 files, GPUs.
-)";
-
 std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
   std::vector<std::int64_t> sizes;
   std::size_t begin = 0;
@@ -64,7 +30,8 @@ std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     // Options parses the number and reports errors.
-    const command_line::Options one({"--batch-sizes=" + part}, {{.name = "batch-sizes"}});
+    const command_line::Options one({"--batch-sizes=" + part},
+                                    {{.name = "batch-sizes", .value = "N"}});
     constexpr std::int64_t kMostSamples = 100'000;
     const std::int64_t size = one.positive_integer("batch-sizes", kMostSamples).value_or(0);
     if (!sizes.empty() && size <= sizes.back()) {
@@ -78,21 +45,32 @@ std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
   return sizes;
 }
 
-exec::MeasureOptions measure_options(const command_line::Options& options) {
+struct ProfileRequest {
+  std::string spec;
+  ComputeDevice device;
+  exec::MeasureOptions measure;
+  std::optional<std::string> output;
+};
+
+ProfileRequest profile_request(const command_line::Options& options) {
   constexpr std::int64_t kMostRepeats = 10'000;
   constexpr std::int64_t kMostCores = 1'024;
-  exec::MeasureOptions measure;
+  ProfileRequest request{.spec = options.required("spec", "a specification"),
+                         .device = {},
+                         .measure = {},
+                         .output = options.text("output")};
+  exec::MeasureOptions& measure = request.measure;
   if (const auto sizes = options.text("batch-sizes")) measure.batch_sizes = batch_sizes_of(*sizes);
   if (const auto n = options.positive_integer("repeat", kMostRepeats)) measure.repeats = *n;
   if (const auto n = options.positive_integer("cores", kMostCores)) measure.cores = *n;
-  const ComputeDevice device = compute_device(options);
-  measure.on_gpu = device.kind == ComputeDevice::Kind::Cuda;
-  measure.precision = device.precision;
+  request.device = compute_device(options);
+  measure.on_gpu = request.device.kind == ComputeDevice::Kind::Cuda;
+  measure.precision = request.device.precision;
   if (measure.on_gpu && options.has("cores")) {
     throw command_line::usage_error("--cores", "expected --device cpu beside it, got cuda");
   }
   measure.device = options.name("device-name").value_or(measure.on_gpu ? "cuda" : "cpu");
-  return measure;
+  return request;
 }
 
 void report(const exec::MeasuredModel& measured, std::ostream& out,
@@ -129,13 +107,14 @@ int run_profile(const command_line::Options& options, command_line::Console& con
     throw command_line::usage_error(
         "", "expected no launcher: the times are of one process on one core");
   }
-  const std::string path = options.required("spec", "a specification");
-  exec::MeasureOptions measure = measure_options(options);
-  use_kernels_of(options);
+  ProfileRequest request = profile_request(options);
+  const std::string& path = request.spec;
+  exec::MeasureOptions& measure = request.measure;
+  use_kernels_of(request.device);
   const io::Specification specification =
       io::read_specification(io::read_file(path), command_line::source_name(path));
-  const std::string output = options.text("output").value_or(
-      command_line::default_output(specification.profile, ".profile.json"));
+  const std::string output =
+      request.output.value_or(command_line::default_output(specification.profile, ".profile.json"));
   command_line::check_outputs({{"--output", output}}, {{"--spec", path}});
   exec::keep_freed_memory();
   const command_line::SignalGuard interrupt(
@@ -157,21 +136,57 @@ int run_profile(const command_line::Options& options, command_line::Console& con
   return command_line::kDone;
 }
 
+std::vector<command_line::OptionSection> profile_options() {
+  return {{"",
+           {{.name = "spec",
+             .value = "FILE",
+             .kind = command_line::ValueKind::File,
+             .text = "Measure this specification, or profile anew.",
+             .details = "A specification is described in profiles/README.md; \"-\" is stdin."},
+            command_line::output_option("Write the profile.", "./MODEL.profile.json")}},
+          {"Measurement",
+           {{.name = "batch-sizes",
+             .value = "N,N,...",
+             .text = "Measure N samples at once, ascending.",
+             .default_value = "1,2,4,8",
+             .details = "N is at most 100,000."},
+            {.name = "repeat",
+             .value = "N",
+             .text = "Take the median of N passes over all layers.",
+             .default_value = "15",
+             .details = "N is at most 10,000."},
+            {.name = "cores",
+             .value = "N",
+             .text = "Measure on N cores at once, each with its passes.",
+             .default_value = "1",
+             .details = "That is for plans whose devices are cores of this machine."}}},
+          {"Device",
+           {device_option("Measure on {}, the first GPU."),
+            precision_option(),
+            kernels_option(),
+            {.name = "device-name",
+             .value = "NAME",
+             .text = "Call the device NAME, as topologies do.",
+             .default_value = "the kind"}}}};
+}
+
 }  // namespace
 
 command_line::Command profile_command() {
-  return {.name = "profile",
-          .help = kProfileHelp,
-          .options = {{.name = "spec"},
-                      {.name = "output", .letter = 'o'},
-                      {.name = "batch-sizes"},
-                      {.name = "repeat"},
-                      {.name = "cores"},
-                      {.name = "device"},
-                      {.name = "precision"},
-                      {.name = "kernels"},
-                      {.name = "device-name"}},
-          .run = run_profile};
+  return {
+      .description =
+          {.name = "profile",
+           .summary = "measure the times of a model's layers on this machine",
+           .usage = {"dapple-exec profile --spec MODEL [options]"},
+           .about = "Every layer is run forward and backward, and the profile is what dapple-plan "
+                    "can plan from and dapple-exec can run. Ctrl-C ends the measurement after the "
+                    "current pass, with what it has.",
+           .details = {"Layers that do the same on the same input count as one. The memory that is "
+                       "needed is that of four of each at the largest batch size, on each core."},
+           .options = profile_options(),
+           .examples = {"dapple-exec profile --spec profiles/mlp.json -o profile.json "
+                        "--batch-sizes 2,4"}},
+      .run = run_profile};
 }
 
 }  // namespace dapple::exec_app

@@ -28,47 +28,6 @@
 namespace dapple::exec_app {
 namespace {
 
-constexpr const char* kReplayHelp =
-    R"(dapple-exec replay: a plan with its real messages, and no computing.
-
-Usage: dapple-exec replay PLAN [options]
-       mpirun -np N dapple-exec replay PLAN [options]
-
-Every device is a thread, or a rank that mpirun, torchrun or srun has started,
-by the order of the plan's devices (-v says which), that sleeps for as long as
-the plan says that it computes, and sends real messages over links that let them
-pass no faster than the topology's; what shares a link is not computed, it
-happens. Tells measured and predicted times. Ctrl-C ends it after the iteration
-that it is at, with what it has.
-
-  --plan FILE        PLAN, given as an option; "-" is stdin
-  --device KIND      cpu, or cuda: a GPU for each device spins, and messages go
-                     between them as in training, unpaced       (default: cpu)
-  --oversubscribe    or for several devices; links are paced then
-  --iterations N     up to 100,000; the median of them counts    (default: 10)
-  --pace X           up to 1000: everything takes X times longer, so that this
-                     machine can keep up; what is told is divided by X again
-                                                                  (default: 1)
-  --unpaced-links    messages pass as fast as this machine copies; ranks on
-                     several hosts must do without paced ones
-  --slow-stage S:X   what stage S computes takes X times longer; may repeat
-  --slow-link S:T:X  what stage S sends to its neighbour T passes at the X-th
-                     part of the bandwidth; may repeat
-  --timeout SECONDS  of every wait for another device           (default: 30)
-  --timeline FILE    what was measured, as dapple-timeline/1; "-" is stdout
-  --trace FILE       the same for chrome://tracing or ui.perfetto.dev
-  -v, --verbose      what is done, on stderr
-  -h, --help         this
-
-Example
-  dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json \
-      --global-batch 8 --pin stages=2 --pin replicas=1 -o two.json
-  dapple-exec replay two.json --iterations 3 --timeline measured.json
-
-Exit code: 0 done, 2 usage, 3 bad input, 5 files, GPUs, or a device that does
-not answer or has died.
-)";
-
 /// The parts of a text such as "1:2:0.5": stages, then a factor.
 struct Slowing {
   std::vector<StageIndex> stages;
@@ -350,23 +309,71 @@ int run_replay(const command_line::Options& options, command_line::Console& cons
                      });
 }
 
+std::vector<command_line::OptionSection> replay_table() {
+  return {{"",
+           {{.name = "plan",
+             .value = "FILE",
+             .kind = command_line::ValueKind::File,
+             .text = "Read PLAN, given as an option.",
+             .details = "\"-\" is stdin."},
+            device_option("Pass time on {}, a GPU per device."),
+            oversubscribe_option(),
+            {.name = "iterations",
+             .value = "N",
+             .text = "Tell the median of N iterations.",
+             .default_value = "10",
+             .details = "N is at most 100,000."},
+            timeout_option()}},
+          {"Pace",
+           {{.name = "pace",
+             .value = "X",
+             .text = "Run everything X times slower, and divide the times by X.",
+             .default_value = "1",
+             .details = "So a machine can keep up that would not otherwise; X is at most 1000."},
+            {.name = "unpaced-links",
+             .text = "Let messages pass as fast as this machine copies.",
+             .details = "Ranks on several hosts need it."},
+            {.name = "slow-stage",
+             .value = "S:X",
+             .repeats = true,
+             .text = "Make stage S compute X times longer."},
+            {.name = "slow-link",
+             .value = "S:T:X",
+             .repeats = true,
+             .text = "Divide the bandwidth from stage S to T by X.",
+             .details = "T is the stage before or behind S."}}},
+          {"Output",
+           {command_line::timeline_option("Write what was measured as JSON."),
+            command_line::trace_option()}}};
+}
+
 }  // namespace
 
 command_line::Command replay_command() {
-  return {.name = "replay",
-          .help = kReplayHelp,
-          .options = {{.name = "plan"},
-                      {.name = "device"},
-                      {.name = "oversubscribe", .takes_value = false},
-                      {.name = "iterations"},
-                      {.name = "pace"},
-                      {.name = "unpaced-links", .takes_value = false},
-                      {.name = "slow-stage", .repeats = true},
-                      {.name = "slow-link", .repeats = true},
-                      {.name = "timeout"},
-                      {.name = "timeline"},
-                      {.name = "trace"}},
-          .run = run_replay};
+  return {
+      .description =
+          {.name = "replay",
+           .summary = "run a plan with its real messages, and without computing",
+           .usage = {"dapple-exec replay PLAN [options]",
+                     "mpirun -np N dapple-exec replay PLAN [options]"},
+           .about = "Every device sleeps for as long as the plan says that it computes, and sends "
+                    "real messages, no faster than the topology's links. Measured and predicted "
+                    "times are told. Ctrl-C ends the replay after the current iteration.",
+           .details =
+               {"Every device of the plan is a thread, or a rank that mpirun, torchrun or "
+                "srun has started, in the order of the plan's devices; --verbose says which. "
+                "What shares a link is not computed, it happens.",
+                "On GPUs, devices spin, and messages pass between GPUs as in training, "
+                "unpaced; if several devices share a GPU, links are paced."},
+           .takes_files = true,
+           .options = replay_table(),
+           .examples = {"dapple-plan --model profiles/bert-large.json --topo "
+                        "topologies/8xV100.json \\",
+                        "    --global-batch 8 --pin stages=2 --pin replicas=1 -o two.json",
+                        "dapple-exec replay two.json --iterations 3 --timeline measured.json"},
+           .exit_codes = {{command_line::kEnvironment,
+                           "a file or a GPU failed, or a device does not answer or has died"}}},
+      .run = run_replay};
 }
 
 }  // namespace dapple::exec_app

@@ -28,49 +28,6 @@
 namespace dapple::exec_app {
 namespace {
 
-constexpr const char* kTrainHelp =
-    R"(dapple-exec train: a plan's model, trained by the plan on this machine.
-
-Usage: dapple-exec train PLAN [options]
-       mpirun -np N dapple-exec train PLAN [options]
-
-Every device is a thread, or a rank of mpirun, torchrun or srun, in the order of
-the plan's devices (-v says which); every layer is what its "op" says.
-
-  --plan FILE           PLAN, from a profile that dapple-exec profile wrote
-  --device KIND         cpu or cuda, a GPU for each device        (default: cpu)
-  --oversubscribe       or for several devices
-  --precision KIND      of activations on GPUs: fp32, bf16, fp16 (default: fp32)
-  --kernels KIND        avx512, avx2, baseline or portable   (default: quickest)
-  --steps N             optimizer steps, up to 1,000,000,000       (default: 10)
-  --log-every N         tells of every Nth step, and of the last   (default: 1)
-  --tokens FILE         little-endian tokens of two bytes; without it, made up
-  --seed N              of first parameters and samples             (default: 1)
-  --optimizer KIND      adamw, adam, momentum or sgd    (default: the profile's)
-  --learning-rate X     above 0, up to 1000, as 0.001 or 1e-3   (default: 0.001)
-  --weight-decay X      from 0 to below 1                           (default: 0)
-  --clip-norm X         the largest norm of all gradients together, up to 1000
-  --checkpoint FILE     the model in the end, in safetensors; Ctrl-C, or SIGUSR1
-                        to mpirun, ends the training after the step it is at
-  --checkpoint-every N  and after every N steps
-  --resume FILE         goes on from a checkpoint, of any plan of the model;
-                        seed and optimizer are its own unless given
-  --verify              compares losses and gradients with those of one core and
-                        writes nothing; exit code 6 where it is not rounding
-  --weights FILE        starts from GPT-2's weights, in safetensors as published
-  --save-weights FILE   the weights in the end, in the same form
-  --timeline FILE       the median of the last 100 steps, dapple-timeline/1
-  --trace FILE          for chrome://tracing or ui.perfetto.dev; "-" is stdout
-  --timeout SECONDS     of every wait for another device           (default: 30)
-
-Example
-  dapple-exec profile --spec profiles/mlp.json -o profile.json
-  dapple-plan --model profile.json --topo topologies/2xcpu.json -o plan.json
-  dapple-exec train plan.json --steps 5 --clip-norm 1
-
-Exit code: 0 done, 2 usage, 3 bad input, 5 files, GPUs, peers, 6 not verified.
-)";
-
 double samples_per_second(const TrainingSession& session, Duration time) {
   return static_cast<double>(session.job.plan.global_batch_size) * 1e9 /
          static_cast<double>(std::max<std::int64_t>(1, time.ns));
@@ -390,7 +347,7 @@ int train_as_rank(const TrainRequest& request, const RunnablePlan& plan,
 
 int run_train(const command_line::Options& options, command_line::Console& console) {
   const TrainRequest request = train_request(options);
-  use_kernels_of(options);
+  use_kernels_of(request.device);
   if (!is_rank()) return train_on_threads(request, console);
   check_rank_inputs(inputs_of(request));
   const RunnablePlan plan(request.plan);
@@ -404,30 +361,24 @@ int run_train(const command_line::Options& options, command_line::Console& conso
 }  // namespace
 
 command_line::Command train_command() {
-  return {.name = "train",
-          .help = kTrainHelp,
-          .options = {{.name = "plan"},
-                      {.name = "device"},
-                      {.name = "oversubscribe", .takes_value = false},
-                      {.name = "precision"},
-                      {.name = "kernels"},
-                      {.name = "steps"},
-                      {.name = "log-every"},
-                      {.name = "tokens"},
-                      {.name = "seed"},
-                      {.name = "optimizer"},
-                      {.name = "learning-rate"},
-                      {.name = "weight-decay"},
-                      {.name = "clip-norm"},
-                      {.name = "checkpoint"},
-                      {.name = "checkpoint-every"},
-                      {.name = "resume"},
-                      {.name = "weights"},
-                      {.name = "save-weights"},
-                      {.name = "verify", .takes_value = false},
-                      {.name = "timeline"},
-                      {.name = "trace"},
-                      {.name = "timeout"}},
+  return {.description =
+              {.name = "train",
+               .summary = "train a plan's model by the plan on this machine",
+               .usage = {"dapple-exec train PLAN [options]",
+                         "mpirun -np N dapple-exec train PLAN [options]"},
+               .details =
+                   {"Every device of the plan is a thread, or a rank that mpirun, torchrun or "
+                    "srun has started, in the order of the plan's devices; --verbose says which. "
+                    "Every layer is what its \"op\" in the profile says.",
+                    "Ctrl-C ends the training after the step that it is at."},
+               .takes_files = true,
+               .options = train_options(),
+               .examples =
+                   {"dapple-exec profile --spec profiles/mlp.json -o profile.json",
+                    "dapple-plan --model profile.json --topo topologies/2xcpu.json -o plan.json",
+                    "dapple-exec train plan.json --steps 5 --clip-norm 1"},
+               .exit_codes = {{command_line::kEnvironment, "a file, a GPU or a peer failed"},
+                              {command_line::kNotVerified, "--verify found a difference"}}},
           .run = run_train};
 }
 

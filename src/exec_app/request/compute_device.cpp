@@ -60,11 +60,54 @@ std::function<int(std::size_t)> choose_gpus(const ComputeDevice& device, const G
 
 }  // namespace
 
+command_line::OptionSpec device_option(const std::string& text) {
+  return {.name = "device",
+          .value = "KIND",
+          .choices = {"cpu", "cuda"},
+          .text = text,
+          .default_value = "cpu"};
+}
+
+command_line::OptionSpec oversubscribe_option() {
+  return {.name = "oversubscribe", .text = "Let several devices of the plan share a GPU."};
+}
+
+command_line::OptionSpec precision_option() {
+  return {.name = "precision",
+          .value = "KIND",
+          .choices = {"fp32", "bf16", "fp16"},
+          .text = "Compute on GPUs in {}.",
+          .default_value = "fp32",
+          .details = "CPUs compute in fp32 only."};
+}
+
+command_line::OptionSpec kernels_option() {
+  return {.name = "kernels",
+          .value = "KIND",
+          .choices = {"avx512", "avx2", "baseline", "portable"},
+          .text = "Use kernels for {}.",
+          .default_value = "best",
+          .details = "The default is the quickest that the CPU can run."};
+}
+
+command_line::OptionSpec timeout_option() {
+  return {.name = "timeout",
+          .value = "SECONDS",
+          .text = "Wait so long for another device.",
+          .default_value = "30"};
+}
+
 ComputeDevice compute_device(const command_line::Options& options) {
+  const bool is_cuda = options.has("device") && options.choice("device") == "cuda";
   ComputeDevice device{
-      .precision = precision_of(options.choice("precision", {"fp32", "bf16", "fp16"})),
+      .precision = precision_of(options.has("precision") ? options.choice("precision")
+                                                         : std::string("fp32")),
       .oversubscribes = options.has("oversubscribe")};
-  if (options.choice("device", {"cpu", "cuda"}) == "cuda") {
+  if (options.has("kernels")) {
+    const std::vector<std::string_view> names = nn::kernel_names();
+    device.kernels = options.choice("kernels", {names.begin(), names.end()});
+  }
+  if (is_cuda) {
     device.kind = ComputeDevice::Kind::Cuda;
     return device;
   }
@@ -81,12 +124,9 @@ ComputeDevice compute_device(const command_line::Options& options) {
   return device;
 }
 
-void use_kernels_of(const command_line::Options& options) {
-  if (options.has("kernels")) {
-    const std::vector<std::string_view> names = nn::kernel_names();
-    nn::use_kernels(options.choice("kernels", {names.begin(), names.end()}));
-  }
-  if (options.text("device").value_or("cpu") == "cpu") {
+void use_kernels_of(const ComputeDevice& device) {
+  if (!device.kernels.empty()) nn::use_kernels(device.kernels);
+  if (device.kind == ComputeDevice::Kind::Cpu) {
     spdlog::info("computes by the {} kernels", nn::kernels_in_use());
   }
 }

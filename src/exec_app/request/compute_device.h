@@ -24,18 +24,26 @@ struct ComputeDevice {
   cuda::Precision precision = cuda::Precision::Float32;
   /// Whether several of the plan's devices may share a GPU.
   bool oversubscribes = false;
+  /// The CPU kernels to compute with; empty for those in use.
+  std::string kernels = {};
 
   /// Whether each device of the plan has a GPU of its own, with real links between them.
   bool has_own_links() const { return kind == Kind::Cuda && !oversubscribes; }
 };
 
-/// Reads --device and, if the command has them, --precision and --oversubscribe. Throws
-/// Error(Usage).
+/// Returns the row of --device, --oversubscribe, --precision, --kernels or --timeout.
+command_line::OptionSpec device_option(const std::string& text);
+command_line::OptionSpec oversubscribe_option();
+command_line::OptionSpec precision_option();
+command_line::OptionSpec kernels_option();
+command_line::OptionSpec timeout_option();
+
+/// Reads --device and, if the command has them, --precision, --kernels and --oversubscribe. Throws
+/// Error(Usage), also if the CPU does not support the kernels.
 ComputeDevice compute_device(const command_line::Options& options);
 
-/// Selects the CPU kernels of --kernels. Throws Error(Usage) if the CPU does not support them.
-/// Requires: nothing is being computed.
-void use_kernels_of(const command_line::Options& options);
+/// Selects the CPU kernels. Requires: nothing is being computed.
+void use_kernels_of(const ComputeDevice& device);
 
 /// Returns ", in bf16 on GPUs", with the device's precision, or an empty text for a CPU.
 std::string to_text(const ComputeDevice& device);

@@ -1,6 +1,7 @@
 #include "exec_app/request/train_request.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 namespace dapple::exec_app {
@@ -14,10 +15,7 @@ double number_of(Factor factor) {
 
 GivenSettings given_settings(const command_line::Options& options) {
   GivenSettings given;
-  if (options.has("optimizer")) {
-    given.optimizer =
-        nn::optimizer_of(options.choice("optimizer", {"adamw", "adam", "momentum", "sgd"}));
-  }
+  if (options.has("optimizer")) { given.optimizer = nn::optimizer_of(options.choice("optimizer")); }
   if (const auto rate = options.positive_factor("learning-rate")) {
     given.learning_rate = static_cast<float>(number_of(*rate));
   }
@@ -31,7 +29,77 @@ GivenSettings given_settings(const command_line::Options& options) {
   return given;
 }
 
+command_line::OptionSpec number_option(const std::string& name, const std::string& value,
+                                       const std::string& text, const std::string& default_value) {
+  return {.name = name, .value = value, .text = text, .default_value = default_value};
+}
+
+std::vector<command_line::OptionSpec> training_rows() {
+  return {number_option("steps", "N", "Take N steps of the optimizer.", "10"),
+          number_option("log-every", "N", "Tell of every Nth step, and of the last.", "1"),
+          {.name = "tokens",
+           .value = "FILE",
+           .kind = command_line::ValueKind::File,
+           .text = "Train on these little-endian tokens of two bytes.",
+           .details = "Without it, samples are made up."},
+          number_option("seed", "N", "Seed the first parameters and the samples.", "1"),
+          {.name = "optimizer",
+           .value = "KIND",
+           .choices = {"adamw", "adam", "momentum", "sgd"},
+           .text = "Use {}.",
+           .default_value = "the profile's"},
+          number_option("learning-rate", "X", "Learn at this rate, such as 1e-3.", "0.001"),
+          number_option("weight-decay", "X", "Decay weights by X, from 0 to below 1.", "0"),
+          number_option("clip-norm", "X", "Clip the norm of all gradients together.", "")};
+}
+
+command_line::OptionSpec file_option(const std::string& name, const std::string& text,
+                                     const std::string& details) {
+  return {.name = name,
+          .value = "FILE",
+          .kind = command_line::ValueKind::File,
+          .text = text,
+          .details = details};
+}
+
+std::vector<command_line::OptionSpec> file_rows() {
+  return {file_option("checkpoint", "Save the model in the end, in safetensors.",
+                      "Ctrl-C, or SIGUSR1 to mpirun, ends the training after the current step. A "
+                      "file of that name is replaced; \"-\" is stdout."),
+          number_option("checkpoint-every", "N", "Save it also after every N steps.", ""),
+          file_option("resume", "Continue from a checkpoint, of any plan of the model.",
+                      "Seed and optimizer are the checkpoint's unless they are given."),
+          file_option("weights", "Start from GPT-2's weights, as published.",
+                      "The file is in safetensors."),
+          file_option("save-weights", "Save the weights in the end, in that form.",
+                      "A file of that name is replaced; \"-\" is stdout.")};
+}
+
 }  // namespace
+
+std::vector<command_line::OptionSection> train_options() {
+  return {
+      {"",
+       {{.name = "plan",
+         .value = "FILE",
+         .kind = command_line::ValueKind::File,
+         .text = "Read PLAN, given as an option.",
+         .details = "The plan is of a profile that \"dapple-exec profile\" wrote; \"-\" is stdin."},
+        device_option("Compute on {}, a GPU per device."),
+        oversubscribe_option(),
+        precision_option(),
+        kernels_option(),
+        timeout_option()}},
+      {"Training", training_rows()},
+      {"Start and end", file_rows()},
+      {"Measurements",
+       {{.name = "verify",
+         .text = "Compare losses and gradients with those of one core.",
+         .details = "No file is written. The exit code is 6 if they differ by more than "
+                    "rounding."},
+        command_line::timeline_option("Write the timeline of the median step."),
+        command_line::trace_option()}}};
+}
 
 TrainRequest train_request(const command_line::Options& options) {
   TrainRequest request{.plan = options.only_file("plan", "a plan file"),

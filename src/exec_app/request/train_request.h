@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dapple/command_line/description.h"
 #include "dapple/command_line/files.h"
 #include "dapple/command_line/options.h"
 #include "dapple/exec/train/training_job.h"
@@ -41,6 +42,9 @@ struct TrainRequest {
   std::optional<std::string> trace;
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);
 };
+
+/// Returns the table of the command's options.
+std::vector<command_line::OptionSection> train_options();
 
 /// Reads the options. Throws Error(Usage).
 TrainRequest train_request(const command_line::Options& options);

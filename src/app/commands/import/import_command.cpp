@@ -2,31 +2,22 @@
 #include "app/commands/import/import_parts.h"
 
 namespace dapple::app {
-namespace {
-
-constexpr const char* kImportHelp =
-    R"(dapple-plan import: files of other tools as files of ours.
-
-Usage: dapple-plan import KIND FILE... [options]
-
-  import topology  how devices are wired: nvidia-smi, NCCL, hwloc, nccl-tests,
-                   Slurm, ASTRA-sim
-  import model     profiles: PipeDream, Piper, Metis, Sailor, Galvatron
-  import plan      plans: PipeDream, Megatron-LM, DeepSpeed, PyTorch and
-                   torchtitan, Sailor
-
-"dapple-plan import KIND --help" says more.
-
-Example
-  dapple-plan import topology tests/golden/interop/ring.astra.yml \
-    --device card --memory "16 GiB" -o ring.json
-)";
-
-}  // namespace
-
 command_line::Command import_command() {
-  return {.name = "import",
-          .help = kImportHelp,
+  return {.description =
+              {.name = "import",
+               .summary = "import topologies, profiles and plans of other tools",
+               .usage = {"dapple-plan import KIND FILE... [options]"},
+               .about = "\"dapple-plan import KIND --help\" says more.",
+               .terms_title = "Kinds",
+               .terms = {{"topology",
+                          "how devices are wired: nvidia-smi, NCCL, hwloc, nccl-tests, Slurm, "
+                          "ASTRA-sim"},
+                         {"model", "profiles: PipeDream, Piper, Metis, Sailor, Galvatron"},
+                         {"plan",
+                          "plans: PipeDream, Megatron-LM, DeepSpeed, PyTorch and torchtitan, "
+                          "Sailor"}},
+               .examples = {"dapple-plan import topology tests/golden/interop/ring.astra.yml \\",
+                            "    --device card --memory \"16 GiB\" -o ring.json"}},
           .parts = {import_topology_command(), import_model_command(), import_plan_command()}};
 }
 

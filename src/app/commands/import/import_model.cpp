@@ -18,42 +18,6 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kImportModelHelp =
-    R"(dapple-plan import model: other planners' profiles as a layer profile.
-
-Usage: dapple-plan import model FILE... [-o FILE] [options]
-
-A graph of PipeDream or of Piper, a Metis folder or its files, a profile of
-Sailor, or the two files of Galvatron (computation and memory).
-
-  -o, --output FILE       the profile, in place of a file of that name
-                                               (default: ./NAME.profile.json)
-  --format KIND           pipedream, piper, metis, sailor or galvatron
-                                               (default: told by each file)
-  --name NAME             of the model         (default: the file's)
-What a file does not say; what it does say is refused:
-  --optimizer NAME        sgd, momentum, rmsprop or adam
-  --global-batch N        samples per iteration         (Piper's says it)
-  --profile-device D      kind of device that was measured, or which of several
-  --profile-batch N       samples at which it was measured   (PipeDream)
-  --batch-scaling proportional|floor  of times measured at one batch size
-  --stash output|X        times the output, kept for the backward
-                                               (PipeDream, Metis)
-  --backward-ratio X      backward as a multiple of forward (Piper, Metis,
-                          Galvatron)
-  --output-size SIZE      of a layer, for a sample   (Metis, Galvatron)
-  --layers N              of each kind               (Galvatron)
-  --time-unit s|ms|us|ns  of times, where no key says it
-                          (PipeDream, Galvatron: ms; Piper: s)
-  --tensor-parallel N     whose figures are taken    (default: 1)
-A device is then a group of N GPUs. What is left out or taken to be so is a
-warning.
-
-Example
-  dapple-plan import model tests/golden/interop/DeviceType.card_tp1_bs*.json \
-    --optimizer adam --global-batch 128 --backward-ratio 2 --output-size 8MiB
-)";
-
 /// Replaces folders by the regular files in them, in the order of their names.
 std::vector<std::string> files_among(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
@@ -78,16 +42,8 @@ std::vector<std::string> files_among(const std::vector<std::string>& paths) {
   return files;
 }
 
-std::vector<interop::ForeignModelFile> read_files(const std::vector<std::string>& paths,
-                                                  const command_line::Options& options) {
-  std::optional<interop::ModelFormat> forced;
-  std::vector<std::string> names{"detect"};
-  for (const interop::ModelFormat format : interop::all_model_formats())
-    names.emplace_back(name_of(format));
-  const std::string choice = options.choice("format", names);
-  for (const interop::ModelFormat format : interop::all_model_formats()) {
-    if (choice == name_of(format)) forced = format;
-  }
+std::vector<interop::ForeignModelFile> read_files(
+    const std::vector<std::string>& paths, const std::optional<interop::ModelFormat>& forced) {
   std::vector<interop::ForeignModelFile> files;
   for (const std::string& path : paths) {
     interop::ForeignModelFile file{.text = io::read_file(path),
@@ -128,13 +84,42 @@ void write_summary(const ModelProfile& profile, std::ostream& words) {
       report::show(sum.stash));
 }
 
-int run(const command_line::Options& options, command_line::Console& console) {
+struct ModelRequest {
+  std::vector<std::string> paths;
+  /// Empty if the files tell it.
+  std::optional<interop::ModelFormat> format;
+  interop::ForeignProfileOptions foreign;
+  std::optional<std::string> name;
+  std::optional<std::string> output;
+};
+
+std::vector<std::string> model_formats() {
+  std::vector<std::string> names{"detect"};
+  for (const interop::ModelFormat format : interop::all_model_formats())
+    names.emplace_back(name_of(format));
+  return names;
+}
+
+ModelRequest model_request(const command_line::Options& options) {
   if (options.positional().empty()) {
     throw command_line::usage_error("import model", "expected one file or more, got none");
   }
-  const std::vector<std::string> paths = files_among(options.positional());
+  ModelRequest request{.paths = files_among(options.positional()),
+                       .format = std::nullopt,
+                       .foreign = foreign_request(options).options,
+                       .name = options.text("name"),
+                       .output = options.text("output")};
+  const std::string choice = options.choice("format");
+  for (const interop::ModelFormat format : interop::all_model_formats()) {
+    if (choice == name_of(format)) request.format = format;
+  }
+  return request;
+}
+
+int run(const command_line::Options& options, command_line::Console& console) {
+  const ModelRequest request = model_request(options);
   interop::ImportedProfile imported =
-      interop::import_model(read_files(paths, options), foreign_options(options));
+      interop::import_model(read_files(request.paths, request.format), request.foreign);
   ModelProfile& profile = imported.profile;
   if (profile.device.empty()) {
     throw command_line::usage_error(
@@ -142,10 +127,10 @@ int run(const command_line::Options& options, command_line::Console& console) {
         "expected the kind of device that was measured, which the file does not say, "
         "got nothing");
   }
-  profile.name = options.text("name").value_or(profile.name);
+  profile.name = request.name.value_or(profile.name);
   const std::string output =
-      options.text("output").value_or(command_line::default_output(profile, ".profile.json"));
-  check_outputs({{"--output", output}}, command_line::numbered_paths(paths));
+      request.output.value_or(command_line::default_output(profile, ".profile.json"));
+  check_outputs({{"--output", output}}, command_line::numbered_paths(request.paths));
   const std::string document = io::write_profile(profile);
   io::read_profile(document, "the imported profile");  // throws if it could not be read again
 
@@ -158,15 +143,68 @@ int run(const command_line::Options& options, command_line::Console& console) {
   return command_line::kDone;
 }
 
+/// Returns the options for what profiles of some formats do not say.
+std::vector<command_line::OptionSpec> missing_figures() {
+  std::vector<command_line::OptionSpec> rows = foreign_profile_options();
+  const std::vector<command_line::OptionSpec> more{
+      {.name = "global-batch",
+       .value = "N",
+       .text = "Train on N samples per iteration.",
+       .details = "Files of Piper say it."},
+      {.name = "backward-ratio",
+       .value = "X",
+       .text = "Take backward times as X times the forward ones.",
+       .details = "Files of Piper, Metis and Galvatron do not say them."},
+      {.name = "output-size",
+       .value = "SIZE",
+       .text = "Give a layer's output for one sample.",
+       .details = "Files of Metis and Galvatron do not say it."},
+      {.name = "layers",
+       .value = "N",
+       .text = "Take N layers of each kind.",
+       .details = "Files of Galvatron do not say it."},
+      {.name = "tensor-parallel",
+       .value = "N",
+       .text = "Take the figures of N GPUs, which are then one device.",
+       .default_value = "1"}};
+  rows.insert(rows.end(), more.begin(), more.end());
+  return rows;
+}
+
+std::vector<command_line::OptionSection> model_options() {
+  return {{"",
+           {command_line::output_option("Write the profile.", "./NAME.profile.json"),
+            {.name = "format",
+             .value = "KIND",
+             .choices = model_formats(),
+             .text = "Read the files as {}.",
+             .default_value = "detect"},
+            {.name = "name",
+             .value = "NAME",
+             .text = "Call the model NAME.",
+             .default_value = "the file's"}}},
+          {"What a file does not say", missing_figures()}};
+}
+
 }  // namespace
 
 command_line::Command import_model_command() {
-  std::vector<command_line::OptionSpec> specs{
-      {.name = "output", .letter = 'o'}, {.name = "format"},          {.name = "name"},
-      {.name = "global-batch"},          {.name = "tensor-parallel"}, {.name = "backward-ratio"},
-      {.name = "output-size"},           {.name = "layers"}};
-  for (const command_line::OptionSpec& spec : foreign_profile_options()) specs.push_back(spec);
-  return {.name = "model", .help = kImportModelHelp, .options = std::move(specs), .run = run};
+  return {.description =
+              {.name = "model",
+               .summary = "make a layer profile of other planners' profiles",
+               .usage = {"dapple-plan import model FILE... [-o FILE] [options]"},
+               .about = "A FILE is a graph of PipeDream or of Piper, a folder of Metis or its "
+                        "files, a profile of Sailor, or one of the two files of Galvatron "
+                        "(computation and memory).",
+               .details = {"An option for something that the files do say is refused. What is left "
+                           "out of the profile, or is assumed, is a warning."},
+               .takes_files = true,
+               .options = model_options(),
+               .examples = {"dapple-plan import model "
+                            "tests/golden/interop/DeviceType.card_tp1_bs*.json \\",
+                            "  --optimizer adam --global-batch 128 --backward-ratio 2 "
+                            "--output-size 8MiB"}},
+          .run = run};
 }
 
 }  // namespace dapple::app

@@ -21,44 +21,6 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kImportPlanHelp =
-    R"(dapple-plan import plan: other tools' plans, costed, simulated and checked.
-
-Usage: dapple-plan import plan FILE... --model PROFILE --topo TOPOLOGY [options]
-
-An answer of PipeDream (gpus=N.txt) with what its optimizer printed or a conf
-file; a script with Megatron-LM's options and layout; a program or JSON file
-with DeepSpeed's parts, and its settings; torchtitan's options with the modules
-of each stage, and PyTorch's CSV schedule; a plan of Sailor.
-
-  --model FILE           layer profile that the plan is for
-  --topo FILE            devices and links
-  -o, --output FILE      the plan, in place of a file of that name
-                                    (default: ./MODEL.imported.plan.json)
-  --format KIND          pipedream, megatron, deepspeed, torch or sailor
-                                             (default: told by each file)
-  --layout TEXT          Megatron-LM's options instead of a file:
-                         "--pipeline-model-parallel-size 2 ..."
-  --global-batch N       samples per iteration    (default: the file's, else
-                         the profile's)
-  --micro-batch N        samples, over all replicas of a stage
-                                             (default: the file's)
-  --replicas N|N,N,...   of all stages, or of each (default: the file's)
-  --devices D,D-D,...    of the ranks, as node0:0-3,node1:0  (default: as the
-                         file's comments say, else in the topology's order)
-  --replication split|deal  a micro-batch shared by replicas, or theirs in turn
-                           (default: as the planner does, PipeDream deal)
-  --tensor-parallel N    GPUs that are one device of the topology (default: 1)
-  --time-scale X         on the times of devices that state none themselves
-  --contention on|off    transfers share links or not       (default: on)
-  --unlimited-memory     write a plan that does not fit, too
-
-Example
-  dapple-plan import plan --layout '--pipeline-model-parallel-size 2
-    --pipeline-model-parallel-layout "Et*24|t*24L" --micro-batch-size 1' \
-    --replicas 8 --model profiles/bert-48.json --topo topologies/2x8xV100.json
-)";
-
 /// Expands "node0:0-3" to node0:0 to node0:3; adds a text without a range unchanged.
 void add_devices(const std::string& text, std::vector<std::string>& devices) {
   constexpr std::size_t kMostDigits = 6;
@@ -120,7 +82,7 @@ std::vector<std::int64_t> replicas_option(const command_line::Options& options) 
   return replicas;
 }
 
-interop::ForeignPlanOptions plan_options(const command_line::Options& options) {
+interop::ForeignPlanOptions plan_options_of(const command_line::Options& options) {
   interop::ForeignPlanOptions plan;
   plan.global_batch = options.positive_integer("global-batch", kMaxCount);
   plan.micro_batch = options.positive_integer("micro-batch", kMaxCount);
@@ -130,34 +92,72 @@ interop::ForeignPlanOptions plan_options(const command_line::Options& options) {
   }
   plan.tensor_parallel = options.positive_integer("tensor-parallel", 1024);
   if (options.has("replication")) {
-    const bool deals = options.choice("replication", {"split", "deal"}) == "deal";
+    const bool deals = options.choice("replication") == "deal";
     plan.replication = deals ? Replication::Deal : Replication::Split;
   }
   return plan;
 }
 
-std::vector<interop::ForeignPlanFile> read_files(const command_line::Options& options) {
-  std::optional<interop::PlanFormat> forced;
+struct ImportedPlanRequest {
+  std::vector<std::string> paths;
+  /// Megatron-LM's options in place of files.
+  std::optional<std::string> layout;
+  /// Empty if the files tell it.
+  std::optional<interop::PlanFormat> format;
+  std::string model;
+  std::string topology;
+  interop::ForeignPlanOptions plan;
+  std::optional<Factor> time_scale;
+  Contention contention = Contention::Shared;
+  bool ignores_memory = false;
+  std::optional<std::string> output;
+};
+
+std::vector<std::string> plan_formats() {
   std::vector<std::string> names{"detect"};
   for (const interop::PlanFormat format : interop::all_plan_formats())
     names.emplace_back(name_of(format));
-  const std::string choice = options.choice("format", names);
+  return names;
+}
+
+ImportedPlanRequest imported_plan_request(const command_line::Options& options) {
+  if (options.positional().empty() && !options.has("layout")) {
+    throw command_line::usage_error("import plan",
+                                    "expected one file or more, or --layout, got none");
+  }
+  ImportedPlanRequest request{
+      .paths = options.positional(),
+      .layout = options.text("layout"),
+      .format = std::nullopt,
+      .model = options.required("model", "the profile that the plan is for"),
+      .topology = options.required("topo", "a topology"),
+      .plan = plan_options_of(options),
+      .time_scale = options.positive_factor("time-scale"),
+      .contention = contention_of(options).value_or(Contention::Shared),
+      .ignores_memory = options.has("unlimited-memory"),
+      .output = options.text("output")};
+  if (request.layout && (!request.paths.empty() || options.has("format"))) {
+    throw command_line::usage_error("--layout",
+                                    "expected it in place of files and --format, got both");
+  }
+  const std::string choice = options.choice("format");
   for (const interop::PlanFormat format : interop::all_plan_formats()) {
-    if (choice == name_of(format)) forced = format;
+    if (choice == name_of(format)) request.format = format;
   }
+  return request;
+}
+
+std::vector<interop::ForeignPlanFile> read_files(const ImportedPlanRequest& request) {
   std::vector<interop::ForeignPlanFile> files;
-  if (const auto layout = options.text("layout")) {
-    if (!options.positional().empty() || options.has("format")) {
-      throw command_line::usage_error("--layout",
-                                      "expected it in place of files and --format, got both");
-    }
-    files.push_back({.text = *layout, .name = "--layout", .format = interop::PlanFormat::Megatron});
+  if (request.layout) {
+    files.push_back(
+        {.text = *request.layout, .name = "--layout", .format = interop::PlanFormat::Megatron});
   }
-  for (const std::string& path : options.positional()) {
+  for (const std::string& path : request.paths) {
     interop::ForeignPlanFile file{.text = io::read_file(path),
                                   .name = command_line::source_name(path)};
     const std::optional<interop::PlanFormat> format =
-        forced ? forced : interop::detect_plan_format(file.text);
+        request.format ? request.format : interop::detect_plan_format(file.text);
     if (!format) {
       refuse_unknown(file.text, file.name,
                      "a plan of PipeDream, Megatron-LM, DeepSpeed, PyTorch or Sailor");
@@ -216,14 +216,14 @@ std::vector<Violation> memory_faults(const std::vector<MemoryShortage>& shortage
   return faults;
 }
 
-/// Throws Error(BadInput) if the plan does not fit memory; with --unlimited-memory adds a warning
+/// Throws Error(BadInput) if the plan does not fit memory; with `ignores_memory` adds a warning
 /// instead.
 void check_memory(const planner::Evaluation& evaluation, const Topology& topology,
-                  const command_line::Options& options, const std::string& source,
+                  bool ignores_memory, const std::string& source,
                   std::vector<std::string>& warnings) {
   const std::size_t count = evaluation.shortages.size();
   if (count == 0) return;
-  if (!options.has("unlimited-memory")) {
+  if (!ignores_memory) {
     std::vector<Violation> faults = memory_faults(evaluation.shortages, topology);
     faults.push_back({"", "expected a plan that fits; --unlimited-memory takes it all the same"});
     throw Error{ErrorKind::BadInput, source, std::move(faults)};
@@ -233,31 +233,27 @@ void check_memory(const planner::Evaluation& evaluation, const Topology& topolog
 }
 
 int run(const command_line::Options& options, command_line::Console& console) {
-  if (options.positional().empty() && !options.has("layout")) {
-    throw command_line::usage_error("import plan",
-                                    "expected one file or more, or --layout, got none");
-  }
-  const std::string model = options.required("model", "the profile that the plan is for");
-  const std::string topo = options.required("topo", "a topology");
-  const ModelProfile profile = load_own_profile(model);
-  TopologyDescription description = load_topology(topo);
-  apply_time_scale(options, profile, description);
-  const Topology topology{description, command_line::source_name(topo)};
+  const ImportedPlanRequest request = imported_plan_request(options);
+  const ModelProfile profile = load_own_profile(request.model);
+  TopologyDescription description = load_topology(request.topology);
+  apply_time_scale(request.time_scale, profile, description);
+  const std::string topology_source = command_line::source_name(request.topology);
+  const Topology topology{description, topology_source};
   const std::string output =
-      options.text("output").value_or(command_line::default_output(profile, ".imported.plan.json"));
-  std::vector<command_line::NamedPath> inputs = command_line::numbered_paths(options.positional());
-  inputs.push_back({"--model", model});
-  inputs.push_back({"--topo", topo});
+      request.output.value_or(command_line::default_output(profile, ".imported.plan.json"));
+  std::vector<command_line::NamedPath> inputs = command_line::numbered_paths(request.paths);
+  inputs.push_back({"--model", request.model});
+  inputs.push_back({"--topo", request.topology});
   check_outputs({{"--output", output}}, inputs);
 
-  const std::vector<interop::ForeignPlanFile> files = read_files(options);
+  const std::vector<interop::ForeignPlanFile> files = read_files(request);
   const std::string& source = files.front().name;
-  PlanDocument document = document_of(
-      interop::import_plan(files, {profile, topology}, plan_options(options)), description);
-  check_costs(document, topology, source, command_line::source_name(topo));
+  PlanDocument document =
+      document_of(interop::import_plan(files, {profile, topology}, request.plan), description);
+  check_costs(document, topology, source, topology_source);
   const planner::Evaluation evaluation =
-      planner::evaluate(document.plan, document.profile, topology, {contention_of(options)});
-  check_memory(evaluation, topology, options, source, document.warnings);
+      planner::evaluate(document.plan, document.profile, topology, {request.contention});
+  check_memory(evaluation, topology, request.ignores_memory, source, document.warnings);
   document.prediction = evaluation.prediction;
   for (std::string& warning : planner::warnings_about(document, topology)) {
     document.warnings.push_back(std::move(warning));
@@ -271,26 +267,80 @@ int run(const command_line::Options& options, command_line::Console& console) {
   return command_line::kDone;
 }
 
+/// Returns the options for what the files do not say of the plan.
+std::vector<command_line::OptionSpec> missing_choices() {
+  return {{.name = "global-batch",
+           .value = "N",
+           .text = "Use N samples per iteration.",
+           .default_value = "the file's, else the profile's"},
+          {.name = "micro-batch",
+           .value = "N",
+           .text = "Use micro-batches of N samples.",
+           .default_value = "the file's",
+           .details = "These are the samples of all replicas of a stage together."},
+          {.name = "replicas",
+           .value = "N|N,N,...",
+           .text = "Use N replicas of all stages, or of each.",
+           .default_value = "the file's"},
+          {.name = "devices",
+           .value = "D,D-D,...",
+           .text = "Place the ranks on these devices, as node0:0-3,node1:0.",
+           .details = "The default is what comments of the file say, or else the order of the "
+                      "topology."},
+          {.name = "replication",
+           .value = "WAY",
+           .choices = {"split", "deal"},
+           .text = "Let replicas {} micro-batches.",
+           .details = "Replicas split a micro-batch among them, or are dealt whole ones in turn. "
+                      "The default is split, but deal for plans of PipeDream."},
+          {.name = "tensor-parallel",
+           .value = "N",
+           .text = "Take N GPUs as one device of the topology.",
+           .default_value = "1"}};
+}
+
+std::vector<command_line::OptionSection> imported_plan_options() {
+  return {{"",
+           {model_option("Read the layer profile that the plan is for."),
+            topology_option("Read the devices and links."),
+            command_line::output_option("Write the plan.", "./MODEL.imported.plan.json"),
+            {.name = "format",
+             .value = "KIND",
+             .choices = plan_formats(),
+             .text = "Read the files as {}.",
+             .default_value = "detect"},
+            {.name = "layout",
+             .value = "TEXT",
+             .text = "Read Megatron-LM's options from TEXT, not from a file.",
+             .details = "An example is \"--pipeline-model-parallel-size 2 ...\"."}}},
+          {"What the files do not say", missing_choices()},
+          {"Costs",
+           {time_scale_option(),
+            contention_option("on"),
+            {.name = "unlimited-memory", .text = "Write a plan that does not fit memory, too."}}}};
+}
+
 }  // namespace
 
 command_line::Command import_plan_command() {
-  return {.name = "plan",
-          .help = kImportPlanHelp,
-          .options = {{.name = "model"},
-                      {.name = "topo"},
-                      {.name = "output", .letter = 'o'},
-                      {.name = "format"},
-                      {.name = "layout"},
-                      {.name = "global-batch"},
-                      {.name = "micro-batch"},
-                      {.name = "replicas"},
-                      {.name = "devices"},
-                      {.name = "replication"},
-                      {.name = "time-scale"},
-                      {.name = "tensor-parallel"},
-                      {.name = "contention"},
-                      {.name = "unlimited-memory", .takes_value = false}},
-          .run = run};
+  return {
+      .description =
+          {.name = "plan",
+           .summary = "import other tools' plans, costed, simulated and checked",
+           .usage = {"dapple-plan import plan FILE... --model PROFILE --topo TOPOLOGY [options]"},
+           .details = {"The files are an answer of PipeDream (gpus=N.txt) with what its optimizer "
+                       "printed or a conf file; a script with Megatron-LM's options and layout; a "
+                       "program or JSON file with DeepSpeed's parts, and its settings; "
+                       "torchtitan's options with the modules of each stage, and PyTorch's CSV "
+                       "schedule; or a plan of Sailor."},
+           .takes_files = true,
+           .options = imported_plan_options(),
+           .examples = {"dapple-plan import plan --layout '--pipeline-model-parallel-size 2",
+                        "  --pipeline-model-parallel-layout \"Et*24|t*24L\" "
+                        "--micro-batch-size 1' \\",
+                        "  --replicas 8 --model profiles/bert-48.json --topo "
+                        "topologies/2x8xV100.json"}},
+      .run = run};
 }
 
 }  // namespace dapple::app

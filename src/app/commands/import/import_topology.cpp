@@ -20,42 +20,6 @@
 namespace dapple::app {
 namespace {
 
-constexpr const char* kImportTopologyHelp =
-    R"(dapple-plan import topology: other tools' files as a topology.
-
-Usage: dapple-plan import topology FILE... [-o FILE] [options]
-
-How the devices of a server are wired: nvidia-smi topo -m, NCCL's topology
-XML, hwloc's XML; one file, or one for each server. With one of them: Slurm's
-topology.conf, results of nccl-tests. Alone: ASTRA-sim's network.
-
-  -o, --output FILE        the topology, in place of a file of that name
-                                           (default: ./NAME.topology.json)
-  --format KIND            nvidia-smi, nccl-xml, hwloc-xml, nccl-tests, slurm
-                           or astra-sim    (default: told by each file)
-  --name NAME              (default: imported)
-  --device NAME            kind of the devices: H100-80GB, ... or any name
-  --memory SIZE            of a device     (default: that of a known kind)
-  --reserved SIZE          of it, for driver and framework (default: 1 GiB)
-  --servers N              alike           (default: 1)
-  --nvlink-bandwidth B     of one link     (default: NCCL's figure)
-  --pcie-bandwidth B       of a device     (default: likewise)
-  --socket-bandwidth B     between sockets (default: NCCL's, if the CPU is told)
-  --nic-bandwidth B        of one NIC      (default: the file's)
-  --nics N                 of a server, where the file lists none
-  --network-bandwidth B    of a switch port (default: a NIC's)
-  --rack-uplink B|N        of a rack: a bandwidth, or oversubscription N
-  --pod-uplink B|N         of a pod, likewise
-  --nodes HOSTS            of Slurm's, as gpu[01-08] (default: all)
-B is per direction, as "25 GB/s", "200 Gbit/s" or "200 Gbps". What is neither in
-the files nor known nor given is asked for.
-
-Example ("nvidia-smi topo -m > topo.txt" makes such a file)
-  dapple-plan import topology tests/golden/interop/box.smi.txt \
-    --device V100-16GB --servers 4 --nic-bandwidth "100 Gbit/s" \
-    --socket-bandwidth "22 GB/s"
-)";
-
 std::optional<Bandwidth> bandwidth_of(const command_line::Options& options,
                                       const std::string& name) {
   const std::optional<std::string> text = options.text(name);
@@ -79,7 +43,7 @@ void read_uplink(const command_line::Options& options, const std::string& name,
   }
 }
 
-interop::ForeignTopologyOptions topology_options(const command_line::Options& options) {
+interop::ForeignTopologyOptions topology_options_of(const command_line::Options& options) {
   constexpr std::int64_t kMost = 65'536;
   interop::ForeignTopologyOptions foreign;
   foreign.name = options.name("name").value_or(foreign.name);
@@ -99,18 +63,33 @@ interop::ForeignTopologyOptions topology_options(const command_line::Options& op
   return foreign;
 }
 
-std::vector<interop::ForeignFile> read_files(const command_line::Options& options,
-                                             const std::vector<std::string>& paths) {
-  std::optional<interop::TopologyFormat> forced;
-  if (options.has("format")) {
-    std::vector<std::string> names;
-    for (const interop::TopologyFormat format : interop::all_topology_formats())
-      names.emplace_back(name_of(format));
-    const std::string choice = options.choice("format", names);
-    for (const interop::TopologyFormat format : interop::all_topology_formats()) {
-      if (choice == name_of(format)) forced = format;
-    }
+struct TopologyRequest {
+  std::vector<std::string> paths;
+  /// Empty if the files tell it.
+  std::optional<interop::TopologyFormat> format;
+  interop::ForeignTopologyOptions foreign;
+  std::string output;
+};
+
+TopologyRequest topology_request(const command_line::Options& options) {
+  if (options.positional().empty())
+    throw command_line::usage_error("import topology", "expected one file or more, got none");
+  TopologyRequest request{.paths = options.positional(),
+                          .format = std::nullopt,
+                          .foreign = topology_options_of(options),
+                          .output = {}};
+  request.output = options.text("output").value_or(
+      command_line::default_output(request.foreign.name, ".topology.json"));
+  if (!options.has("format")) return request;
+  const std::string choice = options.choice("format");
+  for (const interop::TopologyFormat format : interop::all_topology_formats()) {
+    if (choice == name_of(format)) request.format = format;
   }
+  return request;
+}
+
+std::vector<interop::ForeignFile> read_files(const std::vector<std::string>& paths,
+                                             const std::optional<interop::TopologyFormat>& forced) {
   std::vector<interop::ForeignFile> files;
   for (const std::string& path : paths) {
     interop::ForeignFile file{.text = io::read_file(path), .name = command_line::source_name(path)};
@@ -256,16 +235,12 @@ void print_warnings(command_line::Console& console, const std::vector<std::strin
 }
 
 int run(const command_line::Options& options, command_line::Console& console) {
-  const std::vector<std::string>& paths = options.positional();
-  if (paths.empty())
-    throw command_line::usage_error("import topology", "expected one file or more, got none");
-  const interop::ForeignTopologyOptions foreign = topology_options(options);
-  const std::string output =
-      options.text("output").value_or(command_line::default_output(foreign.name, ".topology.json"));
-  check_outputs({{"--output", output}}, command_line::numbered_paths(paths));
+  const TopologyRequest request = topology_request(options);
+  const std::string& output = request.output;
+  check_outputs({{"--output", output}}, command_line::numbered_paths(request.paths));
 
   const interop::ImportedTopology imported =
-      interop::import_topology(read_files(options, paths), foreign);
+      interop::import_topology(read_files(request.paths, request.format), request.foreign);
   print_warnings(console, imported.warnings);
   const auto [stream, style] = console.words(output == "-");
   write_summary(imported, stream, style);
@@ -274,28 +249,92 @@ int run(const command_line::Options& options, command_line::Console& console) {
   return command_line::kDone;
 }
 
+command_line::OptionSpec bandwidth_option(const std::string& name, const std::string& text,
+                                          const std::string& default_value) {
+  return {.name = name,
+          .value = "B",
+          .text = text,
+          .default_value = default_value,
+          .details = "B is per direction, as \"25 GB/s\", \"200 Gbit/s\" or \"200 Gbps\"."};
+}
+
+std::vector<command_line::OptionSpec> device_options() {
+  return {{.name = "device",
+           .value = "NAME",
+           .text = "Call the kind of the devices NAME, such as H100-80GB."},
+          {.name = "memory",
+           .value = "SIZE",
+           .text = "Give a device this memory.",
+           .default_value = "that of a known kind"},
+          {.name = "reserved",
+           .value = "SIZE",
+           .text = "Reserve SIZE of it for driver and framework.",
+           .default_value = "1 GiB"},
+          {.name = "servers",
+           .value = "N",
+           .text = "Make N servers that are alike.",
+           .default_value = "1"},
+          {.name = "nics", .value = "N", .text = "Give a server N NICs where the file lists none."},
+          {.name = "nodes",
+           .value = "HOSTS",
+           .text = "Take these hosts of Slurm's, as gpu[01-08].",
+           .default_value = "all"}};
+}
+
+std::vector<command_line::OptionSpec> link_options() {
+  return {bandwidth_option("nvlink-bandwidth", "Set the bandwidth of an NVLink.", "NCCL's figure"),
+          bandwidth_option("pcie-bandwidth", "Set that of a device's PCIe link.", "NCCL's figure"),
+          bandwidth_option("socket-bandwidth", "Set that between sockets.",
+                           "NCCL's, if the CPU is told"),
+          bandwidth_option("nic-bandwidth", "Set that of a NIC.", "the file's"),
+          bandwidth_option("network-bandwidth", "Set that of a switch port.", "a NIC's"),
+          {.name = "rack-uplink",
+           .value = "B|N",
+           .text = "Set that of a rack's uplink, or its oversubscription N."},
+          {.name = "pod-uplink",
+           .value = "B|N",
+           .text = "Set that of a pod's uplink, or its oversubscription N."}};
+}
+
+std::vector<command_line::OptionSection> imported_topology_options() {
+  std::vector<std::string> formats;
+  for (const interop::TopologyFormat format : interop::all_topology_formats())
+    formats.emplace_back(name_of(format));
+  return {{"",
+           {command_line::output_option("Write the topology.", "./NAME.topology.json"),
+            {.name = "format",
+             .value = "KIND",
+             .choices = std::move(formats),
+             .text = "Read the files as {}.",
+             .default_value = "told by each file"},
+            {.name = "name",
+             .value = "NAME",
+             .text = "Call the topology NAME.",
+             .default_value = "imported"}}},
+          {"Devices", device_options()},
+          {"Links, B being a bandwidth such as \"25 GB/s\" or \"200 Gbit/s\"", link_options()}};
+}
+
 }  // namespace
 
 command_line::Command import_topology_command() {
-  return {.name = "topology",
-          .help = kImportTopologyHelp,
-          .options = {{.name = "output", .letter = 'o'},
-                      {.name = "format"},
-                      {.name = "name"},
-                      {.name = "device"},
-                      {.name = "memory"},
-                      {.name = "reserved"},
-                      {.name = "servers"},
-                      {.name = "nvlink-bandwidth"},
-                      {.name = "pcie-bandwidth"},
-                      {.name = "socket-bandwidth"},
-                      {.name = "nic-bandwidth"},
-                      {.name = "nics"},
-                      {.name = "network-bandwidth"},
-                      {.name = "rack-uplink"},
-                      {.name = "pod-uplink"},
-                      {.name = "nodes"}},
-          .run = run};
+  return {
+      .description =
+          {.name = "topology",
+           .summary = "make a topology of other tools' files",
+           .usage = {"dapple-plan import topology FILE... [-o FILE] [options]"},
+           .about = "A FILE says how the devices of a server are wired: nvidia-smi topo -m, NCCL's "
+                    "or hwloc's XML. With it go Slurm's topology.conf and results of nccl-tests; "
+                    "ASTRA-sim's network goes alone.",
+           .details = {"There is one file for all servers, or one for each. What is neither in the "
+                       "files nor known nor given is asked for. \"nvidia-smi topo -m > topo.txt\" "
+                       "makes a file."},
+           .takes_files = true,
+           .options = imported_topology_options(),
+           .examples = {"dapple-plan import topology tests/golden/interop/box.smi.txt \\",
+                        "  --device V100-16GB --servers 4 --nic-bandwidth \"100 Gbit/s\" \\",
+                        "  --socket-bandwidth \"22 GB/s\""}},
+      .run = run};
 }
 
 }  // namespace dapple::app

@@ -1,0 +1,214 @@
+#include "app/request/plan_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "app/request/for_target.h"
+#include "app/request/modes.h"
+#include "dapple/cost/compatible.h"
+
+namespace dapple::app {
+namespace {
+
+using command_line::OptionSection;
+using command_line::ValueKind;
+
+std::vector<std::string> schedule_choices() {
+  std::vector<std::string> names{"1f1b", "auto"};
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (family == ScheduleFamily::OneFOneB || family == ScheduleFamily::Given) continue;
+    names.emplace_back(to_string(family));
+  }
+  return names;
+}
+
+OptionSection plan_inputs() {
+  return {"",
+          {model_option("Read the layer profile, or a graph of PipeDream."),
+           topology_option("Read the devices and links."),
+           {.name = "global-batch",
+            .value = "N",
+            .text = "Use N samples per iteration.",
+            .default_value = "the profile's"},
+           {.name = "micro-batch",
+            .value = "N|auto",
+            .choices = {"auto"},
+            .text = "Use micro-batches of N samples.",
+            .default_value = "auto",
+            .details = "With auto every divisor of the global batch is tried."}}};
+}
+
+OptionSection plan_schedule() {
+  return {"Schedule",
+          {{.name = "schedule",
+            .value = "FAMILY",
+            .choices = schedule_choices(),
+            .text = "Plan a schedule of the family {}.",
+            .default_value = "1f1b",
+            .details = "With auto every family is tried, and the best is taken."},
+           {.name = "bucket-size",
+            .value = "SIZE|auto",
+            .choices = {"auto"},
+            .text = "Reduce gradients in such buckets.",
+            .default_value = "25 MiB",
+            .details = "With auto several sizes are tried."},
+           {.name = "optimizer-step",
+            .value = "TIME",
+            .choices = {"at-end", "per-bucket"},
+            .text = "Update parameters {}.",
+            .default_value = "at-end",
+            .details = "With per-bucket the parameters of a bucket are updated once it is reduced; "
+                       "gradients can then not be clipped by their norm."},
+           contention_option("on"),
+           replicas_option("together")}};
+}
+
+OptionSection plan_search() {
+  return {"Search",
+          {{.name = "planner",
+            .value = "PLANNER",
+            .choices = {"exact", "dapple"},
+            .text = "Use the planner {}.",
+            .default_value = "exact",
+            .details = "The exact planner proves how far the plan is from the best one; the DAPPLE "
+                       "planner alone is quicker and proves nothing."},
+           {.name = "gap",
+            .value = "X",
+            .text = "Stop at a proven gap of X, such as \"1%\".",
+            .default_value = "0"},
+           {.name = "time-limit",
+            .value = "SECONDS",
+            .text = "Stop then with the best plan so far, as Ctrl-C does."},
+           memory_limit_option(),
+           {.name = "threads",
+            .value = "N",
+            .text = "Search on N threads.",
+            .default_value = "all cores",
+            .details = "The plan does not depend on their number, which is at most 256."},
+           {.name = "no-baselines",
+            .text = "Leave out the comparison with other planners.",
+            .details = "Of plans that take equally long another one may then be chosen."}}};
+}
+
+OptionSection plan_restrictions() {
+  return {
+      "Restrictions",
+      {{.name = "pin",
+        .value = "WHAT",
+        .choices = {"stages=", "replicas=", "recompute=on", "recompute=off", "depths=least",
+                    "cut=", "join="},
+        .repeats = true,
+        .text = "Fix stages=N, replicas=N, recompute=on|off, depths=least, cut=LAYER or "
+                "join=LAYER.",
+        .details = "A stage begins at a LAYER that is cut, and none at one that is joined. A layer "
+                   "is given by its name or by its number, counted from 0."},
+       {.name = "for",
+        .value = "TARGET",
+        .choices = limited_targets(),
+        .text = "Plan what \"export\" can write for {}."},
+       {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."},
+       time_scale_option()}};
+}
+
+OptionSection plan_outputs() {
+  return {"Output",
+          {command_line::output_option("Write the plan.", "MODEL.plan.json"),
+           command_line::trace_option(),
+           {.name = "write-baselines",
+            .value = "DIR",
+            .kind = ValueKind::Folder,
+            .text = "Write the plans compared with to DIR/NAME.plan.json."}}};
+}
+
+constexpr std::int64_t kMostThreads = 256;
+
+/// Sets the schedule families. 1F1B is the default and is not set explicitly.
+void choose_families(const command_line::Options& options, planner::PlannerOptions& planner) {
+  const std::string name = options.choice("schedule");
+  planner.every_family = name == "auto";
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (family != ScheduleFamily::OneFOneB && name == to_string(family)) planner.family = family;
+  }
+  const bool is_1f1b = !planner.every_family &&
+                       is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
+  if (!is_1f1b && replicas_of(options) == Replicas::Independent) {
+    throw command_line::usage_error(
+        "--replicas", fmt::format("expected independent with --schedule 1f1b or gpipe only, got it "
+                                  "with {}",
+                                  name));
+  }
+  if (!is_1f1b && !planner.every_family && options.has("planner")) {
+    throw command_line::usage_error(
+        "--planner", fmt::format("expected it with --schedule 1f1b, gpipe or auto only, got it "
+                                 "with {}",
+                                 name));
+  }
+}
+
+planner::PlannerOptions planner_options_of(const command_line::Options& options) {
+  planner::PlannerOptions planner;
+  if (!options.is_word("micro-batch", "auto")) {
+    planner.micro_batch_size = options.positive_integer("micro-batch", kMaxCount);
+  }
+  choose_families(options, planner);
+  if (options.has("bucket-size")) {
+    planner.bucket_size =
+        options.is_word("bucket-size", "auto") ? std::nullopt : options.size("bucket-size");
+  }
+  if (options.choice("optimizer-step") == "per-bucket") {
+    planner.optimizer = OptimizerTiming::PerBucket;
+  }
+  if (options.choice("planner") == "dapple") {
+    planner.planner = PlannerKind::Dapple;
+    if (options.has("gap")) {
+      throw command_line::usage_error(
+          "--gap", "expected only with --planner exact, as dapple proves no gap");
+    }
+  }
+  planner.memory_limit = memory_limit_of(options);
+  planner.target_gap = options.fraction("gap").value_or(Factor{});
+  planner.contention = contention_of(options).value_or(Contention::Shared);
+  planner.replicas = replicas_of(options).value_or(Replicas::Together);
+  planner.ignore_memory = options.has("unlimited-memory");
+  planner.baselines = !options.has("no-baselines");
+  if (!planner.baselines && options.has("write-baselines")) {
+    throw command_line::usage_error("--write-baselines", "expected no --no-baselines beside it");
+  }
+  const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
+  planner.threads = static_cast<int>(
+      options.positive_integer("threads", kMostThreads).value_or(std::min(cores, kMostThreads)));
+  return planner;
+}
+
+}  // namespace
+
+std::vector<OptionSection> plan_options() {
+  return {plan_inputs(),
+          plan_schedule(),
+          plan_search(),
+          plan_restrictions(),
+          plan_outputs(),
+          {"For a graph of PipeDream, which does not say it", foreign_profile_options()}};
+}
+
+PlanCommandRequest plan_request(const command_line::Options& options) {
+  options.require_options_only("--model FILE --topo FILE");
+  PlanCommandRequest request{.model = options.required("model", "a layer profile"),
+                             .topology = options.required("topo", "a topology"),
+                             .foreign = foreign_request(options),
+                             .time_scale = options.positive_factor("time-scale"),
+                             .global_batch = options.positive_integer("global-batch", kMaxCount),
+                             .planner = planner_options_of(options),
+                             .pins = options.texts("pin"),
+                             .target = std::nullopt,
+                             .time_limit = options.positive_seconds("time-limit"),
+                             .output = options.text("output"),
+                             .trace = options.text("trace"),
+                             .baselines = options.text("write-baselines")};
+  if (options.has("for")) request.target = options.choice("for");
+  return request;
+}
+
+}  // namespace dapple::app

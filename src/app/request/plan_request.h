@@ -1,0 +1,40 @@
+// The request that the options of "dapple-plan plan" make.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/request/inputs.h"
+#include "dapple/command_line/description.h"
+#include "dapple/planner/request/planner.h"
+
+namespace dapple::app {
+
+/// The options of the command as values. Whether they suit the model and the topology is checked
+/// later, when these have been read.
+struct PlanCommandRequest {
+  std::string model;
+  std::string topology;
+  ForeignRequest foreign;
+  std::optional<Factor> time_scale;
+  /// Empty if the profile's own is taken.
+  std::optional<std::int64_t> global_batch;
+  /// All but the global batch size and the pins, which depend on the inputs.
+  planner::PlannerOptions planner;
+  std::vector<std::string> pins;
+  std::optional<std::string> target;
+  std::optional<Duration> time_limit;
+  std::optional<std::string> output;
+  std::optional<std::string> trace;
+  /// The folder for plans of baselines.
+  std::optional<std::string> baselines;
+};
+
+/// Returns the table of the command's options.
+std::vector<command_line::OptionSection> plan_options();
+
+/// Reads the options. Throws Error(Usage).
+PlanCommandRequest plan_request(const command_line::Options& options);
+
+}  // namespace dapple::app
