@@ -7,7 +7,7 @@
 
 #include "app/request/inputs.h"
 #include "dapple/command_line/description.h"
-#include "dapple/planner/request/planner.h"
+#include "dapple/planner/request/planner_options.h"
 
 namespace dapple::app {
 
