@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dapple/plan/least_depth.h"
 #include "schedule_search/tasks/heads_and_tails.h"
 
 namespace dapple::schedule_search {
@@ -50,7 +51,8 @@ std::vector<std::vector<std::int32_t>> depth_sets(const TaskGraph& graph) {
   std::vector<std::int32_t> twice;
   for (std::int32_t s = 0; s < graph.stage_count(); ++s) {
     most.push_back(needs[at(s)].most_in_flight);
-    behind.push_back(std::min(graph.stage_count() - s, most.back()));
+    const std::int64_t least = least_depth({s}, at(graph.stage_count()), most.back());
+    behind.push_back(static_cast<std::int32_t>(least));
     twice.push_back(std::min(2 * (graph.stage_count() - s) - 1, most.back()));
   }
   const std::vector<std::int32_t> covering = first_forwards(graph, needs, true);

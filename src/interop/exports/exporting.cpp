@@ -6,17 +6,12 @@
 #include <optional>
 #include <utility>
 
+#include "dapple/plan/least_depth.h"
 #include "dapple/schedule/schedule.h"
 #include "interop/graphs/transformer_blocks.h"
 
 namespace dapple::interop {
 namespace {
-
-/// Returns the smallest warm-up depth that keeps every stage busy: S - s for stage s of S, but no
-/// more than the number of micro-batches.
-std::int64_t least_depth(const Plan& plan, std::size_t stage) {
-  return std::min(plan.num_micro_batches, static_cast<std::int64_t>(plan.stages.size() - stage));
-}
 
 bool only_deals(const Plan& plan) {
   return std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
@@ -104,10 +99,12 @@ void check_order(const RuntimeLimits& runtime, const Plan& plan, std::vector<Vio
   }
   if (interleaves || runtime.any_depths) return;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (plan.warmup_depths[s] == least_depth(plan, s)) continue;
+    const std::int64_t least =
+        least_depth(index_at<StageIndex>(s), plan.stages.size(), plan.num_micro_batches);
+    if (plan.warmup_depths[s] == least) continue;
     faults.push_back({fmt::format("/schedule/warmup_depths/{}", s),
-                      fmt::format("expected {}, which {} keeps in flight there, got {}",
-                                  least_depth(plan, s), runtime.name, plan.warmup_depths[s])});
+                      fmt::format("expected {}, which {} keeps in flight there, got {}", least,
+                                  runtime.name, plan.warmup_depths[s])});
   }
 }
 

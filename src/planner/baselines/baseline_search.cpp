@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dapple/plan/least_depth.h"
 #include "dapple/planner/candidates/explain.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/search/bounds/bound.h"
@@ -159,8 +160,9 @@ std::optional<BaselinePlan> BaselineSearch::run() {
 /// from it to the last, the least that can keep it busy.
 bool is_depth_limited(const Plan& plan, const PlanCost& costs) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const auto to_end = static_cast<std::int64_t>(plan.stages.size() - s);
-    if (plan.warmup_depths[s] >= std::min(to_end, plan.num_micro_batches)) continue;
+    const std::int64_t least =
+        least_depth(index_at<StageIndex>(s), plan.stages.size(), plan.num_micro_batches);
+    if (plan.warmup_depths[s] >= least) continue;
     for (const ReplicaCost& replica : costs.stages[s].replicas) {
       if (replica.memory.peak() + replica.memory.per_micro_batch > replica.memory_limit)
         return true;

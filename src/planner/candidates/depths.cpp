@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "dapple/plan/least_depth.h"
 #include "dapple/search/bounds/bound.h"
 
 namespace dapple::planner {
@@ -197,7 +198,7 @@ Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, 
 Depths least_depths(std::size_t stages, std::int64_t num_micro_batches) {
   Depths depths;
   for (std::size_t s = 0; s < stages; ++s) {
-    depths.push_back(std::min(static_cast<std::int64_t>(stages - s), num_micro_batches));
+    depths.push_back(least_depth(index_at<StageIndex>(s), stages, num_micro_batches));
   }
   return depths;
 }
