@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/exec/ranks/clock_comparison.h"
 #include "exec/message/clock.h"
 #include "exec/message/waiting.h"
 #include "exec/ranks/parked_thread.h"
@@ -45,13 +46,11 @@ void check_mpi(int code) {
 /// Every rank in turn asks rank 0 for its time. Ranks on the host of rank 0 do so too, so that rank
 /// 0 need not know which ranks need the answer.
 std::int64_t measured_clock_offset(int rank, int size) {
-  constexpr int kTries = 32;
-  std::int64_t offset = 0;
-  std::int64_t quickest = INT64_MAX;
+  ClockComparison comparison;
   for (int asking = 1; asking < size; ++asking) {
     if (rank != 0 && rank != asking) continue;
     const int peer = rank == 0 ? asking : 0;
-    for (int i = 0; i < kTries; ++i) {
+    for (int i = 0; i < ClockComparison::kTries; ++i) {
       std::int64_t theirs = 0;
       const std::int64_t start = monotonic_now();
       if (rank == asking) {
@@ -62,13 +61,12 @@ std::int64_t measured_clock_offset(int rank, int size) {
       const std::int64_t end = monotonic_now();
       if (rank == 0) {
         check_mpi(MPI_Send(&end, 1, MPI_INT64_T, peer, kClockTag, MPI_COMM_WORLD));
-      } else if (end - start < quickest) {
-        quickest = end - start;
-        offset = theirs - (start + (end - start) / 2);
+      } else {
+        comparison.add(start, theirs, end);
       }
     }
   }
-  return offset;
+  return comparison.offset();
 }
 
 void initialise() {

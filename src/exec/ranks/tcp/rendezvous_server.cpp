@@ -1,6 +1,5 @@
 #include "exec/ranks/tcp/rendezvous_server.h"
 
-#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -13,7 +12,6 @@
 #include <utility>
 
 #include "exec/message/clock.h"
-#include "exec/ranks/tcp/tcp_proof.h"
 
 namespace dapple::exec {
 namespace {
@@ -21,8 +19,6 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-/// The time in which a caller has to prove its identity and to finish asking for the time.
-constexpr std::chrono::seconds kIntroduction(5);
 /// The pause before the next attempt if a connection could not be accepted, for example for lack of
 /// file descriptors.
 constexpr std::chrono::milliseconds kPause(100);
@@ -73,17 +69,13 @@ bool is_lack_of_files(const error_code& fault) {
 }  // namespace
 
 struct RendezvousServer::Call {
-  explicit Call(asio::ip::tcp::socket of)
-      : socket(std::move(of)), deadline(socket.get_executor(), kIntroduction) {}
-
-  int rank() const { return static_cast<int>(hello.rank); }
+  Call(asio::ip::tcp::socket of, RankAdmission::Caller number, const Talk& start)
+      : socket(std::move(of)), caller(number), talk(start) {}
 
   asio::ip::tcp::socket socket;
-  asio::steady_timer deadline;
+  const RankAdmission::Caller caller;
   Talk talk;
-  Hello hello;
   Proof proof{};
-  bool is_proven = false;
   Verdict verdict = Verdict::Unproven;
   std::array<Word, std::tuple_size_v<AnswerWords> + std::tuple_size_v<Proof>> answer{};
   Word question = 0;
@@ -93,45 +85,31 @@ struct RendezvousServer::Call {
 RendezvousServer::RendezvousServer(asio::io_context& context, const TcpPlace& place,
                                    std::uint16_t port)
     : context_(context),
-      secret_(place.secret),
-      most_unproven_(most_unproven()),
+      admission_(place.secret, most_unproven()),
       acceptor_(listening(context, place.address, port)),
-      pause_(context) {}
+      pause_(context),
+      deadline_(context) {}
 
 RendezvousServer::~RendezvousServer() {
   // Runs the handlers of pending operations now, because they refer to this object.
-  for (const auto& call : calls_) {
-    call->deadline.cancel();
-    error_code ignored;
-    call->socket.close(ignored);
-  }
   error_code ignored;
+  for (const auto& [caller, call] : calls_) call->socket.close(ignored);
   acceptor_.close(ignored);
   pause_.cancel();
+  deadline_.cancel();
   context_.restart();
   context_.poll();
 }
 
 void RendezvousServer::open(const ExpectedRanks& expected, const Answer& answer) {
-  expected_ = expected;
-  answer_ = answer;
+  admission_.open(expected, answer);
   await_call();
-}
-
-bool RendezvousServer::is_complete() const {
-  return static_cast<int>(peers_.size()) == expected_.size - expected_.first;
-}
-
-int RendezvousServer::missing() const {
-  int rank = expected_.first;
-  while (peers_.count(rank) > 0) ++rank;
-  return rank;
 }
 
 void RendezvousServer::await_call() {
   acceptor_.async_accept([this](const error_code& fault, asio::ip::tcp::socket socket) {
     if (fault == asio::error::operation_aborted) return;
-    if (fault && !(is_lack_of_files(fault) && drop_oldest())) {
+    if (fault && !(is_lack_of_files(fault) && drop(admission_.oldest_unproven()))) {
       pause_.expires_after(kPause);
       return pause_.async_wait([this](const error_code& stopped) {
         if (!stopped) await_call();
@@ -142,44 +120,47 @@ void RendezvousServer::await_call() {
   });
 }
 
-std::size_t RendezvousServer::unproven() const {
-  return static_cast<std::size_t>(std::count_if(calls_.begin(), calls_.end(),
-                                                [](const auto& call) { return !call->is_proven; }));
-}
-
-/// Closes the oldest unproven connection; returns false if there is none.
-bool RendezvousServer::drop_oldest() {
-  const auto oldest =
-      std::find_if(calls_.begin(), calls_.end(), [](const auto& call) { return !call->is_proven; });
-  if (oldest == calls_.end()) return false;
-  reject(std::shared_ptr<Call>(*oldest));
+/// Closes the connection of this caller; returns false if there is none to be closed.
+bool RendezvousServer::drop(std::optional<RankAdmission::Caller> caller) {
+  if (!caller) return false;
+  reject(std::shared_ptr<Call>(calls_.at(*caller)));
   return true;
 }
 
 void RendezvousServer::take(asio::ip::tcp::socket socket) {
-  if (unproven() >= most_unproven_) drop_oldest();
-  const auto call = std::make_shared<Call>(std::move(socket));
-  calls_.push_back(call);
-  call->deadline.async_wait([call](const error_code& stopped) {
-    error_code ignored;
-    if (!stopped) call->socket.close(ignored);
-  });
+  drop(admission_.crowded_out());
+  const RankAdmission::Caller caller = admission_.enter(monotonic_now());
+  const auto call = std::make_shared<Call>(std::move(socket), caller, admission_.talk());
+  calls_.emplace(caller, call);
+  await_deadline();
   challenge(call);
+}
+
+void RendezvousServer::await_deadline() {
+  const std::optional<std::int64_t> next = admission_.next_deadline();
+  if (!next || std::exchange(awaits_deadline_, true)) return;
+  deadline_.expires_at(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(*next)));
+  deadline_.async_wait([this](const error_code& stopped) {
+    if (stopped) return;
+    awaits_deadline_ = false;
+    for (const RankAdmission::Caller caller : admission_.overdue(monotonic_now())) drop(caller);
+    await_deadline();
+  });
 }
 
 /// Closes a connection that failed or was turned away; the caller may connect again.
 void RendezvousServer::reject(const std::shared_ptr<Call>& call) {
-  call->deadline.cancel();
   error_code ignored;
   call->socket.close(ignored);
-  const bool was_here = std::erase(calls_, call) > 0;
-  if (was_here && call->verdict == Verdict::Welcome) greeted_.erase(call->rank());
+  calls_.erase(call->caller);
+  admission_.leave(call->caller);
 }
 
 template <class Buffers, class Next>
 void RendezvousServer::read(const std::shared_ptr<Call>& call, const Buffers& buffers, Next next) {
   asio::async_read(call->socket, buffers, [this, call, next](const error_code& fault, std::size_t) {
-    if (fault) return reject(call);
+    // What was read just before the connection was closed here is not heeded any more.
+    if (fault || calls_.count(call->caller) == 0) return reject(call);
     next();
   });
 }
@@ -201,47 +182,16 @@ void RendezvousServer::challenge(const std::shared_ptr<Call>& call) {
     call->talk.challenge = challenge_of(drawn_nonce());
     if (!has_own_protocol(words)) return send([this, call] { reject(call); });
     read(call, asio::buffer(words) + kProtocolWords * sizeof(Word), [this, call, send] {
-      call->hello = hello_of(call->talk.hello);
-      call->talk.called = expected_.rank;
-      call->talk.job = expected_.known_job;
       send([this, call] { read(call, asio::buffer(call->proof), [this, call] { judge(call); }); });
     });
   });
 }
 
-Verdict RendezvousServer::verdict_on(const Call& call) const {
-  constexpr Word kLastPort = 0xFFFF;
-  const Hello& hello = call.hello;
-  if (!is_same(call.proof, caller_proof(secret_, call.talk))) return Verdict::Unproven;
-  if (hello.size != static_cast<Word>(expected_.size)) return Verdict::OtherSize;
-  if (hello.rank < static_cast<Word>(expected_.first) || hello.rank >= hello.size ||
-      hello.port == 0 || hello.port > kLastPort) {
-    return Verdict::NoSuchRank;
-  }
-  return greeted_.count(call.rank()) > 0 ? Verdict::Taken : Verdict::Welcome;
-}
-
 void RendezvousServer::judge(const std::shared_ptr<Call>& call) {
-  call->verdict = verdict_on(*call);
-  call->is_proven = call->verdict != Verdict::Unproven;
-  if (call->verdict == Verdict::Welcome) {
-    greeted_.insert(call->rank());
-  } else {
-    turned_away_ = fmt::format("a rank {} of {}{}", call->hello.rank, call->hello.size,
-                               call->is_proven ? "" : ", with another secret or job,");
-  }
-  answer(call);
-}
-
-void RendezvousServer::answer(const std::shared_ptr<Call>& call) {
-  Answer answer{.verdict = call->verdict};
-  if (call->is_proven) answer.size = answer_.size;
-  if (call->verdict == Verdict::Welcome) answer = answer_;
-  const AnswerWords words = words_of(answer);
-  // This rank proves nothing to a caller that has not proven anything itself.
-  const Proof proof = call->is_proven ? answer_proof(secret_, call->talk, answer) : Proof{};
-  std::copy(proof.begin(), proof.end(),
-            std::copy(words.begin(), words.end(), call->answer.begin()));
+  const ProvenAnswer answer = admission_.judge(call->caller, call->talk, call->proof);
+  call->verdict = answer.verdict;
+  std::copy(answer.proof.begin(), answer.proof.end(),
+            std::copy(answer.words.begin(), answer.words.end(), call->answer.begin()));
   asio::async_write(call->socket, asio::buffer(call->answer),
                     [this, call](const error_code& fault, std::size_t) {
                       if (fault || call->verdict != Verdict::Welcome) return reject(call);
@@ -250,11 +200,11 @@ void RendezvousServer::answer(const std::shared_ptr<Call>& call) {
 }
 
 void RendezvousServer::accept(const std::shared_ptr<Call>& call) {
-  call->deadline.cancel();
-  peers_.emplace(call->rank(),
-                 PendingPeer{.socket = std::move(call->socket), .hello = call->hello});
-  std::erase(calls_, call);
-  if (expected_.is_silent) watch(call->rank());
+  const int rank = admission_.admit(call->caller);
+  calls_.erase(call->caller);
+  peers_.emplace(
+      rank, PendingPeer{.socket = std::move(call->socket), .hello = hello_of(call->talk.hello)});
+  if (admission_.expected().is_silent) watch(rank);
 }
 
 std::map<int, PendingPeer> RendezvousServer::take_peers() {
@@ -267,9 +217,9 @@ std::map<int, PendingPeer> RendezvousServer::take_peers() {
 void RendezvousServer::watch(int rank) {
   peers_.at(rank).socket.async_wait(asio::socket_base::wait_read,
                                     [this, rank](const error_code& stopped) {
-                                      if (stopped || is_complete()) return;
+                                      if (stopped || admission_.is_complete()) return;
                                       peers_.erase(rank);
-                                      greeted_.erase(rank);
+                                      admission_.forget(rank);
                                     });
 }
 

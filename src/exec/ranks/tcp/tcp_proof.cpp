@@ -1,4 +1,4 @@
-#include "exec/ranks/tcp/tcp_proof.h"
+#include "dapple/exec/ranks/tcp/tcp_proof.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -65,6 +65,11 @@ Proof answer_proof(const std::string& secret, const Talk& talk, const Answer& an
   Transcript transcript(Side::Called, talk);
   transcript.add(words_of(answer));
   return transcript.proof(secret);
+}
+
+bool is_credible(const std::string& secret, const Talk& talk, const Answer& answer,
+                 const Proof& proof) {
+  return answer.verdict == Verdict::Unproven || is_same(proof, answer_proof(secret, talk, answer));
 }
 
 bool is_same(const Proof& a, const Proof& b) {

@@ -22,11 +22,12 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/exec/ranks/clock_comparison.h"
+#include "dapple/exec/ranks/tcp/tcp_proof.h"
 #include "exec/message/clock.h"
 #include "exec/message/waiting.h"
 #include "exec/ranks/parked_thread.h"
 #include "exec/ranks/tcp/rendezvous_server.h"
-#include "exec/ranks/tcp/tcp_proof.h"
 
 namespace dapple::exec {
 namespace {
@@ -226,9 +227,7 @@ std::optional<Answer> Rendezvous::talk(tcp::socket& socket, int rank, const Plac
   if (!fault) fault = read(socket, end, buffers);
   if (fault) return std::nullopt;
   const Answer answer = answer_of(words);
-  // A side that does not share the secret cannot prove its reason for turning this rank away.
-  if (answer.verdict == Verdict::Unproven) throw turned_away(rank, {.verdict = Verdict::Unproven});
-  if (!is_same(theirs, answer_proof(place_.secret, talk, answer))) return std::nullopt;
+  if (!is_credible(place_.secret, talk, answer, theirs)) return std::nullopt;
   if (answer.verdict != Verdict::Welcome) throw turned_away(rank, answer);
   return answer;
 }
@@ -255,11 +254,12 @@ tcp::socket Rendezvous::call(int rank, const Places& places, Answer& answer) {
   }
 }
 
-/// Uses the fastest of several round trips.
+/// Ends the conversation with a called rank, after asking it for the time unless both share a
+/// clock.
 void Rendezvous::compare_clocks(tcp::socket& socket, bool shares_clock) {
-  constexpr int kTries = 32;
+  constexpr int kTries = ClockComparison::kTries;
   constexpr std::int64_t kLatest = INT64_MAX / 4;
-  std::int64_t quickest = INT64_MAX;
+  ClockComparison comparison;
   for (int i = shares_clock ? kTries : 0; i <= kTries; ++i) {
     const Word question = i < kTries ? 1 : 0;
     std::int64_t theirs = 0;
@@ -271,10 +271,9 @@ void Rendezvous::compare_clocks(tcp::socket& socket, bool shares_clock) {
     if (fault) throw error("expected an answer of rank 0, got \"" + fault.message() + '"');
     if (theirs < 0 || theirs > kLatest) throw error("expected a moment of rank 0, got none");
     const std::int64_t end = monotonic_now();
-    if (question == 0 || end - start >= quickest) continue;
-    quickest = end - start;
-    result_.clock_offset = theirs - (start + (end - start) / 2);
+    if (question != 0) comparison.add(start, theirs, end);
   }
+  if (!shares_clock) result_.clock_offset = comparison.offset();
 }
 
 std::vector<PeerAddress> Rendezvous::receive_peer_table(tcp::socket& first) {
@@ -347,11 +346,12 @@ void Rendezvous::take_peers() {
 
 Error Rendezvous::missing() const {
   std::string turned;
-  if (!server_->turned_away().empty()) {
-    turned = fmt::format("; {} was turned away", server_->turned_away());
+  if (!server_->admission().turned_away().empty()) {
+    turned = fmt::format("; {} was turned away", server_->admission().turned_away());
   }
   return error(fmt::format("expected all {} ranks within {} s, but rank {} did not come{}",
-                           place_.size, seconds_of(timeout_), server_->missing(), turned));
+                           place_.size, seconds_of(timeout_), server_->admission().missing(),
+                           turned));
 }
 
 void Rendezvous::send_peer_table() {
@@ -392,7 +392,7 @@ RendezvousResult Rendezvous::connect_as_root() {
   result_.job = drawn_nonce().front() | 1;
   server_->open({.rank = 0, .first = 1, .size = place_.size, .known_job = 0, .is_silent = true},
                 {.size = static_cast<Word>(place_.size), .host = host_, .job = result_.job});
-  if (!run_until(end_, [&] { return server_->is_complete(); })) throw missing();
+  if (!run_until(end_, [&] { return server_->admission().is_complete(); })) throw missing();
   send_peer_table();
   take_peers();
   return std::move(result_);
@@ -429,7 +429,7 @@ RendezvousResult Rendezvous::connect_as_peer() {
   const std::vector<PeerAddress> ranks = receive_peer_table(first);
   result_.sockets.emplace(0, std::move(first));
   call_before(ranks);
-  if (!run_until(end_, [&] { return server_->is_complete(); })) throw missing();
+  if (!run_until(end_, [&] { return server_->admission().is_complete(); })) throw missing();
   take_peers();
   return std::move(result_);
 }

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "exec/ranks/tcp/tcp_protocol.h"
+#include "dapple/exec/ranks/tcp/handshake.h"
 
 namespace dapple::exec {
 
@@ -30,6 +30,11 @@ struct Talk {
 Proof caller_proof(const std::string& secret, const Talk& talk);
 /// Returns the proof of the called rank, which also authenticates its answer.
 Proof answer_proof(const std::string& secret, const Talk& talk, const Answer& answer);
+
+/// Whether the caller may believe an answer: either it is proven, or it says that the caller has
+/// proven nothing, which a side that does not share the secret cannot prove.
+bool is_credible(const std::string& secret, const Talk& talk, const Answer& answer,
+                 const Proof& proof);
 
 /// Compares two proofs in constant time.
 bool is_same(const Proof& a, const Proof& b);
