@@ -44,7 +44,7 @@ std::string in_roff(std::string_view text) {
 }
 
 /// Returns text for an argument of a macro, in quotes.
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string argument = "\"";
   for (const char c : in_roff(text))
     argument += c == '"' ? std::string("\\(dq") : std::string(1, c);
@@ -59,7 +59,7 @@ std::string in_capitals(std::string text) {
 }
 
 std::string heading(std::string_view title) {
-  return fmt::format(".SH {}\n", quoted(title));
+  return fmt::format(".SH {}\n", in_quotes(title));
 }
 
 std::string paragraph(std::string_view text) {
@@ -84,7 +84,7 @@ std::string entry(const OptionSpec& option) {
 std::string options_part(const std::vector<OptionSection>& sections) {
   std::string text = heading("OPTIONS");
   for (const OptionSection& section : sections) {
-    if (!section.title.empty()) text += fmt::format(".SS {}\n", quoted(section.title));
+    if (!section.title.empty()) text += fmt::format(".SS {}\n", in_quotes(section.title));
     for (const OptionSpec& option : section.options) text += entry(option);
   }
   text += ".SS \"Options of every command\"\n";
@@ -155,8 +155,8 @@ std::string see_also(const std::string& own, std::vector<std::string> pages) {
 
 std::string title(const Tool& tool, const std::string& page, const std::string& summary) {
   const std::string version = tool.version.substr(0, tool.version.find('\n'));
-  return fmt::format(".TH {} 1 \"\" {} \"User Commands\"\n", quoted(in_capitals(page)),
-                     quoted(version)) +
+  return fmt::format(".TH {} 1 \"\" {} \"User Commands\"\n", in_quotes(in_capitals(page)),
+                     in_quotes(version)) +
          heading("NAME") + fmt::format("{} \\- {}\n", in_roff(page), in_roff(summary));
 }
 
