@@ -18,14 +18,13 @@ constexpr std::size_t kMostLabel = 22;
 std::string filled(std::string head, std::string_view text, std::size_t indent) {
   std::string lines;
   std::string line = std::move(head);
-  bool is_first = true;
+  bool begins_line = true;
   std::istringstream words{std::string(text)};
-  for (std::string word; words >> word; is_first = false) {
-    const std::size_t blank = is_first || line.size() == indent ? 0 : 1;
-    if (!is_first && line.size() + blank + word.size() > kHelpWidth) {
+  for (std::string word; words >> word; begins_line = false) {
+    if (!begins_line && line.size() + 1 + word.size() > kHelpWidth) {
       lines += line + '\n';
       line = std::string(indent, ' ');
-    } else if (blank > 0) {
+    } else if (!begins_line) {
       line += ' ';
     }
     line += word;
