@@ -1,6 +1,7 @@
 #include "schedule_search/limited_search.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "schedule_search/rule_sets.h"
@@ -26,7 +27,7 @@ LimitedSearch::LimitedSearch(const TaskProblem& problem, OrderSearchState& state
 /// applies even if no order fits yet.
 bool LimitedSearch::is_over() const {
   if (words_.empty()) return false;
-  return state_.is_met() || state_.is_over() || orders_tried() >= last_;
+  return state_.is_met() || state_.is_over() || (last_ && orders_tried() >= *last_);
 }
 
 void LimitedSearch::offer(const OrderValue& value, const Words& words) {
@@ -49,7 +50,9 @@ OrderValue LimitedSearch::build(const ListRule& rule) {
 }
 
 void LimitedSearch::try_table(std::int64_t evaluations) {
-  last_ = evaluations > INT64_MAX - orders_tried() ? INT64_MAX : orders_tried() + evaluations;
+  if (evaluations <= std::numeric_limits<std::int64_t>::max() - orders_tried()) {
+    last_ = orders_tried() + evaluations;
+  }
   int tried = 0;
   for (const ListRule& rule : rule_table(graph_)) {
     if (is_over()) break;
@@ -58,7 +61,7 @@ void LimitedSearch::try_table(std::int64_t evaluations) {
     if (++tried == kRulesBeforeMoves) move_tasks(words_, kFirstStallLimit);
   }
   if (best_.excess > 0) move_tasks(words_, kFirstStallLimit);
-  last_ = INT64_MAX;
+  last_.reset();
 }
 
 /// Returns an order by a rule far from the best: moves may reach other orders from there.

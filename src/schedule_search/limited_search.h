@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "schedule_search/list_schedule.h"
@@ -45,8 +46,8 @@ class LimitedSearch {
   TaskGraph graph_;
   OrderSearchState& state_;
   RandomSequence random_;
-  // try_table() ends when this number of orders has been tried.
-  std::int64_t last_ = INT64_MAX;
+  // In try_table(), the number of orders with which it ends.
+  std::optional<std::int64_t> last_;
   RatedRule best_rule_;
   OrderValue best_;
   Words words_;

@@ -99,7 +99,7 @@ std::optional<Duration> IsolatedTransport::send(const TransferRequest& request) 
 Duration IsolatedTransport::send_whole(Direction& direction, const Pattern& pattern,
                                        const TransferRequest& request) {
   Duration arrival = request.ready;
-  Ticks first_start{pattern.loads.empty() ? to_ticks(request.ready).count : INT64_MAX};
+  Ticks first_start = pattern.loads.empty() ? to_ticks(request.ready) : Ticks::infinite();
   for (const Load& load : pattern.loads) {
     const Service service = serve(direction, load, request.ready);
     first_start = std::min(first_start, service.start);

@@ -39,7 +39,7 @@ class IsolatedTransport : public TransportLayer {
     struct Part {
       std::int32_t record = -1;
       std::int32_t loads_left = 0;
-      Ticks first_start{INT64_MAX};
+      Ticks first_start = Ticks::infinite();
       Duration end;
     };
     struct Receiver {

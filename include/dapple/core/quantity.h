@@ -112,6 +112,10 @@ inline constexpr std::int64_t kTicksPerNanosecond = 1024;
 struct Ticks {
   std::int64_t count = 0;
 
+  /// Later than any moment that is computed, and the start of a minimum. It may be compared, not
+  /// added to.
+  static constexpr Ticks infinite() { return {std::numeric_limits<std::int64_t>::max()}; }
+
   friend constexpr auto operator<=>(Ticks, Ticks) = default;
   friend constexpr Ticks operator+(Ticks a, Ticks b) { return {a.count + b.count}; }
   friend constexpr Ticks operator-(Ticks a, Ticks b) { return {a.count - b.count}; }

@@ -40,7 +40,7 @@ struct SimulationOptions {
 };
 
 struct SimulationResult {
-  /// The simulated iteration; INT64_MAX if `should_stop` ended the simulation.
+  /// The simulated iteration; infinite if `should_stop` ended the simulation.
   Duration iteration;
   /// The number of events, a deterministic measure of the work.
   std::int64_t events = 0;

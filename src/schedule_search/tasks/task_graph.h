@@ -19,6 +19,8 @@ constexpr std::size_t at(std::int32_t position) {
 }
 
 inline constexpr std::int64_t kNotRun = -1;
+/// Later than any moment of an order. Unlike Duration::infinite() it may be added to: the sum
+/// of four of them does not overflow.
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max() / 4;
 
 struct TaskSymbol {
