@@ -39,9 +39,9 @@ PlanCost without_free(const PlanCost& costs, const SimulationOptions& options) {
   return result;
 }
 
-/// Serves events by time. What starts a computation or a reduction, and how long a computation
-/// takes, is decided by the two schedulers; the transport times transfers and reductions. The
-/// engine passes on to each what happened at the others, and keeps the queue and the records.
+/// The engine serves events by time. It passes on what happened to the two schedulers, which decide
+/// what starts and how long computations take, and to the transport, which times transfers and
+/// reductions; and it keeps the records of the timeline.
 class Engine {
  public:
   Engine(const Schedule& schedule, const PlanCost& costs, const Topology& topology,
@@ -51,22 +51,18 @@ class Engine {
  private:
   void serve(const Event& event);
 
-  // Computation.
   void try_start(LaneIndex lane, Duration now);
   void forecast_due(LaneIndex lane, std::int32_t version, Duration now);
   void pass_milestone(LaneIndex lane, Duration now);
   void finish_computation(LaneIndex lane, Duration now);
 
-  // Transfers.
   void send(LaneIndex lane, const Action& computation, Duration now);
   void expect(std::int32_t inbox, std::int32_t micro_batch, bool is_gradient, Duration moment);
 
-  // Reductions.
   void begin_reduction(const Reduction& reduction, Duration now);
   void finish_reduction(const Reduction& reduction, Duration now);
   void set_reducing(GroupIndex group, bool reducing, Duration now);
 
-  // Records of the timeline.
   void record(const TimedAction& timed) {
     if (options_.record) actions_.push_back(timed);
   }
@@ -313,7 +309,9 @@ void Engine::finish_reduction(const Reduction& reduction, Duration now) {
   }
   for (const GroupIndex group : groups) {
     const auto& [first, count] = reductions_.lanes_of(group);
-    for (std::int32_t i = 0; i < count; ++i) try_start(LaneIndex{first.value + i}, now);
+    for (LaneIndex lane = first; lane.value < first.value + count; lane = lane.next()) {
+      try_start(lane, now);
+    }
   }
 }
 

@@ -2,10 +2,10 @@
 // takes. The caller keeps the clock: it says when an input arrives and when a computation starts,
 // and comes back when the forecast of the computation is due.
 //
-// The gradients of a stage's buckets become ready one after another in the lane's last weight
-// gradient of the stage. Such a computation has milestones: its forecast is of the next bucket, and
-// of its end once all buckets are ready. A lane on which gradients are reduced meanwhile computes
-// more slowly, by the costs' overlap slowdown.
+// The buckets of a stage become ready one after another in the lane's last backward of the stage,
+// or in its last weight gradient if backwards are split. Such a computation has milestones: its
+// forecast is of the next bucket, and of its end once all buckets are ready. A lane on which
+// gradients are reduced meanwhile computes more slowly, by the costs' overlap slowdown.
 #pragma once
 
 #include <algorithm>
@@ -38,11 +38,13 @@ class LaneScheduler {
     Duration time;
     std::int32_t version = 0;
   };
+  /// What became ready at a milestone, and what follows.
   struct Milestone {
     /// The bucket that is ready on the lane.
     std::size_t bucket = 0;
     Forecast next;
   };
+  /// A computation that has ended.
   struct Finished {
     Action computation;
     /// Whether the lane has now computed all gradients of the computation's stage.
@@ -101,11 +103,13 @@ class LaneScheduler {
   /// Passes the milestone that is due. Requires: has_milestone(lane).
   Milestone pass_milestone(LaneIndex lane, Duration now);
 
-  /// Ends the computation under way, whose end is due. Requires: !has_milestone(lane).
+  /// Ends the computation under way, whose end is due. Requires: there is one, and
+  /// !has_milestone(lane).
   Finished finish(LaneIndex lane);
 
-  /// Says from now on whether gradients are reduced on the lane, which slows its computations down.
-  /// Returns the new forecast of the computation under way if its speed changes.
+  /// Notes whether gradients are reduced on the lane from `now` on, which slows its computations
+  /// down. Returns the new forecast of the computation under way if its speed changes. What is left
+  /// of it is rounded up to a whole nanosecond.
   std::optional<Forecast> set_reducing(LaneIndex lane, bool reducing, Duration now);
 
  private:
@@ -192,7 +196,7 @@ class LaneScheduler {
   std::vector<std::size_t> chunk_of_stage_;
 };
 
-// What follows is done for every computation of a simulation, and is therefore inline.
+// These are called for every computation of a simulation, and are therefore inline.
 
 inline void LaneScheduler::expect(LaneIndex index, const LaneInput& input, Duration moment) {
   LaneState& lane = lanes_[index.position()];

@@ -2,6 +2,8 @@
 // each forecast.
 
 #include <catch2/catch.hpp>
+
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
