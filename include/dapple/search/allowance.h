@@ -20,7 +20,7 @@ class Allowance {
     /// The most steps; each caller defines what it counts as a step.
     std::int64_t work = INT64_MAX;
     /// The most bytes that may be kept at one time.
-    Bytes kept{INT64_MAX};
+    Bytes kept = Bytes::infinite();
     /// Ends the allowance by returning true. It is called every kStepsBetweenQuestions steps and
     /// may be empty.
     std::function<bool()> should_stop = {};

@@ -138,7 +138,7 @@ Duration ExactPlanner::bound() const {
   return least;
 }
 
-/// Lower bound on plans with any placement, which is what is proven. The search itself follows
+/// Lower bound on plans with any placement, which is what is proven (C9). The search itself follows
 /// bound(), which covers only the placements that it enumerates.
 Duration ExactPlanner::bound_anywhere() const {
   Duration least = bound();

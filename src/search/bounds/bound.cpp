@@ -7,8 +7,8 @@
 namespace dapple::search {
 namespace {
 
-/// Computes line 3, (B3a) to (B3c) of docs/bounds.md section 3: at most `depth_limit` micro-batches
-/// are between the start of their forward and the end of their backward.
+/// Computes (B3): at most `depth_limit` micro-batches are between the start of their forward and
+/// the end of their backward. `waves` is (B3a), `drained` is (B3b) and `filled` is (B3c).
 Duration bound_by_depth(const StageBound& stage, const BoundLabel& trips,
                         std::int64_t num_micro_batches) {
   const std::int64_t depth = std::min(stage.depth_limit, num_micro_batches);
@@ -20,6 +20,51 @@ Duration bound_by_depth(const StageBound& stage, const BoundLabel& trips,
   const Duration filled =
       trips.last_trip + rest * stage.forward + (num_micro_batches - depth) * stage.backward;
   return std::max({waves, drained, filled});
+}
+
+/// Computes (B4): all transfers but one queue at a port, and the last one is followed by the rest
+/// of a round trip.
+Duration bound_by_ports(const StageBound& stage, const BoundaryBound& boundary,
+                        const BoundLabel& behind, std::int64_t num_micro_batches) {
+  Duration longest;
+  for (const PortBound& port : boundary.forward_ports) {
+    longest = std::max(longest, stage.forward + queue_at(port, num_micro_batches) + port.time +
+                                    behind.round_trip + boundary.backward + stage.backward);
+  }
+  for (const PortBound& port : boundary.backward_ports) {
+    longest = std::max(longest, stage.forward + boundary.forward + behind.round_trip +
+                                    queue_at(port, num_micro_batches) + port.time + stage.backward);
+  }
+  return longest;
+}
+
+/// Computes (B6): the last tensor that the next stage sends, and the last one that it receives, is
+/// a gradient.
+Duration bound_by_next_stage(const StageBound& stage, const BoundaryBound& boundary) {
+  return std::max(stage.forward + boundary.forward + boundary.sent_by_next + stage.backward,
+                  stage.forward + boundary.received_by_next + boundary.backward + stage.backward);
+}
+
+/// Returns the work that precedes the start of the last forward (B9): all other forwards, and all
+/// backwards except those of the micro-batches that may be in flight together with it.
+Duration before_last_forward(const StageBound& stage, std::int64_t num_micro_batches) {
+  const std::int64_t depth = std::min(stage.depth_limit, num_micro_batches);
+  return (num_micro_batches - 1) * stage.forward + (num_micro_batches - depth) * stage.backward;
+}
+
+/// Computes (B9) from the other components of the label.
+Duration bound_of_end(const StageBound& stage, const BoundaryBound& boundary,
+                      const BoundLabel& behind, const BoundLabel& label,
+                      std::int64_t num_micro_batches) {
+  const Duration arrival = stage.forward + boundary.forward;
+  Duration end = std::max({arrival + behind.end, label.span + stage.after_backward,
+                           arrival + behind.span + boundary.next_after_backward,
+                           before_last_forward(stage, num_micro_batches) + label.tail});
+  for (const PortBound& port : boundary.forward_ports) {
+    end =
+        std::max(end, stage.forward + queue_at(port, num_micro_batches) + port.time + behind.tail);
+  }
+  return end;
 }
 
 void add_ports(std::vector<PortBound>& ports, const TransferCost& cost, const Topology& topology) {
@@ -37,14 +82,7 @@ Duration queue_at(const PortBound& port, std::int64_t num_micro_batches) {
                       port.bandwidth.bytes_per_second)};
 }
 
-/// The work that precedes the start of the last forward: all other forwards, and all backwards
-/// except those of the micro-batches that may be in flight together with it.
-Duration before_last_forward(const StageBound& stage, std::int64_t num_micro_batches) {
-  const std::int64_t depth = std::min(stage.depth_limit, num_micro_batches);
-  return (num_micro_batches - 1) * stage.forward + (num_micro_batches - depth) * stage.backward;
-}
-
-BoundLabel bound_of_last(const StageBound& stage, std::int64_t num_micro_batches) {
+BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches) {
   BoundLabel label;
   label.round_trip = stage.forward + stage.backward;
   label.last_trip = label.round_trip;
@@ -54,41 +92,23 @@ BoundLabel bound_of_last(const StageBound& stage, std::int64_t num_micro_batches
   return label;
 }
 
-BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& boundary,
-                            const BoundLabel& behind, std::int64_t num_micro_batches) {
-  const Duration there_and_back =
-      stage.forward + boundary.forward + boundary.backward + stage.backward;
+BoundLabel extend_label(const StageBound& stage, const BoundaryBound& boundary,
+                        const BoundLabel& behind, std::int64_t num_micro_batches) {
   const Duration arrival = stage.forward + boundary.forward;
   const Duration last_back = std::max(boundary.backward, boundary.last_backward) + stage.backward;
   BoundLabel label;
-  label.round_trip = there_and_back + behind.round_trip;
+  // (B7).
+  label.round_trip = arrival + behind.round_trip + boundary.backward + stage.backward;
   label.last_trip = arrival + behind.last_trip + last_back;
-  label.span = std::max(stage.work(num_micro_batches), arrival + behind.span + last_back);
-  label.span = std::max(label.span, bound_by_depth(stage, label, num_micro_batches));
-  for (const PortBound& port : boundary.forward_ports) {
-    label.span =
-        std::max(label.span, stage.forward + queue_at(port, num_micro_batches) + port.time +
-                                 behind.round_trip + boundary.backward + stage.backward);
-  }
-  for (const PortBound& port : boundary.backward_ports) {
-    label.span =
-        std::max(label.span, stage.forward + boundary.forward + behind.round_trip +
-                                 queue_at(port, num_micro_batches) + port.time + stage.backward);
-  }
-  // (B6): the last tensor that the next stage sends, and the last one that it receives, is a
-  // gradient.
-  label.span = std::max(
-      {label.span, stage.forward + boundary.forward + boundary.sent_by_next + stage.backward,
-       stage.forward + boundary.received_by_next + boundary.backward + stage.backward});
+  label.span = std::max({stage.work(num_micro_batches),      // (B1)
+                         arrival + behind.span + last_back,  // (B2)
+                         bound_by_depth(stage, label, num_micro_batches),
+                         bound_by_ports(stage, boundary, behind, num_micro_batches),
+                         bound_by_next_stage(stage, boundary)});
+  // (B8).
   label.tail = std::max({arrival + behind.tail, label.last_trip + stage.after_backward,
                          arrival + behind.last_trip + boundary.next_after_backward});
-  label.end = std::max({arrival + behind.end, label.span + stage.after_backward,
-                        arrival + behind.span + boundary.next_after_backward,
-                        before_last_forward(stage, num_micro_batches) + label.tail});
-  for (const PortBound& port : boundary.forward_ports) {
-    label.end = std::max(
-        label.end, stage.forward + queue_at(port, num_micro_batches) + port.time + behind.tail);
-  }
+  label.end = bound_of_end(stage, boundary, behind, label, num_micro_batches);
   return label;
 }
 
@@ -120,8 +140,8 @@ Duration time_after_last_backward(const StageCost& stage) {
 
 namespace {
 
-/// The longest time, latency included, for which a port that both transfers use carries those of
-/// all micro-batches, rounded down; zero if they have no port in common.
+/// Returns the longest time, latency included, for which a port that both transfers use carries
+/// those of all micro-batches (B6), rounded down; zero if they have no port in common.
 Duration busiest_of_both(const TransferCost& one, const TransferCost& other,
                          std::int64_t num_micro_batches, const Topology& topology) {
   Duration longest;
@@ -139,7 +159,7 @@ Duration busiest_of_both(const TransferCost& one, const TransferCost& other,
   return longest;
 }
 
-/// The largest sum of forward and backward of one replica.
+/// Returns the largest sum of forward and backward of one replica (R2).
 Duration slowest_replica(const StageCost& stage) {
   Duration slowest;
   for (const ReplicaCost& replica : stage.replicas) {
@@ -148,8 +168,9 @@ Duration slowest_replica(const StageCost& stage) {
   return slowest;
 }
 
-/// The bounds of the boundary behind stage `i`. Times are taken from `path`, and the loads of ports
-/// from the costs of all replicas. `last` is of the stage behind the boundary, or null if unknown.
+/// Returns the bounds of the boundary behind stage `i`. Times are taken from `path` (R1), and the
+/// loads of ports from the costs of all replicas (R3). `last` is of the stage behind the boundary,
+/// or null if unknown.
 BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std::size_t i,
                           const LastSending* last) {
   const PlanCost& costs = bounded.costs;
@@ -176,6 +197,7 @@ BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std:
   return boundary;
 }
 
+/// Computes (B10) from the times of `path`.
 Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
   const std::int64_t all = bounded.plan.num_micro_batches;
   const bool counts_on_sharing =
@@ -193,8 +215,8 @@ Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
     if (follows_least_path(bounded)) stage.slowest = slowest_replica(bounded.costs.stages[i]);
     label =
         i + 1 == path.stages.size()
-            ? bound_of_last(stage, all)
-            : bound_with_front(
+            ? initial_label(stage, all)
+            : extend_label(
                   stage, boundary_of(bounded, path, i, counts_on_sharing ? &last[i + 1] : nullptr),
                   label, all);
   }
@@ -239,8 +261,8 @@ Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
     round_trip[s] += there_and_back[s] + round_trip[s + 1];
   }
   Duration bound;
-  Duration start;    // earliest start of the stage's first forward
-  Duration finish;   // from the end of its last backward to the end of the iteration
+  Duration start;    // earliest start of the stage's first forward, start_s of (B5c)
+  Duration finish;   // from the end of its last backward to that of the iteration, finish_s
   Duration slowest;  // slowest forward or port occupation in front of it
   for (std::size_t s = 0; s < stages; ++s) {
     const StageCost& stage = costs.stages[s];
@@ -255,11 +277,12 @@ Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
       trip += costs.stages[t].forward + costs.stages[t].backward;
       const std::int64_t other = plan.warmup_depths[t];
       const std::int64_t wave = depth - other + 1;
+      // (B5a).
       span = std::max(span, (other - 1) * stage.forward + ((all - other) / wave) * trip +
                                 round_trip[s] +
                                 ((all - other) % wave) * std::max(stage.forward, stage.backward));
     }
-    bound = std::max(bound, start + span + finish);
+    bound = std::max(bound, start + span + finish);  // (B5c)
     if (s + 1 == stages) break;
     start += stage.forward + costs.boundaries[s].forward.front().time;
     finish += costs.boundaries[s].backward.front().time + stage.backward;

@@ -67,6 +67,7 @@ std::int64_t EarliestStartBound::steps() const {
   return 2 * static_cast<std::int64_t>(stages_.size()) * micro_batches_;
 }
 
+/// Computes (T3).
 Duration EarliestStartBound::Way::arrival(Duration ready, std::int64_t micro_batch) {
   Duration arrival = ready + time;
   for (Queue& queue : queues) {
@@ -165,6 +166,7 @@ void EarliestStartBound::run_forwards(std::int64_t micro_batch) {
   }
 }
 
+/// Computes (T4) after all computations have been visited.
 Duration EarliestStartBound::bound(const DepthBox& box, const EarliestStarts* known) {
   reset(box);
   known_ = known;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "dapple/core/indexed_vector.h"
 #include "dapple/search/bounds/bound.h"
 
 namespace dapple::search {
@@ -95,7 +96,7 @@ class FlowCounts {
  public:
   /// Constructs the counts before the last stage is visited. O(flows and ports of all transfers).
   FlowCounts(const PlanCost& costs, const Topology& topology)
-      : costs_(costs), counts_(topology.ports().size(), 0), counted_for_(counts_.size(), -1) {
+      : costs_(costs), counts_(topology.ports().size()), counted_for_(counts_.size(), kNoStage) {
     for (std::size_t before = 0; before < costs.boundaries.size(); ++before) add(before, 1);
   }
 
@@ -106,34 +107,34 @@ class FlowCounts {
     if (stage + 1 < costs_.stages.size()) add(stage, -1);
     for (const AllReduceCost& bucket : costs_.stages[stage].buckets) {
       for (const auto& [port, size] : bucket.ports) {
-        auto& counted_for = counted_for_[port.position()];
-        if (counted_for == static_cast<std::int64_t>(stage)) continue;
-        counted_for = static_cast<std::int64_t>(stage);
-        ++counts_[port.position()];
+        StageIndex& counted_for = counted_for_[port];
+        if (counted_for == index_at<StageIndex>(stage)) continue;
+        counted_for = index_at<StageIndex>(stage);
+        ++counts_[port];
       }
     }
     // Tied gradients to which a stage in front adds are reduced only after it has received its last
     // gradients.
     for (const TiedCost& tie : costs_.ties) {
       if (tie.stages.front().position() != stage) continue;
-      for (const auto& [port, size] : tie.reduction.ports) ++counts_[port.position()];
+      for (const auto& [port, size] : tie.reduction.ports) ++counts_[port];
     }
   }
 
-  std::int64_t at(PortIndex port) const { return counts_[port.position()]; }
+  std::int64_t at(PortIndex port) const { return counts_[port]; }
 
  private:
   void add(std::size_t boundary, std::int64_t change) {
     for (const PairFlow& flow : costs_.boundaries[boundary].backward.front().flows) {
-      for (const PortIndex port : flow.route.ports) counts_[port.position()] += change;
+      for (const PortIndex port : flow.route.ports) counts_[port] += change;
     }
   }
 
   const PlanCost& costs_;
-  // Indexed by port.
-  std::vector<std::int64_t> counts_;
-  // Indexed by port: the last stage whose reductions were counted.
-  std::vector<std::int64_t> counted_for_;
+  static constexpr StageIndex kNoStage{-1};
+  IndexedVector<PortIndex, std::int64_t> counts_;
+  // The last stage whose reductions were counted.
+  IndexedVector<PortIndex, StageIndex> counted_for_;
 };
 
 /// The last gradients and the reductions of one stage.

@@ -26,7 +26,7 @@ StageCost quickest_replica(const StageCost& stage) {
   least.input_gradient = stage.input_gradient;
   least.weight_gradient = stage.weight_gradient;
   std::vector<bool> is_known(stage.moments.size());
-  Duration after{INT64_MAX};
+  Duration after = Duration::infinite();
   for (const ReplicaCost& replica : stage.replicas) {
     if (is_known[replica.moments]) continue;  // an equal replica has been counted
     is_known[replica.moments] = true;

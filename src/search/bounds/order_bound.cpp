@@ -54,8 +54,7 @@ Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePar
     // (O3): the same until the last forward, which M - K backwards and all other forwards precede.
     const DepthLine last_forward{.at = begin + all * both - pace + stage.tail,
                                  .slope = pace - both};
-    // (O4): at the beginning or at the end the stage waits for a round trip, line 3 of the bound
-    // (B3).
+    // (O4): at the beginning or at the end the stage waits for a round trip, as in (B3).
     const DepthLine small_depth_waits[] = {
         last_forward,
         {.at = after + stage.round_trip + (all - 1) * stage.backward + all * stage.forward,

@@ -18,6 +18,18 @@
 namespace dapple::search {
 
 /// One stage of a partial plan. All durations are lower bounds.
+///
+/// | member         | symbol, docs/bounds.md | unit | equations        |
+/// | -------------- | ---------------------- | ---- | ---------------- |
+/// | forward        | F                      | ns   | (O1) to (O4)     |
+/// | backward       | B                      | ns   | (O1) to (O4)     |
+/// | backward_pace  | P                      | ns   | (O2)             |
+/// | start          | begin - before.end     | ns   | (O1) to (O4)     |
+/// | round_trip     | RT                     | ns   | (O4)             |
+/// | tail           | T                      | ns   | (O3)             |
+/// | finish, back   | rest, way to u, rest_u | ns   | (O1), (O2), (O4) |
+/// | most_in_flight | limit of s             | 1    | (O5)             |
+/// | slowest_before | pace, with F           | ns   | (O1) to (O3)     |
 struct OrderedStage {
   Duration forward;
   Duration backward;
@@ -41,6 +53,12 @@ struct OrderedStage {
 };
 
 /// What stands in front of the partial plan. All durations are lower bounds.
+///
+/// | member  | symbol, docs/bounds.md | unit | equations        |
+/// | ------- | ---------------------- | ---- | ---------------- |
+/// | end     | end of (C1), in begin  | ns   | (O1) to (O4)     |
+/// | span    | span of (C1), in rest  | ns   | (O1), (O2), (O4) |
+/// | slowest | slowest, in pace       | ns   | (O1) to (O3)     |
 struct BeforePart {
   // The start of the partial plan's first forward.
   Duration end;
@@ -50,7 +68,8 @@ struct BeforePart {
   Duration slowest;
 };
 
-/// Returns a lower bound on the plan's time at all depths. `stages` are first to last. O(stages^2).
+/// Returns a lower bound on the plan's time at all depths (O5). `stages` are first to last.
+/// O(stages^2).
 Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePart& before,
                         std::int64_t num_micro_batches);
 

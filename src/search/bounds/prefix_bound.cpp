@@ -41,8 +41,8 @@ double proportional_per_sample(Duration time, const Layer& layer, Factor scale) 
 }
 
 Factor quickest_scale(const ModelProfile& profile, const Topology& topology) {
-  Factor quickest{INT64_MAX};
-  for (std::int32_t i = 0; i < topology.device_count(); ++i) {
+  Factor quickest = time_scale(profile, topology.kind_of(DeviceIndex{0})).value_or(kOne);
+  for (std::int32_t i = 1; i < topology.device_count(); ++i) {
     quickest =
         std::min(quickest, time_scale(profile, topology.kind_of(DeviceIndex{i})).value_or(kOne));
   }
@@ -55,8 +55,8 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
                          std::int64_t global_batch_size)
     : micro_batch_(static_cast<double>(micro_batch_size)),
       global_batch_(static_cast<double>(global_batch_size)),
-      forward_{0},
-      round_trip_{0} {
+      forward_(1),
+      round_trip_(1) {
   const ModelProfile& profile = costs.profile();
   const Factor scale = quickest_scale(profile, costs.topology());
   for (const DeviceKind& kind : costs.topology().description().devices) {
@@ -85,31 +85,31 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
   }
 }
 
-PrefixBound::Rest PrefixBound::rest(std::int32_t begin, double capacity) const {
-  if (begin == 0) return {};
-  const auto cut = static_cast<std::size_t>(begin);
+PrefixBound::Rest PrefixBound::rest(CutIndex cut, double capacity) const {
+  if (cut == CutIndex{}) return {};
   const double share = 1.0 / capacity;
   return {.forward = round_down(forward_[cut] * micro_batch_ * share),
           .round_trip = round_down(round_trip_[cut] * micro_batch_ * share),
           .busiest = round_down(round_trip_[cut] * global_batch_ * share)};
 }
 
+/// (P1).
 Duration PrefixBound::busiest(LayerRange layers, double capacity) const {
-  const double work = round_trip_[static_cast<std::size_t>(layers.end)] -
-                      round_trip_[static_cast<std::size_t>(layers.begin)];
+  const double work = round_trip_[CutIndex{layers.end}] - round_trip_[CutIndex{layers.begin}];
   return round_down(work * global_batch_ / capacity);
 }
 
 Duration PrefixBound::work_alone() const {
-  return busiest({0, static_cast<std::int32_t>(round_trip_.size()) - 1}, all_devices_);
+  return busiest(layers_between({}, round_trip_.end_index().previous()), all_devices_);
 }
 
-std::int32_t PrefixBound::first_layer_within(std::int32_t end, double capacity,
-                                             Duration incumbent) const {
+/// Solves (P1) for the first layer.
+CutIndex PrefixBound::first_begin_within(CutIndex end, double capacity, Duration incumbent) const {
   const double most = static_cast<double>(incumbent.ns) * capacity / (global_batch_ * kSafety);
-  const double least_prefix = round_trip_[static_cast<std::size_t>(end)] - most;
-  const auto first = std::lower_bound(round_trip_.begin(), round_trip_.begin() + end, least_prefix);
-  return std::min(end - 1, static_cast<std::int32_t>(first - round_trip_.begin()));
+  const double least_prefix = round_trip_[end] - most;
+  const auto first =
+      std::lower_bound(round_trip_.begin(), round_trip_.begin() + end.value, least_prefix);
+  return std::min(end.previous(), CutIndex{static_cast<std::int32_t>(first - round_trip_.begin())});
 }
 
 }  // namespace dapple::search

@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "dapple/core/indexed_vector.h"
 #include "dapple/core/quantity.h"
 #include "dapple/cost/cost_model.h"
+#include "dapple/search/indices.h"
 
 namespace dapple::search {
 
+/// (P1) for ranges of layers. Sums are kept in floating point, with a margin.
 class PrefixBound {
  public:
   /// Lower bounds for all layers in front of a cut on the devices that are left.
@@ -25,10 +28,9 @@ class PrefixBound {
   PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
               std::int64_t global_batch_size);
 
-  /// Returns the bounds for the layers in front of layer `begin`. `capacity` is the sum of the
-  /// speeds of the devices that are left. O(1).
-  /// Requires: capacity > 0, or begin == 0.
-  Rest rest(std::int32_t begin, double capacity) const;
+  /// Returns the bounds for the layers in front of a cut. `capacity` is the sum of the speeds of
+  /// the devices that are left. O(1). Requires: capacity > 0, or the cut is the first one.
+  Rest rest(CutIndex cut, double capacity) const;
 
   /// Lower bound on the time of all micro-batches of `layers` on the busiest of several devices,
   /// whose speeds sum to `capacity`. O(1).
@@ -39,9 +41,9 @@ class PrefixBound {
   /// every device has an equal part of the work for its speed. O(1).
   Duration work_alone() const;
 
-  /// Returns the lowest first layer of a stage that ends at `end` with which devices whose speeds
-  /// sum to `capacity` stay below `incumbent` by this bound. O(log layers).
-  std::int32_t first_layer_within(std::int32_t end, double capacity, Duration incumbent) const;
+  /// Returns the lowest beginning of a stage that ends at `end` with which devices whose speeds sum
+  /// to `capacity` stay below `incumbent` by this bound. O(log layers).
+  CutIndex first_begin_within(CutIndex end, double capacity, Duration incumbent) const;
 
   /// The speed of a kind of device, relative to that of the quickest kind.
   double speed(std::int32_t device_kind) const {
@@ -54,8 +56,8 @@ class PrefixBound {
   // Sum of the speeds of all devices.
   double all_devices_ = 0;
   // Prefix sums over the layers, in nanoseconds per sample on the quickest kind of device.
-  std::vector<double> forward_;
-  std::vector<double> round_trip_;
+  IndexedVector<CutIndex, double> forward_;
+  IndexedVector<CutIndex, double> round_trip_;
   // Indexed by kind of device.
   std::vector<double> speeds_;
 };

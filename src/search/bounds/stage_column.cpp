@@ -53,7 +53,8 @@ class BucketChain {
     open_ = {};
   }
 
-  /// The time from the end of the stage's backward to the end of the last optimizer step.
+  /// Computes A of (B11): the time from the end of the stage's backward to the end of the last
+  /// optimizer step.
   Duration after(Duration backward, Duration all_steps) const {
     const Chain chain = open_.count == 0 ? closed_ : with_open();
     if (gradients_.optimizer == OptimizerTiming::AtEnd) {
@@ -109,8 +110,8 @@ class ColumnBuilder {
 
   /// Returns the stage that begins at `begin`.
   /// Requires: calls are by falling `begin`, from the last layer of the column on.
-  StageBound grow_to(std::int32_t begin) {
-    const LayerRange layers{begin, request_.end};
+  StageBound grow_to(CutIndex begin) {
+    const LayerRange layers = layers_between(begin, request_.end);
     StageBound stage;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
       const Duration forward = tables_[k]->forward(layers);
@@ -126,7 +127,7 @@ class ColumnBuilder {
       } else {
         join_quickest(stage, replica);
       }
-      stage.slowest = std::max(stage.slowest, forward + backward);
+      stage.slowest = std::max(stage.slowest, forward + backward);  // (R2)
     }
     if (request_.replicas == Replicas::Together) stage.slowest = {};
     stage.depth_limit = depth_limit(layers);
@@ -144,13 +145,14 @@ class ColumnBuilder {
     stage.after_backward = replica.after_backward;
   }
 
+  /// Joins the figures of a replica to those of a stage whose replicas are independent (R1).
   static void join_quickest(StageBound& stage, const StageBound& replica) {
     stage.forward = std::min(stage.forward, replica.forward);
     stage.backward = std::min(stage.backward, replica.backward);
     stage.after_backward = std::min(stage.after_backward, replica.after_backward);
   }
 
-  /// Upper bound on the micro-batches in flight: those whose stash fits into memory beside all
+  /// Upper bound K on the micro-batches in flight: those whose stash fits into memory beside all
   /// else. Buffers at the boundaries are left out. It is 0 if the stage does not fit.
   std::int64_t depth_limit(LayerRange layers) const {
     std::int64_t depth = request_.num_micro_batches;
@@ -186,12 +188,12 @@ StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request) {
   StageColumn column;
   column.first = request.first;
-  column.stages.resize(static_cast<std::size_t>(request.end - request.first));
+  column.stages.resize(column.position_of(request.end));
   ColumnBuilder builder(costs, stage, request);
-  for (std::int32_t begin = request.end - 1; begin >= request.first; --begin) {
+  for (CutIndex begin = request.end.previous(); begin >= request.first; begin = begin.previous()) {
     const StageBound bound = builder.grow_to(begin);
     column.memory_limits = column.memory_limits || bound.depth_limit < request.num_micro_batches;
-    column.stages[static_cast<std::size_t>(begin - request.first)] = bound;
+    column.at(begin) = bound;
   }
   return column;
 }

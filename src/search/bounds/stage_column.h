@@ -7,19 +7,29 @@
 #include "dapple/cost/all_reduce.h"
 #include "dapple/cost/cost_model.h"
 #include "dapple/search/bounds/bound.h"
+#include "dapple/search/indices.h"
 
 namespace dapple::search {
 
+/// | member        | symbol, docs/bounds.md | unit  | equations                    |
+/// | ------------- | ---------------------- | ----- | ---------------------------- |
+/// | first         | s, its first layer     | index | (P1)                         |
+/// | stages        | F, B, A, K, W          | ns, 1 | (B11), (R1), (R2); see there |
+/// | memory_limits | K < M                  |       | which stages may recompute   |
 struct StageColumn {
-  // The lowest first layer in the column.
-  std::int32_t first = 0;
-  // Indexed by first layer, from `first` on. A depth_limit of 0 says that the stage does not fit.
+  // The lowest beginning of a stage in the column.
+  CutIndex first;
+  // By beginning, from `first` on. A depth_limit of 0 says that the stage does not fit.
   std::vector<StageBound> stages;
   // Whether some stage cannot hold all micro-batches.
   bool memory_limits = false;
 
-  const StageBound& at(std::int32_t begin) const {
-    return stages[static_cast<std::size_t>(begin - first)];
+  const StageBound& at(CutIndex begin) const { return stages[position_of(begin)]; }
+  StageBound& at(CutIndex begin) { return stages[position_of(begin)]; }
+  /// The cut at which the stages of the column end.
+  CutIndex stages_end() const { return {first.value + static_cast<std::int32_t>(stages.size())}; }
+  std::size_t position_of(CutIndex begin) const {
+    return static_cast<std::size_t>(begin.value - first.value);
   }
 };
 
@@ -31,8 +41,8 @@ struct StageDevices {
 
 struct ColumnRequest {
   // Stages [begin, end) for all begin from `first` to end - 1.
-  std::int32_t first = 0;
-  std::int32_t end = 0;
+  CutIndex first;
+  CutIndex end;
   std::int64_t micro_batch_size = 1;
   std::int64_t num_micro_batches = 1;
   bool recompute = false;

@@ -81,6 +81,8 @@ struct WayBound {
   std::vector<PortBound> ports;
 };
 
+/// Computes c or d and the queues of (B4). Where replicas are independent, the time is that of the
+/// quickest pair (R1), and the ports are those of all flows (R3).
 WayBound bound_way(const std::vector<PortShape>& shapes, const std::vector<PortShape>& pairs,
                    const BoundaryVolume& volume) {
   WayBound way;
@@ -147,21 +149,11 @@ BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& v
   return boundary;
 }
 
-BoundaryVolume boundary_volume(const CostModel& costs, std::int32_t cut,
+BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut,
                                std::int64_t micro_batch_size) {
-  return {.whole = costs.boundary_size(cut, micro_batch_size),
+  return {.whole = costs.boundary_size(cut.value, micro_batch_size),
           .tensors = costs.layer_count(),
           .micro_batch_size = micro_batch_size};
-}
-
-const TransferShape& TransferShapes::shape(std::int32_t front, std::int32_t back,
-                                           const std::function<BoundarySides()>& sides) {
-  const auto found = shapes_.find({front, back});
-  if (found != shapes_.end()) return found->second;
-  return shapes_
-      .emplace(std::pair{front, back},
-               transfer_shape(sides(), micro_batch_size_, costs_.topology(), replicas_))
-      .first->second;
 }
 
 }  // namespace dapple::search

@@ -10,6 +10,7 @@
 
 #include "dapple/cost/cost_model.h"
 #include "dapple/search/bounds/bound.h"
+#include "dapple/search/indices.h"
 
 namespace dapple::search {
 
@@ -62,26 +63,34 @@ BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& v
 /// Lower bound on the bytes of `samples` samples of a micro-batch.
 Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume);
 
-/// Returns the volume of the boundary in front of layer `cut`.
-BoundaryVolume boundary_volume(const CostModel& costs, std::int32_t cut,
-                               std::int64_t micro_batch_size);
+/// Returns the volume of the boundary at `cut`.
+BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut, std::int64_t micro_batch_size);
 
-/// Memoizes shapes by two numbers that identify the devices in front of and behind a boundary.
-class TransferShapes {
+/// Keeps shapes by the indices of the devices in front of and behind a boundary: placements of a
+/// PlacementTable, or allocations of a PlacementSpace.
+template <class DevicesIndex>
+class TransferShapeCache {
  public:
-  TransferShapes(const CostModel& costs, std::int64_t micro_batch_size, Replicas replicas)
+  TransferShapeCache(const CostModel& costs, std::int64_t micro_batch_size, Replicas replicas)
       : costs_(costs), micro_batch_size_(micro_batch_size), replicas_(replicas) {}
 
-  /// Returns the shape for two numbers. `sides` is called when they are first requested.
-  /// O(log shapes) afterwards.
-  const TransferShape& shape(std::int32_t front, std::int32_t back,
-                             const std::function<BoundarySides()>& sides);
+  /// Returns the shape between two sets of devices. `sides` is called when they are first
+  /// requested. O(log shapes) afterwards.
+  const TransferShape& shape(DevicesIndex front, DevicesIndex back,
+                             const std::function<BoundarySides()>& sides) {
+    const std::pair key{front, back};
+    const auto found = shapes_.find(key);
+    if (found != shapes_.end()) return found->second;
+    return shapes_
+        .emplace(key, transfer_shape(sides(), micro_batch_size_, costs_.topology(), replicas_))
+        .first->second;
+  }
 
  private:
   const CostModel& costs_;
   std::int64_t micro_batch_size_;
   Replicas replicas_;
-  std::map<std::pair<std::int32_t, std::int32_t>, TransferShape> shapes_;
+  std::map<std::pair<DevicesIndex, DevicesIndex>, TransferShape> shapes_;
 };
 
 }  // namespace dapple::search

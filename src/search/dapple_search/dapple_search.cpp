@@ -5,7 +5,9 @@
 #include <tuple>
 #include <utility>
 
+#include "dapple/core/indexed_vector.h"
 #include "dapple/search/bounds/bound.h"
+#include "dapple/search/indices.h"
 #include "dapple/search/placement/placement.h"
 #include "search/bounds/prefix_bound.h"
 #include "search/bounds/stage_column.h"
@@ -20,19 +22,18 @@ struct Node {
   BoundLabel label;
   // Lower bound on every completion.
   Duration bound;
-  // The node behind, or -1.
-  std::int32_t behind = -1;
-  std::int32_t placement = 0;
-  // The layers [begin, end) of the first stage.
-  std::int32_t begin = 0;
-  std::int32_t end = 0;
+  NodeIndex behind = kNoNode;
+  PlacementIndex placement;
+  // The cuts in front of and behind the first stage.
+  CutIndex begin;
+  CutIndex end;
   std::int32_t stages = 1;
   bool recompute = false;
 };
 
 /// The partial plans that begin at one layer, by the placement of their first stage, which also
 /// determines the devices in use.
-using CutStates = std::vector<std::vector<std::int32_t>>;
+using CutStates = IndexedVector<PlacementIndex, std::vector<NodeIndex>>;
 
 class DappleSearch {
  public:
@@ -42,29 +43,29 @@ class DappleSearch {
         effort_(effort),
         allowance_(effort.limits),
         tables_(costs),
-        micro_batches_(problem.global_batch_size / problem.micro_batch_size),
+        micro_batches_(problem.num_micro_batches()),
         placements_(costs.topology()),
         prefix_(costs, problem.micro_batch_size, problem.global_batch_size),
         shapes_(costs, problem.micro_batch_size, Replicas::Together),
+        end_of_model_{costs.layer_count()},
         cuts_(static_cast<std::size_t>(costs.layer_count()) + 1) {}
 
   SearchOutcome run();
 
  private:
-  void grow(std::int32_t cut, std::int32_t placement, const std::vector<std::int32_t>& behind);
-  void prepend_stage(std::int32_t cut, std::int32_t placement,
-                     const std::vector<std::int32_t>& behind);
-  void extend(std::int32_t cut, std::int32_t placement, const std::vector<std::int32_t>& behind,
+  void expand(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind);
+  void prepend_stage(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind);
+  void extend(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind,
               bool recompute);
-  const StageColumn& column(std::int32_t cut, std::int32_t placement, bool recompute);
+  const StageColumn& column(CutIndex cut, PlacementIndex placement, bool recompute);
   void forget_columns();
   void count_placements();
   double free_capacity(const Placement& placement) const;
   bool is_within_pins(const Node& node, const Placement& place) const;
   bool compete(const Node& a, const Node& b) const;
   void keep(const Node& node);
-  std::vector<std::int32_t> promising(std::int32_t cut);
-  Candidate candidate_of(std::int32_t node) const;
+  std::vector<PlacementIndex> promising(CutIndex cut);
+  Candidate candidate_of(NodeIndex node) const;
 
   const CostModel& costs_;
   const SearchProblem& problem_;
@@ -74,35 +75,36 @@ class DappleSearch {
   std::int64_t micro_batches_;
   PlacementTable placements_;
   PrefixBound prefix_;
-  TransferShapes shapes_;
-  std::vector<Node> nodes_;
-  std::vector<CutStates> cuts_;
+  TransferShapeCache<PlacementIndex> shapes_;
+  CutIndex end_of_model_;
+  IndexedVector<NodeIndex, Node> nodes_;
+  IndexedVector<CutIndex, CutStates> cuts_;
   // Stage columns of the current cut, by placement and recomputation.
-  std::map<std::pair<std::int32_t, bool>, StageColumn> columns_;
+  std::map<std::pair<PlacementIndex, bool>, StageColumn> columns_;
   SearchOutcome outcome_;
-  std::int32_t counted_placements_ = 0;
+  // All placements in front of it are counted against the allowance.
+  PlacementIndex next_to_count_;
 };
 
 SearchOutcome DappleSearch::run() {
-  grow(costs_.layer_count(), -1, {-1});
-  for (std::int32_t cut = costs_.layer_count() - 1; cut > 0 && !allowance_.is_over(); --cut) {
+  expand(end_of_model_, PlacementTable::kNothing, {kNoNode});
+  for (CutIndex cut = end_of_model_.previous(); cut > CutIndex{} && !allowance_.is_over();
+       cut = cut.previous()) {
     forget_columns();
-    for (const std::int32_t placement : promising(cut)) {
+    for (const PlacementIndex placement : promising(cut)) {
       if (!allowance_.spend(1)) break;
-      grow(cut, placement,
-           cuts_[static_cast<std::size_t>(cut)][static_cast<std::size_t>(placement)]);
+      expand(cut, placement, cuts_[cut][placement]);
     }
-    cuts_[static_cast<std::size_t>(cut)].clear();
+    cuts_[cut].clear();
   }
-  std::vector<std::int32_t> complete;
+  std::vector<NodeIndex> complete;
   for (const auto& state : cuts_.front()) {
     complete.insert(complete.end(), state.begin(), state.end());
   }
-  std::sort(complete.begin(), complete.end(), [&](std::int32_t a, std::int32_t b) {
-    return std::pair(nodes_[static_cast<std::size_t>(a)].bound, a) <
-           std::pair(nodes_[static_cast<std::size_t>(b)].bound, b);
+  std::sort(complete.begin(), complete.end(), [&](NodeIndex a, NodeIndex b) {
+    return std::pair(nodes_[a].bound, a) < std::pair(nodes_[b].bound, b);
   });
-  for (const std::int32_t node : complete) {
+  for (const NodeIndex node : complete) {
     if (outcome_.candidates.size() == static_cast<std::size_t>(effort_.candidates)) {
       ++outcome_.narrowed;
       continue;
@@ -114,23 +116,20 @@ SearchOutcome DappleSearch::run() {
 
 /// Returns the placements of the first stage at a cut with the least bounds, by rising bound, as
 /// many as the effort allows.
-std::vector<std::int32_t> DappleSearch::promising(std::int32_t cut) {
-  std::vector<std::pair<Duration, std::int32_t>> order;
-  const CutStates& states = cuts_[static_cast<std::size_t>(cut)];
-  for (std::size_t placement = 0; placement < states.size(); ++placement) {
+std::vector<PlacementIndex> DappleSearch::promising(CutIndex cut) {
+  std::vector<std::pair<Duration, PlacementIndex>> order;
+  const CutStates& states = cuts_[cut];
+  for (const PlacementIndex placement : states.indices()) {
     if (states[placement].empty()) continue;
-    Duration best{INT64_MAX};
-    for (const std::int32_t node : states[placement]) {
-      best = std::min(best, nodes_[static_cast<std::size_t>(node)].bound);
-    }
-    order.emplace_back(best, static_cast<std::int32_t>(placement));
+    Duration best = Duration::infinite();
+    for (const NodeIndex node : states[placement]) best = std::min(best, nodes_[node].bound);
+    order.emplace_back(best, placement);
   }
   std::sort(order.begin(), order.end());
-  std::vector<std::int32_t> chosen;
+  std::vector<PlacementIndex> chosen;
   for (const auto& [bound, placement] : order) {
     if (chosen.size() == static_cast<std::size_t>(effort_.states_per_cut)) {
-      outcome_.narrowed +=
-          static_cast<std::int64_t>(states[static_cast<std::size_t>(placement)].size());
+      outcome_.narrowed += static_cast<std::int64_t>(states[placement].size());
       continue;
     }
     chosen.push_back(placement);
@@ -139,10 +138,12 @@ std::vector<std::int32_t> DappleSearch::promising(std::int32_t cut) {
 }
 
 /// Puts every stage that ends at `cut` in front of the partial plans `behind`, whose first stage
-/// has placement `placement`. At the end of the model, `behind` is {-1} and `placement` -1.
-void DappleSearch::grow(std::int32_t cut, std::int32_t placement,
-                        const std::vector<std::int32_t>& behind) {
-  const std::int32_t used = placement < 0 ? 0 : placements_.at(placement).used_count;
+/// has placement `placement`. At the end of the model, `behind` is {kNoNode} and `placement`
+/// PlacementTable::kNothing.
+void DappleSearch::expand(CutIndex cut, PlacementIndex placement,
+                          const std::vector<NodeIndex>& behind) {
+  const bool is_nothing_used = placement == PlacementTable::kNothing;
+  const std::int32_t used = is_nothing_used ? 0 : placements_.at(placement).used_count;
   const std::int64_t most =
       std::min<std::int64_t>(costs_.topology().device_count() - used, problem_.micro_batch_size);
   for (std::int32_t replicas = 1; replicas <= most && !allowance_.is_over(); ++replicas) {
@@ -153,14 +154,14 @@ void DappleSearch::grow(std::int32_t cut, std::int32_t placement,
         replicas == 1 || largest_share(replicas) < largest_share(replicas - 1);
     const std::optional<std::int32_t> pinned = problem_.pins.replicas;
     if (pinned ? replicas != *pinned : !effort_.all_replica_counts && !has_smaller_share) continue;
-    const std::vector<std::int32_t>& options = placements_.options(placement, replicas);
+    const std::vector<PlacementIndex>& options = placements_.options(placement, replicas);
     count_placements();
-    for (const std::int32_t option : options) prepend_stage(cut, option, behind);
+    for (const PlacementIndex option : options) prepend_stage(cut, option, behind);
   }
 }
 
-void DappleSearch::prepend_stage(std::int32_t cut, std::int32_t placement,
-                                 const std::vector<std::int32_t>& behind) {
+void DappleSearch::prepend_stage(CutIndex cut, PlacementIndex placement,
+                                 const std::vector<NodeIndex>& behind) {
   extend(cut, placement, behind, false);
   // Recomputation permits a larger depth, so it is tried only where memory limits the depth.
   if (column(cut, placement, false).memory_limits || problem_.pins.recompute == true) {
@@ -168,17 +169,18 @@ void DappleSearch::prepend_stage(std::int32_t cut, std::int32_t placement,
   }
 }
 
-const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement, bool recompute) {
+const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, bool recompute) {
   const auto found = columns_.find({placement, recompute});
   if (found != columns_.end()) return found->second;
   const Placement& place = placements_.at(placement);
   // Replicas have equal shares, so the slowest device limits the stage.
   double slowest = 1;
   for (const std::int32_t kind : place.kinds) slowest = std::min(slowest, prefix_.speed(kind));
-  const std::int32_t first = prefix_.first_layer_within(
+  const CutIndex first = prefix_.first_begin_within(
       cut, slowest * static_cast<double>(place.devices.size()), effort_.incumbent);
-  allowance_.spend(cut - first);
-  allowance_.keep((cut - first) * Bytes{sizeof(StageBound)});
+  const std::int32_t stages = cut.value - first.value;
+  allowance_.spend(stages);
+  allowance_.keep(stages * Bytes{sizeof(StageBound)});
   const StageColumn& column =
       columns_
           .emplace(
@@ -201,8 +203,8 @@ const StageColumn& DappleSearch::column(std::int32_t cut, std::int32_t placement
 /// of their rings on the ports, in and out, of each device and its NIC.
 void DappleSearch::count_placements() {
   constexpr std::int64_t kOfAPort = 24;
-  for (; counted_placements_ < placements_.size(); ++counted_placements_) {
-    const Placement& place = placements_.at(counted_placements_);
+  for (; next_to_count_ < placements_.end_index(); next_to_count_ = next_to_count_.next()) {
+    const Placement& place = placements_.at(next_to_count_);
     const auto devices = static_cast<std::int64_t>(place.devices.size());
     const auto servers = static_cast<std::int64_t>(place.used_after.size());
     allowance_.keep({devices * (4 + 4 * kOfAPort) + 3 * servers * 4});
@@ -229,41 +231,39 @@ double DappleSearch::free_capacity(const Placement& placement) const {
   return capacity;
 }
 
-void DappleSearch::extend(std::int32_t cut, std::int32_t placement,
-                          const std::vector<std::int32_t>& behind, bool recompute) {
+void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
+                          const std::vector<NodeIndex>& behind, bool recompute) {
   const StageColumn& stages = column(cut, placement, recompute);
-  if (!allowance_.spend(cut - stages.first)) return;
+  if (!allowance_.spend(cut.value - stages.first.value)) return;
   const Placement& place = placements_.at(placement);
   const double free = free_capacity(place);
-  const bool is_last = behind.front() < 0;
+  const bool is_last = behind.front() == kNoNode;
   BoundaryBound boundary;
   if (!is_last) {
-    const std::int32_t next = nodes_[static_cast<std::size_t>(behind.front())].placement;
+    const PlacementIndex next = nodes_[behind.front()].placement;
     const TransferShape& shape = shapes_.shape(placement, next, [&] {
       return BoundarySides{.front = place.devices, .back = placements_.at(next).devices};
     });
     boundary = boundary_bound(shape, boundary_volume(costs_, cut, problem_.micro_batch_size));
   }
-  for (std::int32_t begin = cut - 1; begin >= stages.first; --begin) {
-    if (begin > 0 && free <= 0) continue;
+  for (CutIndex begin = cut.previous(); begin >= stages.first; begin = begin.previous()) {
+    if (begin > CutIndex{} && free <= 0) continue;
     const StageBound& stage = stages.at(begin);
     if (stage.depth_limit == 0) continue;
     const auto replicas = static_cast<std::int64_t>(place.devices.size());
-    if (!problem_.pins.allow({begin, cut}, replicas, recompute)) continue;
+    if (!problem_.pins.allow(layers_between(begin, cut), replicas, recompute)) continue;
     const PrefixBound::Rest rest = prefix_.rest(begin, free);
     if (std::max(rest.busiest, stage.forward + stage.backward) >= effort_.incumbent) continue;
     if (!allowance_.spend(static_cast<std::int64_t>(behind.size()))) return;
-    for (const std::int32_t node : behind) {
+    for (const NodeIndex node : behind) {
       ++outcome_.states;
       const BoundLabel label =
-          is_last ? bound_of_last(stage, micro_batches_)
-                  : bound_with_front(stage, boundary, nodes_[static_cast<std::size_t>(node)].label,
-                                     micro_batches_);
+          is_last ? initial_label(stage, micro_batches_)
+                  : extend_label(stage, boundary, nodes_[node].label, micro_batches_);
       const Duration bound =
           std::max({rest.busiest, label.end + rest.forward, label.span + rest.round_trip});
       if (bound >= effort_.incumbent) continue;
-      const std::int32_t stages_behind =
-          is_last ? 0 : nodes_[static_cast<std::size_t>(node)].stages;
+      const std::int32_t stages_behind = is_last ? 0 : nodes_[node].stages;
       const Node grown{.label = label,
                        .bound = bound,
                        .behind = node,
@@ -283,8 +283,8 @@ bool DappleSearch::is_within_pins(const Node& node, const Placement& place) cons
   if (!problem_.pins.stages) return true;
   const std::int32_t missing = *problem_.pins.stages - node.stages;
   const std::int32_t devices_left = costs_.topology().device_count() - place.used_count;
-  if (node.begin == 0) return missing == 0;
-  return 0 < missing && missing <= std::min(node.begin, devices_left);
+  if (node.begin == CutIndex{}) return missing == 0;
+  return 0 < missing && missing <= std::min(node.begin.value, devices_left);
 }
 
 /// Whether one of two partial plans may be dropped for the other. If the number of stages is
@@ -300,47 +300,41 @@ bool no_worse(const BoundLabel& a, const BoundLabel& b) {
 /// Adds a partial plan to its state, unless one there is no worse in any respect or the state is
 /// full of plans with bounds that are no larger.
 void DappleSearch::keep(const Node& node) {
-  CutStates& states = cuts_[static_cast<std::size_t>(node.begin)];
-  if (states.size() <= static_cast<std::size_t>(node.placement)) {
-    states.resize(static_cast<std::size_t>(placements_.size()));
-  }
-  std::vector<std::int32_t>& state = states[static_cast<std::size_t>(node.placement)];
-  const auto at = [&](std::int32_t i) -> const Node& {
-    return nodes_[static_cast<std::size_t>(i)];
-  };
+  CutStates& states = cuts_[node.begin];
+  if (!states.contains(node.placement)) states.resize(placements_.end_index().position());
+  std::vector<NodeIndex>& state = states[node.placement];
   std::int32_t rivals = 0;
-  for (const std::int32_t other : state) {
-    if (!compete(at(other), node)) continue;
-    if (no_worse(at(other).label, node.label)) return;
+  for (const NodeIndex other : state) {
+    if (!compete(nodes_[other], node)) continue;
+    if (no_worse(nodes_[other].label, node.label)) return;
     ++rivals;
   }
-  rivals -= static_cast<std::int32_t>(std::erase_if(state, [&](std::int32_t other) {
-    return compete(at(other), node) && no_worse(node.label, at(other).label);
+  rivals -= static_cast<std::int32_t>(std::erase_if(state, [&](NodeIndex other) {
+    return compete(nodes_[other], node) && no_worse(node.label, nodes_[other].label);
   }));
   if (rivals == effort_.labels_per_state) {
     ++outcome_.narrowed;
     auto worst = state.end();
     for (auto other = state.begin(); other != state.end(); ++other) {
-      if (!compete(at(*other), node)) continue;
-      if (worst == state.end() || at(*worst).bound < at(*other).bound) worst = other;
+      if (!compete(nodes_[*other], node)) continue;
+      if (worst == state.end() || nodes_[*worst].bound < nodes_[*other].bound) worst = other;
     }
-    if (at(*worst).bound <= node.bound) return;
+    if (nodes_[*worst].bound <= node.bound) return;
     state.erase(worst);
   }
   allowance_.keep({sizeof(Node)});
-  state.push_back(static_cast<std::int32_t>(nodes_.size()));
-  nodes_.push_back(node);
+  state.push_back(nodes_.push_back(node));
 }
 
-Candidate DappleSearch::candidate_of(std::int32_t index) const {
+Candidate DappleSearch::candidate_of(NodeIndex index) const {
   Candidate candidate;
   candidate.micro_batch_size = problem_.micro_batch_size;
   candidate.gradients = problem_.gradients;
-  candidate.bound = nodes_[static_cast<std::size_t>(index)].bound;
-  for (; index >= 0; index = nodes_[static_cast<std::size_t>(index)].behind) {
-    const Node& node = nodes_[static_cast<std::size_t>(index)];
+  candidate.bound = nodes_[index].bound;
+  for (; index != kNoNode; index = nodes_[index].behind) {
+    const Node& node = nodes_[index];
     StagePlan stage;
-    stage.layers = {node.begin, node.end};
+    stage.layers = layers_between(node.begin, node.end);
     stage.devices = placements_.at(node.placement).devices;
     stage.recompute = node.recompute;
     candidate.stages.push_back(std::move(stage));

@@ -1,4 +1,4 @@
-#include "search/exact/stage_families.h"
+#include "search/exact/allocation_classes.h"
 
 #include <algorithm>
 #include <numeric>
@@ -102,14 +102,26 @@ std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
   return devices;
 }
 
-/// Whether the devices of one family stand on both sides of those of another.
-bool are_families_interleaved(const std::vector<DevicePool>& pools) {
-  std::set<std::int32_t> seen;
+/// Whether the devices of one class stand on both sides of those of another.
+bool are_classes_interleaved(const std::vector<DevicePool>& pools) {
+  std::set<DeviceClassIndex> seen;
   for (std::size_t pool = 0; pool < pools.size(); ++pool) {
-    const bool is_next = pool == 0 || pools[pool].family != pools[pool - 1].family;
-    if (is_next && !seen.insert(pools[pool].family).second) return true;
+    const bool is_next = pool == 0 || pools[pool].device_class != pools[pool - 1].device_class;
+    if (is_next && !seen.insert(pools[pool].device_class).second) return true;
   }
   return false;
+}
+
+/// Returns the first devices of the pools, as many of each class as `left` says.
+std::vector<DeviceIndex> first_devices(const std::vector<DevicePool>& pools, ClassCounts left) {
+  std::vector<DeviceIndex> devices;
+  for (const DevicePool& pool : pools) {
+    std::int32_t& wanted = left[pool.device_class];
+    const std::int32_t taken = std::min(wanted, pool.size);
+    for (std::int32_t i = 0; i < taken; ++i) devices.push_back({pool.first.value + i});
+    wanted -= taken;
+  }
+  return devices;
 }
 
 /// Returns the devices in four orders. The first devices of an order have the larger shares: these
@@ -137,16 +149,16 @@ std::vector<std::vector<DeviceIndex>> extreme_orders(const std::vector<DeviceInd
 
 }  // namespace
 
-StageFamilies::StageFamilies(const CostModel& costs, PlacementSpace& placements,
-                             const SearchProblem& problem)
+AllocationClasses::AllocationClasses(const CostModel& costs, PlacementSpace& placements,
+                                     const SearchProblem& problem)
     : costs_(costs),
       placements_(placements),
       micro_batch_size_(problem.micro_batch_size),
-      micro_batches_(problem.global_batch_size / problem.micro_batch_size),
+      micro_batches_(problem.num_micro_batches()),
       has_pinned_replicas_(problem.pins.replicas.has_value()),
       replicas_of_stages_(problem.replicas),
       links_(placements.topology()) {
-  number_counts();
+  enumerate_classes();
   allocations_.resize(counts_.size());
   if (placements_.is_complete()) {
     collect_allocations();
@@ -155,81 +167,84 @@ StageFamilies::StageFamilies(const CostModel& costs, PlacementSpace& placements,
   }
 }
 
-std::int64_t StageFamilies::count(const PlacementSpace& placements) {
+std::int64_t AllocationClasses::count(const PlacementSpace& placements) {
   std::int64_t count = 1;
-  for (const DeviceFamily& family : placements.families()) {
-    if (count > INT64_MAX / (family.size + 1)) return INT64_MAX;
-    count *= family.size + 1;
+  for (const DeviceClass& device_class : placements.device_classes()) {
+    if (count > INT64_MAX / (device_class.size + 1)) return INT64_MAX;
+    count *= device_class.size + 1;
   }
   return count;
 }
 
-Bytes StageFamilies::least_kept(const PlacementSpace& placements) {
+Bytes AllocationClasses::least_kept(const PlacementSpace& placements) {
   if (placements.is_complete()) return {};
-  // One representative for each count vector; it has half of the devices on average.
+  // One representative for each class; it has half of the devices on average.
   const Wide bytes =
       Wide{count(placements)} * placements.topology().device_count() / 2 * kBytesOfADevice;
-  return {static_cast<std::int64_t>(std::min<Wide>(bytes, INT64_MAX))};
+  return {static_cast<std::int64_t>(std::min<Wide>(bytes, Bytes::infinite().count))};
 }
 
-void StageFamilies::number_counts() {
-  counts_.emplace_back(placements_.families().size(), 0);
-  // The count of the first family varies fastest.
+void AllocationClasses::enumerate_classes() {
+  const auto& sizes = placements_.device_classes();
+  counts_.push_back(ClassCounts(sizes.size()));
+  // The count of the first device class varies fastest.
   while (true) {
-    std::vector<std::int32_t> next = counts_.back();
-    std::size_t family = 0;
-    while (family < next.size() && next[family] == placements_.families()[family].size) {
-      next[family++] = 0;
+    ClassCounts next = counts_.back();
+    DeviceClassIndex place;
+    while (next.contains(place) && next[place] == sizes[place].size) {
+      next[place] = 0;
+      place = place.next();
     }
-    if (family == next.size()) return;
-    ++next[family];
+    if (!next.contains(place)) return;
+    ++next[place];
     counts_.push_back(std::move(next));
   }
 }
 
-std::int32_t StageFamilies::number(const std::vector<std::int32_t>& counts) const {
-  std::int32_t number = 0;
-  for (std::size_t family = counts.size(); family-- > 0;) {
-    number = number * (placements_.families()[family].size + 1) + counts[family];
+AllocationClassIndex AllocationClasses::class_of(const ClassCounts& counts) const {
+  AllocationClassIndex index;
+  for (DeviceClassIndex place = counts.end_index(); place.value-- > 0;) {
+    index.value = index.value * (placements_.device_classes()[place].size + 1) + counts[place];
   }
-  return number;
+  return index;
 }
 
-std::int32_t StageFamilies::replicas(std::int32_t number) const {
-  return std::accumulate(counts(number).begin(), counts(number).end(), 0);
+std::int32_t AllocationClasses::replicas(AllocationClassIndex index) const {
+  return std::accumulate(counts(index).begin(), counts(index).end(), 0);
 }
 
-std::int32_t StageFamilies::sum(std::int32_t a, std::int32_t b) const {
-  std::vector<std::int32_t> together = counts(a);
-  for (std::size_t family = 0; family < together.size(); ++family) {
-    together[family] += counts(b)[family];
-    if (together[family] > placements_.families()[family].size) return -1;
+std::optional<AllocationClassIndex> AllocationClasses::sum(AllocationClassIndex a,
+                                                           AllocationClassIndex b) const {
+  ClassCounts together = counts(a);
+  for (const DeviceClassIndex place : together.indices()) {
+    together[place] += counts(b)[place];
+    if (together[place] > placements_.device_classes()[place].size) return std::nullopt;
   }
-  return number(together);
+  return class_of(together);
 }
 
-std::int32_t StageFamilies::rest(std::int32_t number_of_some) const {
-  std::vector<std::int32_t> left = counts(number_of_some);
-  for (std::size_t family = 0; family < left.size(); ++family) {
-    left[family] = placements_.families()[family].size - left[family];
+AllocationClassIndex AllocationClasses::rest(AllocationClassIndex index) const {
+  ClassCounts left = counts(index);
+  for (const DeviceClassIndex place : left.indices()) {
+    left[place] = placements_.device_classes()[place].size - left[place];
   }
-  return number(left);
+  return class_of(left);
 }
 
-void StageFamilies::collect_allocations() {
-  allocations_of_.resize(counts_.size());
+void AllocationClasses::collect_allocations() {
+  members_.resize(counts_.size());
   const Topology& topology = placements_.topology();
   for (std::int32_t replicas = 1; replicas <= topology.device_count(); ++replicas) {
     for (const auto& option : placements_.options(PlacementSpace::kNothing, replicas)) {
-      const std::int32_t families = number(placements_.allocation(option.allocation).families);
-      allocations_of_[static_cast<std::size_t>(families)].push_back(option.allocation);
+      const ClassCounts& class_counts = placements_.allocation(option.allocation).class_counts;
+      members_[class_of(class_counts)].push_back(option.allocation);
     }
   }
   // All allocations are known now, so pointers to them stay valid.
-  for (std::size_t families = 0; families < counts_.size(); ++families) {
-    std::vector<const DeviceAllocation*>& different = allocations_[families];
-    for (const std::int32_t allocation : allocations_of_[families]) {
-      const DeviceAllocation& candidate = placements_.allocation(allocation);
+  for (const AllocationClassIndex index : all()) {
+    std::vector<const DeviceAllocation*>& different = allocations_[index];
+    for (const AllocationIndex member : members_[index]) {
+      const DeviceAllocation& candidate = placements_.allocation(member);
       const bool is_known =
           std::any_of(different.begin(), different.end(), [&](const DeviceAllocation* other) {
             return have_same_bounds(*other, candidate, topology);
@@ -239,87 +254,83 @@ void StageFamilies::collect_allocations() {
   }
 }
 
+void AllocationClasses::add_representative(AllocationClassIndex index,
+                                           DeviceAllocation allocation) {
+  kept_allocations_ += allocation.replicas * Bytes{kBytesOfADevice};
+  allocations_[index].push_back(&representatives_.emplace_back(std::move(allocation)));
+}
+
+/// Adds representatives with the all-reduces over the first devices and over equal numbers of
+/// devices on each server.
+/// Requires: the servers are alike.
+void AllocationClasses::represent_by_spreads(AllocationClassIndex index,
+                                             DeviceAllocation allocation,
+                                             const Topology& topology) {
+  allocation.reduction = AllReduceModel(allocation.devices, topology);
+  add_representative(index, allocation);
+  const std::int32_t per_server = topology.server({0}).device_count;
+  for (std::int32_t servers = 2; servers <= allocation.replicas; ++servers) {
+    const std::int32_t each = allocation.replicas / servers;
+    const bool is_even = allocation.replicas % servers == 0;
+    if (!is_even || each > per_server || servers > topology.server_count()) continue;
+    allocation.reduction = AllReduceModel(spread_over(servers, each, topology), topology);
+    add_representative(index, allocation);
+  }
+}
+
 /// Makes representatives for spaces that have too many allocations. On equal servers, and without
 /// PCIe roots and uplinks, the fastest all-reduces are those over the first devices and over equal
 /// numbers of devices on each server, spread over its NICs; elsewhere an all-reduce counts as
 /// taking no time. A measured figure for such devices may be slower than the links allow for
-/// others, so there are representatives with and without measurements. If families are interleaved,
-/// the devices in several orders represent all allocations.
-void StageFamilies::represent_allocations() {
+/// others, so there are representatives with and without measurements. If device classes are
+/// interleaved, the devices in several orders represent all allocations.
+void AllocationClasses::represent_allocations() {
   const Topology topology = with_open_ways(placements_.topology());
-  const bool is_alike = has_alike_servers(topology);
-  std::vector<Topology> ways{topology};
-  const bool is_measured = is_alike && !topology.group_of({0}).bus_bandwidth.empty();
-  if (is_measured) ways.push_back(without_measurements(topology));
-  const std::int32_t per_server = topology.server({0}).device_count;
   const std::vector<DevicePool> pools = device_pools(topology);
-  const bool are_interleaved = are_families_interleaved(pools);
-  std::vector<std::size_t> first;
-  for (std::size_t families = 1; families < counts_.size(); ++families) {
-    first.push_back(representatives_.size());
+  const bool are_interleaved = are_classes_interleaved(pools);
+  const bool is_alike = has_alike_servers(topology);
+  const bool is_measured = is_alike && !topology.group_of({0}).bus_bandwidth.empty();
+  std::vector<Topology> ways{topology};
+  if (is_measured) ways.push_back(without_measurements(topology));
+  for (const AllocationClassIndex index : not_empty()) {
     DeviceAllocation allocation{.counts = {},
-                                .families = counts_[families],
-                                .replicas = replicas(static_cast<std::int32_t>(families)),
-                                .devices = {},
+                                .class_counts = counts(index),
+                                .replicas = replicas(index),
+                                .devices = first_devices(pools, counts(index)),
                                 .reduction = AllReduceModel({}, topology)};
-    std::vector<std::int32_t> left = counts_[families];
-    for (const DevicePool& pool : pools) {
-      std::int32_t& wanted = left[static_cast<std::size_t>(pool.family)];
-      for (std::int32_t i = 0; i < std::min(wanted, pool.size); ++i) {
-        allocation.devices.push_back({pool.first.value + i});
-      }
-      wanted -= std::min(wanted, pool.size);
-    }
     if (are_interleaved) {
       // Real devices stand in the order of their numbers, which determines which shares are larger.
       for (std::vector<DeviceIndex>& order : extreme_orders(allocation.devices, costs_)) {
         allocation.devices = std::move(order);
-        representatives_.push_back(allocation);
+        add_representative(index, allocation);
       }
-      continue;
-    }
-    for (const Topology& way : ways) {
-      if (is_alike) allocation.reduction = AllReduceModel(allocation.devices, way);
-      representatives_.push_back(allocation);
-      for (std::int32_t servers = 2; is_alike && servers <= allocation.replicas; ++servers) {
-        const std::int32_t each = allocation.replicas / servers;
-        if (allocation.replicas % servers != 0 || each > per_server ||
-            servers > way.server_count()) {
-          continue;
-        }
-        allocation.reduction = AllReduceModel(spread_over(servers, each, way), way);
-        representatives_.push_back(allocation);
-      }
+    } else if (is_alike) {
+      for (const Topology& way : ways) represent_by_spreads(index, allocation, way);
+    } else {
+      add_representative(index, std::move(allocation));
     }
   }
-  first.push_back(representatives_.size());
-  for (const DeviceAllocation& allocation : representatives_) {
-    kept_allocations_ += allocation.replicas * Bytes{kBytesOfADevice};
-  }
-  for (std::size_t families = 1; families < counts_.size(); ++families) {
-    for (std::size_t i = first[families - 1]; i < first[families]; ++i) {
-      allocations_[families].push_back(&representatives_[i]);
-    }
-  }
-  for (std::size_t families = counts_.size(); families-- > 2;) {
-    if (counts_for_itself(static_cast<std::int32_t>(families))) continue;
-    std::vector<const DeviceAllocation*>& before = allocations_[families - 1];
-    before.insert(before.end(), allocations_[families].begin(), allocations_[families].end());
+  for (AllocationClassIndex index = counts_.end_index().previous(); index > kNoDevices.next();
+       index = index.previous()) {
+    if (counts_for_itself(index)) continue;
+    std::vector<const DeviceAllocation*>& before = allocations_[index.previous()];
+    before.insert(before.end(), allocations_[index].begin(), allocations_[index].end());
   }
 }
 
-bool StageFamilies::counts_for_itself(std::int32_t number_of_some) const {
-  if (placements_.is_complete() || placements_.families().size() > 1) return true;
+bool AllocationClasses::counts_for_itself(AllocationClassIndex index) const {
+  if (placements_.is_complete() || placements_.device_classes().size() > 1) return true;
   if (has_pinned_replicas_) return true;
-  const std::int32_t wanted = replicas(number_of_some);
+  const std::int32_t wanted = replicas(index);
   if (wanted < 2 || wanted > micro_batch_size_) return true;
   return replica_share(micro_batch_size_, wanted, 0).size() <
          replica_share(micro_batch_size_, wanted - 1, 0).size();
 }
 
-StageFamilies::Joint StageFamilies::with_both(std::int32_t families, std::int32_t begin,
-                                              std::int32_t end) const {
-  const DeviceShapes shapes = links_.busiest_anywhere(replicas(families), micro_batch_size_);
+AllocationClasses::BusyTimes AllocationClasses::busy_with_neighbours(AllocationClassIndex index,
+                                                                     CutIndex begin,
+                                                                     CutIndex end) const {
+  const DeviceShapes shapes = links_.busiest_anywhere(replicas(index), micro_batch_size_);
   const BothBoundaries both{.before = boundary_volume(costs_, begin, micro_batch_size_),
                             .behind = boundary_volume(costs_, end, micro_batch_size_),
                             .num_micro_batches = micro_batches_};
@@ -328,7 +339,7 @@ StageFamilies::Joint StageFamilies::with_both(std::int32_t families, std::int32_
 
 /// The largest number of replicas, at most all devices, whose largest share of a micro-batch is
 /// that of `replicas` replicas.
-std::int64_t StageFamilies::last_alike(std::int64_t replicas) const {
+std::int64_t AllocationClasses::last_alike(std::int64_t replicas) const {
   const std::int64_t share = replica_share(micro_batch_size_, replicas, 0).size();
   const std::int64_t last = share == 1 ? micro_batch_size_ : (micro_batch_size_ - 1) / (share - 1);
   return std::min<std::int64_t>(last, placements_.topology().device_count());
@@ -336,8 +347,9 @@ std::int64_t StageFamilies::last_alike(std::int64_t replicas) const {
 
 /// The fewest samples that any of `front` replicas sends to one of `back` replicas, also over the
 /// counts that these represent.
-std::int64_t StageFamilies::least_sent(std::int64_t front, std::int64_t back) const {
-  const bool stand_for_more = !placements_.is_complete() && placements_.families().size() == 1;
+std::int64_t AllocationClasses::least_sent(std::int64_t front, std::int64_t back) const {
+  const bool stand_for_more =
+      !placements_.is_complete() && placements_.device_classes().size() == 1;
   if (!stand_for_more) return least_overlap(micro_batch_size_, front, back);
   const std::int64_t last_front = last_alike(front);
   const std::int64_t last_back = last_alike(back);
@@ -354,7 +366,7 @@ std::int64_t StageFamilies::least_sent(std::int64_t front, std::int64_t back) co
 
 /// Returns a shape of the boundary between `front` and `back` replicas over which the largest
 /// shares pass at least as fast as with any placement.
-TransferShape StageFamilies::widest(std::int64_t front, std::int64_t back) const {
+TransferShape AllocationClasses::widest(std::int64_t front, std::int64_t back) const {
   const DeviceShapes here = links_.busiest_anywhere(front, micro_batch_size_);
   const DeviceShapes there = links_.busiest_anywhere(back, micro_batch_size_);
   TransferShape shape{.forward = {here.out, there.in}, .backward = {there.out, here.in}};
@@ -371,40 +383,36 @@ TransferShape StageFamilies::widest(std::int64_t front, std::int64_t back) const
   return shape;
 }
 
-const std::vector<TransferShape>& StageFamilies::shapes_between(std::int32_t front,
-                                                                std::int32_t back) {
+const std::vector<TransferShape>& AllocationClasses::shapes_between(AllocationClassIndex front,
+                                                                    AllocationClassIndex back) {
   const auto [entry, is_new] = shapes_between_.try_emplace({front, back});
   std::vector<TransferShape>& shapes = entry->second;
   if (!is_new) return shapes;
-  const auto f = static_cast<std::size_t>(front);
-  const auto b = static_cast<std::size_t>(back);
-  if (allocations_of_.empty() ||
-      allocations_of_[f].size() * allocations_of_[b].size() > kMostPairs) {
+  if (members_.empty() || members_[front].size() * members_[back].size() > kMostPairs) {
     shapes.push_back(widest(replicas(front), replicas(back)));
     return shapes;
   }
-  for (const std::int32_t allocation : allocations_of_[b]) {
-    const std::vector<TransferShape>& some = shapes_before(front, allocation);
+  for (const AllocationIndex member : members_[back]) {
+    const std::vector<TransferShape>& some = shapes_before(front, member);
     shapes.insert(shapes.end(), some.begin(), some.end());
   }
   sort_distinct(shapes);
   return shapes;
 }
 
-const std::vector<TransferShape>& StageFamilies::shapes_before(std::int32_t front,
-                                                               std::int32_t back_allocation) {
-  const auto [entry, is_new] = shapes_before_.try_emplace({front, back_allocation});
+const std::vector<TransferShape>& AllocationClasses::shapes_before(AllocationClassIndex front,
+                                                                   AllocationIndex back) {
+  const auto [entry, is_new] = shapes_before_.try_emplace({front, back});
   std::vector<TransferShape>& shapes = entry->second;
   if (!is_new) return shapes;
-  const DeviceAllocation& back = placements_.allocation(back_allocation);
-  if (allocations_of_.empty()) {
-    shapes.push_back(widest(replicas(front), back.replicas));
+  const DeviceAllocation& behind = placements_.allocation(back);
+  if (members_.empty()) {
+    shapes.push_back(widest(replicas(front), behind.replicas));
     return shapes;
   }
-  for (const std::int32_t allocation : allocations_of_[static_cast<std::size_t>(front)]) {
-    if (!fit_together(placements_.allocation(allocation), back, placements_.pools())) continue;
-    std::vector<std::vector<DeviceIndex>> sides =
-        placements_.devices_of({allocation, back_allocation});
+  for (const AllocationIndex member : members_[front]) {
+    if (!fit_together(placements_.allocation(member), behind, placements_.pools())) continue;
+    std::vector<std::vector<DeviceIndex>> sides = placements_.devices_of({member, back});
     shapes.push_back(transfer_shape({.front = std::move(sides[0]), .back = std::move(sides[1])},
                                     micro_batch_size_, placements_.topology(),
                                     replicas_of_stages_));
@@ -413,8 +421,8 @@ const std::vector<TransferShape>& StageFamilies::shapes_before(std::int32_t fron
   return shapes;
 }
 
-BoundaryLowerBound StageFamilies::boundary_lower_bound(const std::vector<TransferShape>& shapes,
-                                                       std::int32_t cut) const {
+BoundaryLowerBound AllocationClasses::boundary_lower_bound(const std::vector<TransferShape>& shapes,
+                                                           CutIndex cut) const {
   const BoundaryVolume volume = boundary_volume(costs_, cut, micro_batch_size_);
   BoundaryLowerBound boundary;
   for (const TransferShape& shape : shapes) {
@@ -439,8 +447,8 @@ BoundaryLowerBound StageFamilies::boundary_lower_bound(const std::vector<Transfe
   return boundary;
 }
 
-const BoundaryLowerBound& StageFamilies::between(std::int32_t cut, std::int32_t front,
-                                                 std::int32_t back) {
+const BoundaryLowerBound& AllocationClasses::between(CutIndex cut, AllocationClassIndex front,
+                                                     AllocationClassIndex back) {
   const std::tuple key{cut, front, back};
   const auto found = boundary_bounds_.find(key);
   if (found != boundary_bounds_.end()) return found->second;
@@ -448,9 +456,9 @@ const BoundaryLowerBound& StageFamilies::between(std::int32_t cut, std::int32_t 
       .first->second;
 }
 
-BoundaryLowerBound StageFamilies::before(std::int32_t cut, std::int32_t front,
-                                         std::int32_t back_allocation) {
-  return boundary_lower_bound(shapes_before(front, back_allocation), cut);
+BoundaryLowerBound AllocationClasses::before(CutIndex cut, AllocationClassIndex front,
+                                             AllocationIndex back) {
+  return boundary_lower_bound(shapes_before(front, back), cut);
 }
 
 }  // namespace dapple::search

@@ -1,21 +1,33 @@
-// Classes of stages by the number of devices of each family, wherever these devices are, and lower
-// bounds over all device allocations of a class.
+// Classes of device allocations, by the number of devices of each device class, wherever these
+// devices are, and lower bounds over all allocations of a class.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "dapple/cost/cost_model.h"
-#include "dapple/search/dapple_search/dapple_search.h"
+#include "dapple/search/indices.h"
 #include "dapple/search/placement/placement_space.h"
+#include "dapple/search/search_problem.h"
 #include "search/bounds/transfer_shape.h"
 #include "search/exact/device_links.h"
 
 namespace dapple::search {
 
 /// Lower bounds for a boundary over several allocations of its two sides.
+///
+/// | member         | symbol, docs/bounds.md  | unit | equations |
+/// | -------------- | ----------------------- | ---- | --------- |
+/// | forward        | c                       | ns   | (C3)      |
+/// | backward       | d                       | ns   | (C3)      |
+/// | forward_queue  | queue, Q_p + time_p     | ns   | (C3)      |
+/// | backward_queue | queue_back, Q_p + time_p | ns   | (C3)      |
+/// | pace           | pace                    | ns   | (C3)      |
 struct BoundaryLowerBound {
   // Whether any two of these allocations fit beside each other.
   bool is_possible = false;
@@ -29,54 +41,60 @@ struct BoundaryLowerBound {
   Duration pace;
 };
 
-/// Vectors of device counts per family. They are numbered: 0 is no device, the last one all
-/// devices.
-class StageFamilies {
+/// All classes of device allocations. The first one has no device, and the last one has all.
+class AllocationClasses {
  public:
-  StageFamilies(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem);
+  AllocationClasses(const CostModel& costs, PlacementSpace& placements,
+                    const SearchProblem& problem);
 
-  /// The number of count vectors, or INT64_MAX if it is larger. O(families).
+  /// The number of classes, or INT64_MAX if it is larger. O(device classes).
   static std::int64_t count(const PlacementSpace& placements);
-  /// Lower bound on the bytes that are kept for them. O(families).
+  /// Lower bound on the bytes that are kept for them. O(device classes).
   static Bytes least_kept(const PlacementSpace& placements);
 
-  std::int32_t size() const { return static_cast<std::int32_t>(counts_.size()); }
-  std::int32_t number(const std::vector<std::int32_t>& counts) const;
-  const std::vector<std::int32_t>& counts(std::int32_t number) const {
-    return counts_[static_cast<std::size_t>(number)];
+  static constexpr AllocationClassIndex kNoDevices{0};
+  IndexRange<AllocationClassIndex> all() const { return counts_.indices(); }
+  /// All classes but that of no devices.
+  IndexRange<AllocationClassIndex> not_empty() const {
+    return {kNoDevices.next(), counts_.end_index()};
   }
-  /// The number of devices in a count vector.
-  std::int32_t replicas(std::int32_t number) const;
-  /// Returns the number of the sum of two count vectors, or -1 if there are not so many devices.
-  std::int32_t sum(std::int32_t a, std::int32_t b) const;
-  /// Returns the number of all devices except those.
-  /// Requires: there are so many devices.
-  std::int32_t rest(std::int32_t number) const;
+  std::size_t size() const { return counts_.size(); }
+  AllocationClassIndex class_of(const ClassCounts& counts) const;
+  const ClassCounts& counts(AllocationClassIndex index) const { return counts_[index]; }
+  /// The number of devices of an allocation in the class.
+  std::int32_t replicas(AllocationClassIndex index) const;
+  /// Returns the class of the devices of both, or nullopt if there are not so many devices.
+  std::optional<AllocationClassIndex> sum(AllocationClassIndex a, AllocationClassIndex b) const;
+  /// Returns the class of all devices except those.
+  AllocationClassIndex rest(AllocationClassIndex index) const;
 
-  /// Whether stages with these counts are a class of their own. In incomplete spaces with one
-  /// family, only those are that make the largest share of a micro-batch smaller; they represent
-  /// the counts up to the next such one, with the fastest all-reduce of all of these. If a number
-  /// of replicas is pinned, all counts are, because none may represent another.
-  bool counts_for_itself(std::int32_t number) const;
+  /// Whether stages of this class are tried, and not represented by those of another class. In
+  /// incomplete spaces with one device class, only those are tried that make the largest share of a
+  /// micro-batch smaller; they represent the classes up to the next such one, with the fastest
+  /// all-reduce of all of these. If a number of replicas is pinned, all are tried, because none may
+  /// represent another.
+  bool counts_for_itself(AllocationClassIndex index) const;
 
-  /// Returns device allocations that represent all allocations with these counts: every stage with
-  /// these counts takes at least as long as a stage on one of them.
-  const std::vector<const DeviceAllocation*>& allocations(std::int32_t number) const {
-    return allocations_[static_cast<std::size_t>(number)];
+  /// Returns device allocations that represent all allocations of the class: every stage on one of
+  /// the class takes at least as long as a stage on one of these.
+  const std::vector<const DeviceAllocation*>& allocations(AllocationClassIndex index) const {
+    return allocations_[index];
   }
 
-  /// Returns the bounds of the boundary in front of layer `cut` between stages with counts `front`
-  /// and `back`, over all of their allocations. O(1) once known.
-  const BoundaryLowerBound& between(std::int32_t cut, std::int32_t front, std::int32_t back);
+  /// Returns the bounds of the boundary at `cut` between stages of classes `front` and `back`, over
+  /// all of their allocations. O(log boundaries) once known.
+  const BoundaryLowerBound& between(CutIndex cut, AllocationClassIndex front,
+                                    AllocationClassIndex back);
 
-  struct Joint {
+  /// Lower bounds on the time for which all micro-batches keep some device of a stage busy sending
+  /// to both neighbours (`out`) or receiving from both (`in`).
+  struct BusyTimes {
     Duration out;
     Duration in;
   };
-  /// Lower bounds on the time for which all micro-batches keep some device of a stage with layers
-  /// [begin, end) busy sending to both neighbours (`out`) or receiving from both (`in`), wherever
-  /// the device is.
-  Joint with_both(std::int32_t families, std::int32_t begin, std::int32_t end) const;
+  /// Returns busy_out and busy_in of (C5) for a stage with layers [begin, end), wherever its
+  /// devices are.
+  BusyTimes busy_with_neighbours(AllocationClassIndex index, CutIndex begin, CutIndex end) const;
   /// The bytes of all remembered boundaries and representatives, by the sizes of their elements.
   Bytes kept_bytes() const {
     constexpr std::int64_t kOfAnEntry = 64;  // bytes of a map's entry beside its value
@@ -86,20 +104,25 @@ class StageFamilies {
                 (static_cast<std::int64_t>(sizeof(TransferShape)) + kOfAnEntry) +
             kept_allocations_.count};
   }
-  /// Returns the same bounds over all allocations with counts `front`, for one allocation behind.
-  BoundaryLowerBound before(std::int32_t cut, std::int32_t front, std::int32_t back_allocation);
+  /// Returns the same bounds as between() over all allocations of class `front`, for one allocation
+  /// behind.
+  BoundaryLowerBound before(CutIndex cut, AllocationClassIndex front, AllocationIndex back);
 
  private:
-  void number_counts();
+  void enumerate_classes();
   void collect_allocations();
   void represent_allocations();
+  void add_representative(AllocationClassIndex index, DeviceAllocation allocation);
+  void represent_by_spreads(AllocationClassIndex index, DeviceAllocation allocation,
+                            const Topology& topology);
   BoundaryLowerBound boundary_lower_bound(const std::vector<TransferShape>& shapes,
-                                          std::int32_t cut) const;
+                                          CutIndex cut) const;
   std::int64_t last_alike(std::int64_t replicas) const;
   std::int64_t least_sent(std::int64_t front, std::int64_t back) const;
   TransferShape widest(std::int64_t front, std::int64_t back) const;
-  const std::vector<TransferShape>& shapes_between(std::int32_t front, std::int32_t back);
-  const std::vector<TransferShape>& shapes_before(std::int32_t front, std::int32_t back_allocation);
+  const std::vector<TransferShape>& shapes_between(AllocationClassIndex front,
+                                                   AllocationClassIndex back);
+  const std::vector<TransferShape>& shapes_before(AllocationClassIndex front, AllocationIndex back);
 
   const CostModel& costs_;
   PlacementSpace& placements_;
@@ -107,16 +130,20 @@ class StageFamilies {
   std::int64_t micro_batches_;
   bool has_pinned_replicas_;
   Replicas replicas_of_stages_;
-  std::vector<std::vector<std::int32_t>> counts_;
-  // The numbers of all allocations, by count vector. Empty if the space is not complete.
-  std::vector<std::vector<std::int32_t>> allocations_of_;
-  std::vector<std::vector<const DeviceAllocation*>> allocations_;
-  std::vector<DeviceAllocation> representatives_;
+  IndexedVector<AllocationClassIndex, ClassCounts> counts_;
+  // All allocations of each class. Empty if the space is not complete.
+  IndexedVector<AllocationClassIndex, std::vector<AllocationIndex>> members_;
+  // Those of them that represent the others, or made-up ones in representatives_.
+  IndexedVector<AllocationClassIndex, std::vector<const DeviceAllocation*>> allocations_;
+  // A deque, because allocations_ points to its elements.
+  std::deque<DeviceAllocation> representatives_;
   Bytes kept_allocations_;
   DeviceLinks links_;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TransferShape>> shapes_between_;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<TransferShape>> shapes_before_;
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, BoundaryLowerBound>
+  std::map<std::pair<AllocationClassIndex, AllocationClassIndex>, std::vector<TransferShape>>
+      shapes_between_;
+  std::map<std::pair<AllocationClassIndex, AllocationIndex>, std::vector<TransferShape>>
+      shapes_before_;
+  std::map<std::tuple<CutIndex, AllocationClassIndex, AllocationClassIndex>, BoundaryLowerBound>
       boundary_bounds_;
 };
 

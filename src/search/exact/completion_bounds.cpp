@@ -6,24 +6,24 @@
 namespace dapple::search {
 namespace {
 
-constexpr std::int32_t kFamiliesBetweenQuestions = 16;
+constexpr std::int32_t kClassesBetweenQuestions = 16;
 
-/// The most functions kept for one state whose last stages have the same device counts; fewer where
-/// there are many states.
+/// The most functions kept for one state whose last stages are of one class; fewer where there are
+/// many states.
 constexpr std::size_t kMostAlike = 64;
 constexpr std::size_t kMostAlikeOfMany = 4;
 
-/// Whether `a` dominates `b`: no coefficient of `a` is larger (C6).
-bool is_as_good(const CompletionFunction& a, const CompletionFunction& b) {
+/// Whether `a` dominates `b` (C6): no coefficient of `a` is larger.
+bool dominates(const CompletionFunction& a, const CompletionFunction& b) {
   return a.end <= b.end && a.last <= b.last && a.span <= b.span && a.trip <= b.trip &&
          a.own <= b.own && a.waves <= b.waves && a.steep <= b.steep && a.slowest <= b.slowest &&
          a.crossing <= b.crossing && a.tail_parts <= b.tail_parts &&
-         (a.begin == CompletionFunction::kNone ||
+         (a.begin == CompletionFunction::kNoCut ||
           (a.begin == b.begin && a.sent <= b.sent && a.received <= b.received));
 }
 
-/// The component-wise minimum of both, which dominates both (C6).
-CompletionFunction better_of_each(const CompletionFunction& a, const CompletionFunction& b) {
+/// Returns a function that dominates both (C6).
+CompletionFunction componentwise_minimum(const CompletionFunction& a, const CompletionFunction& b) {
   CompletionFunction best;
   best.end = std::min(a.end, b.end);
   best.last = std::min(a.last, b.last);
@@ -37,36 +37,36 @@ CompletionFunction better_of_each(const CompletionFunction& a, const CompletionF
   best.slowest = std::min(a.slowest, b.slowest);
   best.sent = std::min(a.sent, b.sent);
   best.received = std::min(a.received, b.received);
-  best.families = a.families;
-  best.begin = a.begin == b.begin ? a.begin : CompletionFunction::kNone;
+  best.last_stage = a.last_stage;
+  best.begin = a.begin == b.begin ? a.begin : CompletionFunction::kNoCut;
   return best;
 }
 
 /// Which functions of a list are comparable, and how many comparable ones are kept.
-struct Alike {
-  // Whether functions are comparable even if their last stages have different device counts.
-  bool any_families = false;
+struct Dominance {
+  // Whether functions are comparable even if their last stages are of different classes.
+  bool across_classes = false;
   std::size_t most = SIZE_MAX;
 };
 
-/// Adds a function unless a comparable one dominates it, and drops those that it dominates. Beyond
-/// `alike.most` comparable functions it is merged with the nearest one instead, which may lower
-/// bounds but never raises them (C6).
-void add(std::vector<CompletionFunction>& functions, const CompletionFunction& function,
-         const Alike& alike) {
+/// Inserts a function unless a comparable one dominates it, and drops those that it dominates.
+/// Beyond `dominance.most` comparable functions it is merged with the nearest one instead, which
+/// may lower bounds but never raises them (C6).
+void insert(std::vector<CompletionFunction>& functions, const CompletionFunction& function,
+            const Dominance& dominance) {
   const auto comparable = [&](const CompletionFunction& other) {
-    return alike.any_families || other.families == function.families;
+    return dominance.across_classes || other.last_stage == function.last_stage;
   };
   std::size_t count = 0;
   for (const CompletionFunction& other : functions) {
     if (!comparable(other)) continue;
-    if (is_as_good(other, function)) return;
+    if (dominates(other, function)) return;
     ++count;
   }
   std::erase_if(functions, [&](const CompletionFunction& other) {
-    return comparable(other) && is_as_good(function, other);
+    return comparable(other) && dominates(function, other);
   });
-  if (count < alike.most) {
+  if (count < dominance.most) {
     functions.push_back(function);
     return;
   }
@@ -83,7 +83,7 @@ void add(std::vector<CompletionFunction>& functions, const CompletionFunction& f
   if (nearest == functions.end()) {
     functions.push_back(function);
   } else {
-    *nearest = better_of_each(*nearest, function);
+    *nearest = componentwise_minimum(*nearest, function);
   }
 }
 
@@ -94,6 +94,7 @@ CompletionFunction with_boundary(const CompletionFunction& function,
   const Duration there_and_back = boundary.forward + boundary.backward;
   CompletionFunction result = function;
   result.slowest = std::max(function.slowest, boundary.pace);
+  // The last transfer waits for the last forward, and for all others at their port (B4), (B9).
   result.last = std::max(function.last + boundary.forward, function.end + boundary.forward_queue);
   result.end += boundary.forward;
   result.crossing = function.crossed(boundary.forward);
@@ -114,8 +115,8 @@ CompletionFunction with_boundary(const CompletionFunction& function,
 /// bound rises with K and the other one falls, so no depth makes the end earlier than where they
 /// cross. `function.end` is the earliest start of the stage's first forward, and `span` adds the
 /// time from its last backward to the end of the iteration.
-void cross(CompletionFunction& result, const CompletionFunction& function, const StageBound& stage,
-           Duration span, std::int64_t micro_batches) {
+void add_depth_tradeoff(CompletionFunction& result, const CompletionFunction& function,
+                        const StageBound& stage, Duration span, std::int64_t micro_batches) {
   result.crossing = function.crossed(stage.forward);
   result.tail_parts = function.tail_parts;
   // Up to this tail the bound without the trade-off does not grow; beyond it, it grows faster than
@@ -148,20 +149,22 @@ void cross(CompletionFunction& result, const CompletionFunction& function, const
 CompletionFunction with_stage(const CompletionFunction& function, const StageBound& stage,
                               std::int64_t micro_batches) {
   const Duration both = stage.forward + stage.backward;
-  const Duration span = std::max(function.span, function.end + stage.after_backward);
   const std::int64_t depth = std::min(stage.depth_limit, micro_batches);
   const std::int64_t rest = micro_batches - 1;
-  // Lines 2 and 3 of the bound (B2), (B3), as terms of the round trip behind.
-  const Duration drained = rest * stage.backward + (micro_batches - depth) * stage.forward;
-  const Duration filled = rest * stage.forward + (micro_batches - depth) * stage.backward;
-  CompletionFunction result;
-  result.end = function.end + stage.forward;
-  // The last forward waits for all others and for a slot (B9).
+  // span_s and last_s of (C2): the optimizer step, E >= V + A, and the last forward, which waits
+  // for all others and for a slot, both (B9).
+  const Duration span = std::max(function.span, function.end + stage.after_backward);
   const Duration last = std::max(function.last, function.end + rest * stage.forward +
                                                     (micro_batches - depth) * stage.backward);
+  CompletionFunction result;
+  result.end = function.end + stage.forward;
   result.last = last + stage.forward;
-  result.span = span + both;
+  result.span = span + both;  // (B2)
+  // (B3b) and (B3c), as terms of the round trip behind.
+  const Duration drained = rest * stage.backward + (micro_batches - depth) * stage.forward;
+  const Duration filled = rest * stage.forward + (micro_batches - depth) * stage.backward;
   result.trip = std::max(function.trip, span + std::max(drained, filled)) + both;
+  // (B3a).
   result.waves = function.waves;
   result.steep = function.steep + function.waves * both;
   const std::int64_t waves = rest / depth + 1;
@@ -176,9 +179,10 @@ CompletionFunction with_stage(const CompletionFunction& function, const StageBou
   result.slowest = std::max(function.slowest, stage.forward);
   result.sent = function.sent + stage.forward;
   result.received = function.received + stage.backward;
+  // (B1) and (B8).
   result.own = std::max(
       {function.own, span + stage.work(micro_batches), last + both + stage.after_backward});
-  cross(result, function, stage, span, micro_batches);
+  add_depth_tradeoff(result, function, stage, span, micro_batches);
   return result;
 }
 
@@ -197,56 +201,53 @@ CompletionBounds::CompletionBounds(const CostModel& costs, PlacementSpace& place
     : costs_(costs),
       placements_(placements),
       problem_(problem),
-      micro_batches_(problem.global_batch_size / problem.micro_batch_size),
+      micro_batches_(problem.num_micro_batches()),
+      end_of_model_{costs.layer_count()},
       threshold_(threshold),
       allowance_(limits),
       tables_(costs),
       least_(threshold),
       most_alike_(placements.is_complete() ? kMostAlike : kMostAlikeOfMany),
-      families_(costs, placements, problem),
+      classes_(costs, placements, problem),
       columns_(costs, problem, threshold),
       work_(costs, problem.micro_batch_size, problem.global_batch_size) {
-  const std::size_t cuts_by_families = static_cast<std::size_t>(costs.layer_count() + 1) *
-                                       static_cast<std::size_t>(families_.size());
+  const std::size_t cuts = end_of_model_.position() + 1;
   tables_.add_to(allowance_);
-  allowance_.keep({static_cast<std::int64_t>(cuts_by_families * sizeof(kept_.front()))});
+  allowance_.keep({static_cast<std::int64_t>(cuts * classes_.size() *
+                                             sizeof(std::vector<CompletionFunction>))});
   is_stopped_ = allowance_.is_over();
   if (is_stopped_) return;
-  kept_.resize(cuts_by_families);
-  grow_from(0, 0);
-  for (std::int32_t cut = 1; cut < costs_.layer_count() && !is_stopped_; ++cut) {
-    for (std::int32_t used = 1; used < families_.size(); ++used) grow_from(cut, used);
-    leave_idle(cut);
+  for (std::size_t cut = 0; cut < cuts; ++cut) {
+    kept_.push_back(
+        IndexedVector<AllocationClassIndex, std::vector<CompletionFunction>>(classes_.size()));
   }
+  enumerate();
   is_stopped_ = is_stopped_ || allowance_.is_over();
   if (is_stopped_) kept_.clear();
   for (const auto& [key, stages] : least_columns_) {
     allowance_.keep({-static_cast<std::int64_t>(stages.stages.size() * sizeof(StageBound))});
   }
   least_columns_.clear();
-  for (const std::vector<CompletionFunction>& functions : kept_) {
-    function_count_ += static_cast<std::int64_t>(functions.size());
+  for (const auto& states : kept_) {
+    for (const std::vector<CompletionFunction>& functions : states) {
+      function_count_ += static_cast<std::int64_t>(functions.size());
+    }
   }
 }
 
 bool CompletionBounds::has_room(const CostModel& costs, const PlacementSpace& placements,
                                 const Allowance::Limits& limits) {
-  const Wide of_cuts = Wide{StageFamilies::count(placements)} * (costs.layer_count() + 1) *
+  const Wide of_cuts = Wide{AllocationClasses::count(placements)} * (costs.layer_count() + 1) *
                        static_cast<std::int64_t>(sizeof(std::vector<CompletionFunction>));
-  return of_cuts + StageFamilies::least_kept(placements).count <= limits.kept.count;
+  return of_cuts + AllocationClasses::least_kept(placements).count <= limits.kept.count;
 }
 
-std::vector<CompletionFunction>& CompletionBounds::kept(std::int32_t cut, std::int32_t used) {
-  return kept_[static_cast<std::size_t>(cut) * static_cast<std::size_t>(families_.size()) +
-               static_cast<std::size_t>(used)];
-}
-
-const StageColumn& CompletionBounds::column(std::int32_t end, std::int32_t families,
+const StageColumn& CompletionBounds::column(CutIndex end, AllocationClassIndex devices,
                                             bool recompute) {
-  const std::tuple key{end, families, recompute};
+  const std::tuple key{end, devices, recompute};
   const auto found = least_columns_.find(key);
   if (found != least_columns_.end()) return found->second;
-  const std::vector<const DeviceAllocation*>& allocations = families_.allocations(families);
+  const std::vector<const DeviceAllocation*>& allocations = classes_.allocations(devices);
   const StageColumn& column =
       least_columns_.emplace(key, columns_.least(end, allocations, recompute)).first->second;
   allowance_.spend(static_cast<std::int64_t>(column.stages.size() * allocations.size()));
@@ -254,147 +255,173 @@ const StageColumn& CompletionBounds::column(std::int32_t end, std::int32_t famil
   return column;
 }
 
-/// Puts every stage that begins at `cut` behind the functions whose stages use exactly these
-/// devices.
-void CompletionBounds::grow_from(std::int32_t cut, std::int32_t used) {
-  if (cut > 0 && kept(cut, used).empty()) return;
+/// Goes through the states (cut, devices used) from the first cut to the last. The functions of a
+/// state are complete once all cuts in front of it have been extended.
+void CompletionBounds::enumerate() {
+  extend_state({}, AllocationClasses::kNoDevices);
+  for (CutIndex cut{1}; cut < end_of_model_ && !is_stopped_; cut = cut.next()) {
+    for (const AllocationClassIndex used : classes_.not_empty()) extend_state(cut, used);
+    leave_idle(cut);
+  }
+}
+
+/// Appends every stage that begins at `cut` to the functions of the state, whose stages use exactly
+/// these devices.
+void CompletionBounds::extend_state(CutIndex cut, AllocationClassIndex used) {
+  if (cut > CutIndex{} && kept_[cut][used].empty()) return;
   is_stopped_ = is_stopped_ || must_stop();
-  for (std::int32_t families = 1; families < families_.size() && !is_stopped_; ++families) {
-    if (families % kFamiliesBetweenQuestions == 0) is_stopped_ = must_stop();
-    if (families_.replicas(families) > problem_.micro_batch_size) continue;
-    if (!families_.counts_for_itself(families)) continue;
-    const std::int32_t after = families_.sum(used, families);
-    if (after < 0) continue;
-    std::vector<CompletionFunction> functions;
-    if (cut == 0) functions.emplace_back();
-    if (cut > 0) {
-      for (const CompletionFunction& function : kept(cut, used)) {
-        const BoundaryLowerBound& boundary = families_.between(cut, function.families, families);
-        if (boundary.is_possible) functions.push_back(over_boundary(function, boundary, cut));
-      }
-    }
+  for (const AllocationClassIndex devices : classes_.not_empty()) {
+    if (is_stopped_) return;
+    if (devices.value % kClassesBetweenQuestions == 0) is_stopped_ = must_stop();
+    if (classes_.replicas(devices) > problem_.micro_batch_size) continue;
+    if (!classes_.counts_for_itself(devices)) continue;
+    const std::optional<AllocationClassIndex> used_after = classes_.sum(used, devices);
+    if (!used_after) continue;
+    const std::vector<CompletionFunction> functions = functions_before(cut, used, devices);
+    Extension extension{.cut = cut, .devices = devices, .used_after = *used_after};
+    if (is_heavy(cut, devices)) extension.tracked_begin = cut;
     for (const bool recompute : {false, true}) {
-      put_behind(functions,
-                 {.cut = cut, .families = families, .after = after, .recompute = recompute});
+      extension.recompute = recompute;
+      append_stages(functions, extension);
     }
   }
 }
 
-/// Puts the stages of `extension`, for every last layer, behind each of the functions.
-void CompletionBounds::put_behind(const std::vector<CompletionFunction>& functions,
-                                  const Extension& extension) {
-  const auto replicas = static_cast<std::int64_t>(families_.replicas(extension.families));
-  const double left = capacity(families_.rest(extension.after));
-  const bool is_heavy_boundary = is_heavy(extension.cut, extension.families);
+/// Returns the functions of a state, with the boundary to a stage on `devices` appended. At the
+/// first cut that is the function of no stages, which is all zero.
+std::vector<CompletionFunction> CompletionBounds::functions_before(CutIndex cut,
+                                                                   AllocationClassIndex used,
+                                                                   AllocationClassIndex devices) {
+  if (cut == CutIndex{}) return {CompletionFunction{}};
+  std::vector<CompletionFunction> functions;
+  for (const CompletionFunction& function : kept_[cut][used]) {
+    const BoundaryLowerBound& boundary = classes_.between(cut, function.last_stage, devices);
+    if (boundary.is_possible) functions.push_back(append_boundary(function, boundary, cut));
+  }
+  return functions;
+}
+
+/// Appends the stages of `extension`, for every last layer, to each of the functions. Stages that
+/// reach the threshold by their work (B1), or leave too much work behind (P1), are fathomed.
+void CompletionBounds::append_stages(const std::vector<CompletionFunction>& functions,
+                                     const Extension& extension) {
+  const auto replicas = static_cast<std::int64_t>(classes_.replicas(extension.devices));
+  const double left = capacity(classes_.rest(extension.used_after));
   // If no device is left for the layers behind it, the stage takes all of them.
-  const std::int32_t first_end = left > 0 ? extension.cut + 1 : costs_.layer_count();
-  for (std::int32_t end = first_end; end <= costs_.layer_count(); ++end) {
-    const bool is_last = end == costs_.layer_count();
-    const StageColumn& stages = column(end, extension.families, false);
+  for (CutIndex end = left > 0 ? extension.cut.next() : end_of_model_; end <= end_of_model_;
+       end = end.next()) {
+    const bool is_last = end == end_of_model_;
+    const StageColumn& stages = column(end, extension.devices, false);
     if (extension.cut < stages.first) return;
     if (!allowance_.spend(static_cast<std::int64_t>(functions.size()))) return;
     // Recomputation does not lower the bound of a stage that can hold all micro-batches without it.
     if (extension.recompute && !stages.memory_limits && !problem_.pins.recompute) continue;
-    const StageBound& stage =
-        column(end, extension.families, extension.recompute).at(extension.cut);
+    const StageBound& stage = column(end, extension.devices, extension.recompute).at(extension.cut);
     if (stage.work(micro_batches_) >= threshold_) return;
     if (stage.depth_limit == 0 || (!is_last && left <= 0)) continue;
-    if (!problem_.pins.allow({extension.cut, end}, replicas, extension.recompute)) continue;
-    const LayerRange rest{end, costs_.layer_count()};
-    if (!is_last && work_.busiest(rest, left) >= threshold_) continue;
-    for (const CompletionFunction& before : functions) {
-      CompletionFunction function = with_stage(before, stage, micro_batches_);
-      if (problem_.any_order) {
-        function.crossing = {};
-        function.tail_parts = 0;
-      }
-      if (function.own >= threshold_) continue;
-      function.families = extension.families;
-      if (is_heavy_boundary) function.begin = extension.cut;
-      if (is_last) {
-        least_ = std::min(least_, function.own);
-      } else {
-        std::vector<CompletionFunction>& alike = kept(end, extension.after);
-        const auto count_before = static_cast<std::int64_t>(alike.size());
-        add(alike, function, {.most = most_alike_});
-        const auto more = static_cast<std::int64_t>(alike.size()) - count_before;
-        allowance_.keep(more * Bytes{sizeof(CompletionFunction)});
-      }
+    const LayerRange layers = layers_between(extension.cut, end);
+    if (!problem_.pins.allow(layers, replicas, extension.recompute)) continue;
+    if (!is_last && work_.busiest(layers_between(end, end_of_model_), left) >= threshold_) continue;
+    for (const CompletionFunction& function : functions) {
+      append_stage(function, stage, extension, end);
     }
   }
 }
 
-/// Puts the boundary in front of `cut` behind the function. Where links are shared, both boundaries
-/// of the last stage are now known, and (C5) is applied.
-CompletionFunction CompletionBounds::over_boundary(const CompletionFunction& function,
-                                                   const BoundaryLowerBound& boundary,
-                                                   std::int32_t cut) const {
+/// Appends a stage (C2) that ends at `end`. Functions that reach the threshold by themselves are
+/// fathomed; those of complete plans only lower the root bound (C7).
+void CompletionBounds::append_stage(const CompletionFunction& function, const StageBound& stage,
+                                    const Extension& extension, CutIndex end) {
+  CompletionFunction grown = with_stage(function, stage, micro_batches_);
+  if (problem_.any_order) {
+    grown.crossing = {};
+    grown.tail_parts = 0;
+  }
+  if (grown.own >= threshold_) return;
+  if (end == end_of_model_) {
+    least_ = std::min(least_, grown.own);
+    return;
+  }
+  grown.last_stage = extension.devices;
+  grown.begin = extension.tracked_begin;
+  std::vector<CompletionFunction>& state = kept_[end][extension.used_after];
+  const auto count_before = static_cast<std::int64_t>(state.size());
+  insert(state, grown, {.most = most_alike_});
+  const auto more = static_cast<std::int64_t>(state.size()) - count_before;
+  allowance_.keep(more * Bytes{sizeof(CompletionFunction)});
+}
+
+/// Appends the boundary at `cut` to the function (C3). Where links are shared, both boundaries of
+/// the last stage are now known, and (C5) is applied.
+CompletionFunction CompletionBounds::append_boundary(const CompletionFunction& function,
+                                                     const BoundaryLowerBound& boundary,
+                                                     CutIndex cut) const {
   CompletionFunction result = with_boundary(function, boundary);
-  if (function.begin == CompletionFunction::kNone) return result;
-  const StageFamilies::Joint joint = families_.with_both(function.families, function.begin, cut);
-  result.own = std::max({function.own, function.sent + joint.out, function.received + joint.in});
+  if (function.begin == CompletionFunction::kNoCut) return result;
+  const AllocationClasses::BusyTimes busy =
+      classes_.busy_with_neighbours(function.last_stage, function.begin, cut);
+  result.own = std::max({function.own, function.sent + busy.out, function.received + busy.in});
   return result;
 }
 
-/// Whether transfers over the boundary in front of `cut` may matter beside those of the next
-/// boundary. Only there does a function keep where its last stage begins, because this makes
-/// functions incomparable and their lists longer.
-bool CompletionBounds::is_heavy(std::int32_t cut, std::int32_t families) const {
-  if (!problem_.links_are_shared || cut == 0) return false;
+/// Whether transfers over the boundary at `cut` may matter beside those of the next boundary. Only
+/// there does a function keep where its last stage begins (C5), because this makes functions
+/// incomparable and their lists longer.
+bool CompletionBounds::is_heavy(CutIndex cut, AllocationClassIndex devices) const {
+  if (!problem_.links_are_shared || cut == CutIndex{}) return false;
   constexpr std::int64_t kPart = 5;  // a fifth of the threshold, one way
-  const StageFamilies::Joint twice = families_.with_both(families, cut, cut);
+  const AllocationClasses::BusyTimes twice = classes_.busy_with_neighbours(devices, cut, cut);
   return twice.out.ns / 2 >= threshold_.ns / kPart;
 }
 
-double CompletionBounds::capacity(std::int32_t families) const {
+double CompletionBounds::capacity(AllocationClassIndex devices) const {
   double sum = 0;
-  const std::vector<std::int32_t>& counts = families_.counts(families);
-  for (std::size_t family = 0; family < counts.size(); ++family) {
-    sum += counts[family] * work_.speed(placements_.families()[family].kind);
+  const ClassCounts& counts = classes_.counts(devices);
+  for (const DeviceClassIndex index : counts.indices()) {
+    sum += counts[index] * work_.speed(placements_.device_classes()[index].kind);
   }
   return sum;
 }
 
 /// Leaves devices idle at a cut: a function also counts for states with more devices in use.
-void CompletionBounds::leave_idle(std::int32_t cut) {
-  for (std::int32_t used = 0; used < families_.size(); ++used) {
-    for (std::size_t family = 0; family < placements_.families().size(); ++family) {
-      std::vector<std::int32_t> more = families_.counts(used);
-      if (more[family]++ == placements_.families()[family].size) continue;
-      std::vector<CompletionFunction>& next = kept(cut, families_.number(more));
-      for (const CompletionFunction& function : kept(cut, used))
-        add(next, function, {.most = most_alike_});
+void CompletionBounds::leave_idle(CutIndex cut) {
+  for (const AllocationClassIndex used : classes_.all()) {
+    for (const DeviceClassIndex index : placements_.device_classes().indices()) {
+      ClassCounts more = classes_.counts(used);
+      if (more[index]++ == placements_.device_classes()[index].size) continue;
+      std::vector<CompletionFunction>& next = kept_[cut][classes_.class_of(more)];
+      for (const CompletionFunction& function : kept_[cut][used]) {
+        insert(next, function, {.most = most_alike_});
+      }
     }
   }
 }
 
-std::int32_t CompletionBounds::free_families(std::int32_t used) {
-  const auto use = static_cast<std::size_t>(used);
-  if (use >= free_families_.size()) free_families_.resize(use + 1, -1);
-  if (free_families_[use] < 0) {
-    free_families_[use] = families_.number(placements_.free_families(used));
-  }
-  return free_families_[use];
+AllocationClassIndex CompletionBounds::free_class(UseIndex used) {
+  if (!free_classes_.contains(used)) free_classes_.resize(used.next().position(), kUnknown);
+  AllocationClassIndex& free = free_classes_[used];
+  if (free == kUnknown) free = classes_.class_of(placements_.free_by_class(used));
+  return free;
 }
 
 const std::vector<CompletionFunction>& CompletionBounds::choices(const Behind& behind) {
-  const std::int32_t free = free_families(behind.used);
+  const AllocationClassIndex free = free_class(behind.used);
   const std::int32_t side = placements_.is_complete()
-                                ? behind.allocation
+                                ? behind.allocation.value
                                 : placements_.allocation(behind.allocation).replicas;
   const auto [entry, is_new] = choices_.try_emplace({behind.cut, free, side});
   std::vector<CompletionFunction>& choices = entry->second;
   if (!is_new) return choices;
-  std::map<std::int32_t, BoundaryLowerBound> boundaries;
-  for (const CompletionFunction& function : kept(behind.cut, free)) {
-    const auto [boundary, is_unknown] = boundaries.try_emplace(function.families);
+  std::map<AllocationClassIndex, BoundaryLowerBound> boundaries;
+  for (const CompletionFunction& function : kept_[behind.cut][free]) {
+    const auto [boundary, is_unknown] = boundaries.try_emplace(function.last_stage);
     if (is_unknown) {
-      boundary->second = families_.before(behind.cut, function.families, behind.allocation);
+      boundary->second = classes_.before(behind.cut, function.last_stage, behind.allocation);
     }
     if (boundary->second.is_possible) {
-      CompletionFunction choice = over_boundary(function, boundary->second, behind.cut);
-      choice.begin = CompletionFunction::kNone;
-      add(choices, choice, {.any_families = true});
+      CompletionFunction choice = append_boundary(function, boundary->second, behind.cut);
+      choice.begin = CompletionFunction::kNoCut;
+      insert(choices, choice, {.across_classes = true});
     }
   }
   function_count_ += static_cast<std::int64_t>(choices.size());

@@ -14,7 +14,7 @@ bool is_busier(const PortShape& a, const PortShape& b) {
 
 }  // namespace
 
-DeviceLinks::DeviceLinks(const Topology& topology) : shortest_latency_{INT64_MAX} {
+DeviceLinks::DeviceLinks(const Topology& topology) : shortest_latency_(Duration::infinite()) {
   const auto together = [&](const std::set<PortIndex>& ports) {
     Bandwidth sum;
     for (const PortIndex port : ports) sum = sum + topology.ports()[port.position()].bandwidth;
@@ -44,7 +44,7 @@ DeviceShapes DeviceLinks::busiest(const std::vector<DeviceIndex>& devices,
   DeviceShapes busiest;
   const auto replicas = static_cast<std::int64_t>(devices.size());
   for (std::int64_t i = 0; i < replicas; ++i) {
-    const std::size_t device = devices[static_cast<std::size_t>(i)].position();
+    const DeviceIndex device = devices[static_cast<std::size_t>(i)];
     const std::int64_t samples = replica_share(micro_batch_size, replicas, i).size();
     const PortShape out{samples, out_[device], shortest_latency_};
     const PortShape in{samples, in_[device], shortest_latency_};

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "dapple/core/indexed_vector.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/topology/topology.h"
 #include "search/bounds/transfer_shape.h"
@@ -29,9 +30,8 @@ class DeviceLinks {
   DeviceShapes busiest_anywhere(std::int64_t replicas, std::int64_t micro_batch_size) const;
 
  private:
-  // Indexed by device.
-  std::vector<Bandwidth> out_;
-  std::vector<Bandwidth> in_;
+  IndexedVector<DeviceIndex, Bandwidth> out_;
+  IndexedVector<DeviceIndex, Bandwidth> in_;
   Bandwidth widest_out_;
   Bandwidth widest_in_;
   Duration shortest_latency_;

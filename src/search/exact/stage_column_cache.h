@@ -1,31 +1,32 @@
-// Memoized stage columns by device allocation.
+// Keeps stage columns by device allocation.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <tuple>
 
-#include "dapple/search/dapple_search/dapple_search.h"
+#include "dapple/search/indices.h"
 #include "dapple/search/placement/placement_space.h"
+#include "dapple/search/search_problem.h"
 #include "search/bounds/prefix_bound.h"
 #include "search/bounds/stage_column.h"
 
 namespace dapple::search {
 
-/// Makes stage columns and keeps those of single device allocations.
-class StageColumns {
+/// Makes stage columns and keeps those of the allocations of a PlacementSpace.
+class StageColumnCache {
  public:
   /// Columns leave out stages whose work alone takes `threshold` or longer.
-  StageColumns(const CostModel& costs, const SearchProblem& problem, Duration threshold);
+  StageColumnCache(const CostModel& costs, const SearchProblem& problem, Duration threshold);
 
   /// Returns the stages that end at `end`, from the lowest first layer on with which their work
-  /// alone is below the threshold. `number` identifies the allocation. O(1) once known.
-  const StageColumn& column(std::int32_t end, const DeviceAllocation& allocation,
-                            std::int32_t number, bool recompute);
+  /// alone is below the threshold. `index` is that of the allocation. O(log columns) once known.
+  const StageColumn& column(CutIndex end, const DeviceAllocation& allocation, AllocationIndex index,
+                            bool recompute);
 
   /// Returns a column that bounds those of all given allocations: for every stage the least times
   /// and the largest depth limit. It is not kept.
-  StageColumn least(std::int32_t end, const std::vector<const DeviceAllocation*>& allocations,
+  StageColumn least(CutIndex end, const std::vector<const DeviceAllocation*>& allocations,
                     bool recompute);
 
   /// The bytes of all columns that are kept, by the sizes of the elements.
@@ -33,13 +34,13 @@ class StageColumns {
 
  private:
   static void merge(StageColumn& least, const StageColumn& other);
-  StageColumn make(std::int32_t end, const DeviceAllocation& allocation, bool recompute);
+  StageColumn make(CutIndex end, const DeviceAllocation& allocation, bool recompute);
 
   const CostModel& costs_;
   const SearchProblem& problem_;
   Duration threshold_;
   PrefixBound work_;
-  std::map<std::tuple<std::int32_t, std::int32_t, bool>, StageColumn> columns_;
+  std::map<std::tuple<CutIndex, AllocationIndex, bool>, StageColumn> columns_;
   Bytes kept_;
 };
 

@@ -43,18 +43,23 @@ Duration least_enough(Duration least, Duration most, const std::function<bool(Du
 }
 
 /// The best stages for the first `end` layers on the first `used` devices.
+///
+/// | member    | symbol, docs/bounds.md | unit | equations                 |
+/// | --------- | ---------------------- | ---- | ------------------------- |
+/// | head      | least head_s           | ns   | (F3), (F4), (F5)          |
+/// | both_ways | least head_s + way_s   | ns   | (F3), (F4), (F5)          |
 struct Label {
   // The least head: the time to the start of the first forward behind.
-  Duration head{INT64_MAX};
+  Duration head = Duration::infinite();
   // The least sum of head and way back, which may be that of other stages.
-  Duration both_ways{INT64_MAX};
+  Duration both_ways = Duration::infinite();
   // First layer and replicas of the last of the stages with the least head.
   std::int32_t begin = -1;
   std::int32_t replicas = 0;
   // The number of stages, as label() takes it, of the label in front of that stage.
   std::int32_t choice = 0;
 
-  bool is_reached() const { return head.ns != INT64_MAX; }
+  bool is_reached() const { return !head.is_infinite(); }
 };
 
 }  // namespace
@@ -127,6 +132,7 @@ bool FamilyBound::Search::is_small(std::int32_t most_stages) const {
   return stages * shares * std::max(1, most_stages) <= kMostWork;
 }
 
+/// Whether a stage can be done within a time, behind stages with that label (F4).
 bool FamilyBound::Search::is_within(const StageLowerBound& stage, const Label& front,
                                     Duration within) const {
   const std::int64_t all = layer_bounds_.micro_batches();
@@ -155,6 +161,7 @@ const FamilyBound::Search::KnownStage& FamilyBound::Search::known_stage(LayerRan
   return known;
 }
 
+/// Puts every stage behind one label, and improves the labels behind these stages (F3), (F5).
 void FamilyBound::Search::grow_from(const Reach& reach, std::int32_t stages, std::int32_t begin,
                                     std::int32_t used) {
   const Label front = label(stages, begin, used);
@@ -180,8 +187,8 @@ void FamilyBound::Search::grow_from(const Reach& reach, std::int32_t stages, std
         continue;
       }
       const Duration there =
-          end == layers_ ? Duration{} : layer_bounds_.crossing(end, replicas, left);
-      // On the first stage the rest of the backward and the optimizer step follow.
+          end == layers_ ? Duration{} : layer_bounds_.crossing({end}, replicas, left);
+      // (F3): on the first stage the rest of the backward and the optimizer step follow.
       const Duration back = begin == 0                ? stage.backward + stage.optimizer_step
                             : problem_.split_backward ? stage.input_gradient
                                                       : stage.backward;
@@ -220,6 +227,7 @@ std::optional<std::int32_t> FamilyBound::Search::devices_of_all(std::int32_t sta
   return std::nullopt;
 }
 
+/// (F8).
 Duration FamilyBound::Search::of_work(Duration most) const {
   return least_enough(
       {}, most,
@@ -230,6 +238,7 @@ Duration FamilyBound::Search::of_work(Duration most) const {
       Allowance({}));
 }
 
+/// (F5).
 Duration FamilyBound::Search::of_pipelines(Duration most) {
   const auto is_enough = [&](Duration within) {
     grow({.most_stages = 0, .as_pinned = false, .within = within});
@@ -256,6 +265,7 @@ bool FamilyBound::Search::has_one_group_time(Duration within) const {
   });
 }
 
+/// Whether the groups of devices have time for all work (F6) and for whole layers (F7).
 bool FamilyBound::Search::have_time(Duration within) const {
   if (has_one_group_time(within)) return true;
   if (devices_ == 1) return false;
@@ -273,7 +283,7 @@ std::vector<Duration> FamilyBound::Search::times_away(bool with_way_back) const 
   std::vector<Duration> away{{}};
   const std::int32_t groups = std::min(devices_, layers_);
   for (std::int32_t group = 0; group + 1 < groups; ++group) {
-    const LayerLowerBound& layer = layer_bounds_.layer(group);
+    const LayerLowerBound& layer = layer_bounds_.layer({group});
     Duration here = layer.forward + layer_bounds_.least_crossing();
     if (with_way_back) here += layer.backward + layer_bounds_.least_crossing();
     away.push_back(away.back() + here);

@@ -33,7 +33,7 @@ std::int32_t quickest_kind(const CostModel& costs) {
 /// The largest bandwidth and the least latency of all routes between devices, which may be those of
 /// two different routes.
 Link best_route(const Topology& topology) {
-  Link best{.bandwidth = {1}, .latency = {INT64_MAX}};
+  Link best{.bandwidth = {1}, .latency = Duration::infinite()};
   for (std::int32_t from = 0; from < topology.device_count(); ++from) {
     for (std::int32_t to = 0; to < topology.device_count(); ++to) {
       if (from == to) continue;
@@ -54,7 +54,7 @@ LayerLowerBounds::LayerLowerBounds(const CostModel& costs, std::int64_t global_b
       micro_batches_(global_batch_size / micro_batch_size),
       ignore_memory_(ignore_memory),
       widest_server_{1},
-      gradients_{Bytes{}} {
+      gradients_(1) {
   const Topology& topology = costs.topology();
   for (std::int32_t d = 0; d < topology.device_count(); ++d) {
     most_memory_ = std::max(most_memory_, topology.memory_limit(DeviceIndex{d}));
@@ -118,9 +118,9 @@ void LayerLowerBounds::find_layers() {
                  costs_.topology().description().devices[static_cast<std::size_t>(kind)])
           .value_or(kOne);
   const bool is_small = layers * shares_.size() <= kMostKeptFigures;
-  layers_.assign(layers, {.forward = {INT64_MAX}, .backward = {INT64_MAX}});
-  std::vector<Wide> device_times(layers, INT64_MAX);
-  least_layer_ = {INT64_MAX};
+  layers_.resize(layers, {.forward = Duration::infinite(), .backward = Duration::infinite()});
+  IndexedVector<LayerIndex, Wide> device_times(layers, Duration::infinite().ns);
+  least_layer_ = Duration::infinite();
   for (Share& share : shares_) {
     // If there are too many tables to keep, they are made one after another.
     std::optional<LayerTable> own;
@@ -128,10 +128,10 @@ void LayerLowerBounds::find_layers() {
     const LayerTable& table =
         is_small ? *share.table : own.emplace(costs_.profile(), share.samples, scale);
     share.whole = stage_of(table, {0, costs_.layer_count()}, share.replicas);
-    for (std::size_t l = 0; l < layers; ++l) {
-      const auto begin = static_cast<std::int32_t>(l);
-      const Duration forward = table.forward({begin, begin + 1});
-      const Duration backward = table.backward({begin, begin + 1});
+    for (const LayerIndex l : layers_.indices()) {
+      const LayerRange alone{l.value, l.value + 1};
+      const Duration forward = table.forward(alone);
+      const Duration backward = table.backward(alone);
       const Duration work = micro_batches_ * (forward + backward);
       layers_[l].forward = std::min(layers_[l].forward, forward);
       layers_[l].backward = std::min(layers_[l].backward, backward);
@@ -142,6 +142,7 @@ void LayerLowerBounds::find_layers() {
   for (const Wide time : device_times) least_device_time_ += time;
 }
 
+/// Computes (F2) for every number of flows and every cut.
 void LayerLowerBounds::find_crossings() {
   const Topology& topology = costs_.topology();
   const std::int32_t devices = topology.device_count();
@@ -151,15 +152,14 @@ void LayerLowerBounds::find_crossings() {
       devices > 1 && devices <= kMostDevicesByRoutes && most_flows * cuts <= kMostKeptFigures;
   if (!is_small) return;
   const Link best = best_route(topology);
-  crossings_.assign(most_flows, std::vector<Duration>(cuts));
-  least_crossing_ = {INT64_MAX};
+  crossings_.assign(most_flows, IndexedVector<CutIndex, Duration>(cuts));
+  least_crossing_ = Duration::infinite();
   for (std::int32_t flows = 1; flows < 2 * devices; ++flows) {
     // At least one of `flows` flows has at least the average number of samples.
     const std::int64_t samples = divide_up(micro_batch_size_, flows);
     for (std::int32_t cut = 1; cut < costs_.layer_count(); ++cut) {
       const Bytes size = costs_.boundary_size(cut, samples);
-      Duration& crossing =
-          crossings_[static_cast<std::size_t>(flows)][static_cast<std::size_t>(cut)];
+      Duration& crossing = crossings_[static_cast<std::size_t>(flows)][CutIndex{cut}];
       if (size.count > 0) {
         crossing = best.latency + Duration{divide_down(Wide{size.count} * kNanosecondsPerSecond,
                                                        best.bandwidth.bytes_per_second)};
@@ -167,7 +167,7 @@ void LayerLowerBounds::find_crossings() {
       least_crossing_ = std::min(least_crossing_, crossing);
     }
   }
-  if (least_crossing_.ns == INT64_MAX) least_crossing_ = {};
+  if (least_crossing_.is_infinite()) least_crossing_ = {};
 }
 
 /// The step of each stage is rounded up, so their sum is no less than the step of all layers.
@@ -182,8 +182,7 @@ const LayerLowerBounds::Share& LayerLowerBounds::share_of(std::int32_t replicas)
 /// Lower bound on a stage's step. It equals the real one, which is rounded up, or is a nanosecond
 /// less, because the prefix sums are rounded down.
 Duration LayerLowerBounds::optimizer_step(LayerRange layers) const {
-  const std::int64_t parts =
-      steps_[static_cast<std::size_t>(layers.end)] - steps_[static_cast<std::size_t>(layers.begin)];
+  const std::int64_t parts = steps_[CutIndex{layers.end}] - steps_[CutIndex{layers.begin}];
   return {(parts + kStepParts - 2) / kStepParts};
 }
 
@@ -203,8 +202,7 @@ StageLowerBound LayerLowerBounds::stage(LayerRange layers, std::int32_t replicas
 
 StageLowerBound LayerLowerBounds::stage_of(const LayerTable& table, LayerRange layers,
                                            std::int32_t replicas) const {
-  const Bytes gradients = gradients_[static_cast<std::size_t>(layers.end)] -
-                          gradients_[static_cast<std::size_t>(layers.begin)];
+  const Bytes gradients = gradients_[CutIndex{layers.end}] - gradients_[CutIndex{layers.begin}];
   return {.forward = table.forward(layers),
           .backward = table.backward(layers),
           .input_gradient = table.input_gradient(layers),
@@ -221,12 +219,11 @@ bool LayerLowerBounds::fits(LayerRange layers, std::int32_t replicas) const {
   return memory.peak() <= most_memory_;
 }
 
-Duration LayerLowerBounds::crossing(std::int32_t cut, std::int32_t replicas,
-                                    std::int32_t left) const {
+Duration LayerLowerBounds::crossing(CutIndex cut, std::int32_t replicas, std::int32_t left) const {
   if (crossings_.empty()) return {};
   const std::int64_t receivers = std::min<std::int64_t>(left, micro_batch_size_);
   const std::int64_t flows = share_of(replicas).most_replicas + receivers - 1;
-  return crossings_[static_cast<std::size_t>(flows)][static_cast<std::size_t>(cut)];
+  return crossings_[static_cast<std::size_t>(flows)][cut];
 }
 
 }  // namespace dapple::search

@@ -5,12 +5,22 @@
 #include <cstdint>
 #include <vector>
 
+#include "dapple/core/indexed_vector.h"
 #include "dapple/core/quantity.h"
 #include "dapple/cost/cost_model.h"
+#include "dapple/search/indices.h"
 
 namespace dapple::search {
 
 /// Lower bounds for a stage; computation is of one micro-batch.
+///
+/// | member         | symbol, docs/bounds.md | unit | equations        |
+/// | -------------- | ---------------------- | ---- | ---------------- |
+/// | forward        | f                      | ns   | (F3), (F4), (F7) |
+/// | backward       | b                      | ns   | (F3), (F4), (F7) |
+/// | input_gradient | i                      | ns   | (F3), (F4)       |
+/// | optimizer_step | step                   | ns   | (F4), (F7)       |
+/// | reduction      | reduction              | ns   | (F1), (F4), (F7) |
 struct StageLowerBound {
   Duration forward;
   // The whole backward.
@@ -51,9 +61,7 @@ class LayerLowerBounds {
   const StageLowerBound& whole_model(std::int32_t replicas) const {
     return share_of(replicas).whole;
   }
-  const LayerLowerBound& layer(std::int32_t layer) const {
-    return layers_[static_cast<std::size_t>(layer)];
-  }
+  const LayerLowerBound& layer(LayerIndex layer) const { return layers_[layer]; }
   /// Whether some device has memory for one micro-batch of the stage's largest share. If it does
   /// not, it does not with more layers at the end either. O(1).
   bool fits(LayerRange layers, std::int32_t replicas) const;
@@ -61,7 +69,7 @@ class LayerLowerBounds {
   /// Lower bound on the transfer of one micro-batch over the boundary in front of layer `cut`,
   /// between `replicas` replicas and at most `left` others (F2). O(1).
   /// Requires: left >= 1.
-  Duration crossing(std::int32_t cut, std::int32_t replicas, std::int32_t left) const;
+  Duration crossing(CutIndex cut, std::int32_t replicas, std::int32_t left) const;
   /// The least crossing of any boundary.
   Duration least_crossing() const { return least_crossing_; }
 
@@ -110,12 +118,12 @@ class LayerLowerBounds {
   std::vector<Share> shares_;
   // Position in shares_, by number of replicas.
   std::vector<std::size_t> positions_;
-  std::vector<LayerLowerBound> layers_;
+  IndexedVector<LayerIndex, LayerLowerBound> layers_;
   // Prefix sums over the layers; steps are in parts of 1 / kStepParts ns.
-  std::vector<Bytes> gradients_;
-  std::vector<std::int64_t> steps_;
+  IndexedVector<CutIndex, Bytes> gradients_;
+  IndexedVector<CutIndex, std::int64_t> steps_;
   // Indexed by number of flows, then cut. Empty if all boundaries count as free.
-  std::vector<std::vector<Duration>> crossings_;
+  std::vector<IndexedVector<CutIndex, Duration>> crossings_;
   Duration least_crossing_;
   Wide least_device_time_ = 0;
   Duration least_layer_;

@@ -83,18 +83,19 @@ std::vector<DeviceIndex> take_devices(std::vector<std::int32_t>& used,
   return devices;
 }
 
-const std::vector<std::int32_t>& PlacementTable::options(std::int32_t behind,
-                                                         std::int32_t replicas) {
+const std::vector<PlacementIndex>& PlacementTable::options(PlacementIndex behind,
+                                                           std::int32_t replicas) {
   const auto [entry, is_new] = options_.try_emplace({behind, replicas});
   if (!is_new) return entry->second;
   const std::vector<std::int32_t> used =
-      behind < 0 ? std::vector<std::int32_t>(static_cast<std::size_t>(topology_.server_count()), 0)
-                 : at(behind).used_after;
+      behind == kNothing
+          ? std::vector<std::int32_t>(static_cast<std::size_t>(topology_.server_count()), 0)
+          : at(behind).used_after;
   for (const PlacementPolicy policy : kPlacementPolicies) {
     const auto taken = place(policy, used, replicas, topology_);
     if (!taken) break;
-    const std::int32_t placement = number(used, *taken);
-    std::vector<std::int32_t>& options = entry->second;
+    const PlacementIndex placement = index_of(used, *taken);
+    std::vector<PlacementIndex>& options = entry->second;
     if (std::find(options.begin(), options.end(), placement) == options.end()) {
       options.push_back(placement);
     }
@@ -102,9 +103,9 @@ const std::vector<std::int32_t>& PlacementTable::options(std::int32_t behind,
   return entry->second;
 }
 
-std::int32_t PlacementTable::number(const std::vector<std::int32_t>& used,
-                                    const std::vector<std::int32_t>& taken) {
-  const auto [entry, is_new] = numbers_.try_emplace({used, taken}, size());
+PlacementIndex PlacementTable::index_of(const std::vector<std::int32_t>& used,
+                                        const std::vector<std::int32_t>& taken) {
+  const auto [entry, is_new] = indices_.try_emplace({used, taken}, placements_.end_index());
   if (!is_new) return entry->second;
   std::vector<std::int32_t> used_after = used;
   std::vector<DeviceIndex> devices = take_devices(used_after, taken, topology_);

@@ -47,28 +47,28 @@ bool are_alike(const ServerGroup& group, const Topology& topology, DeviceIndex a
          has_nic_alone(topology, a) && has_nic_alone(topology, b);
 }
 
-DeviceFamily family_of(const Topology& topology, DeviceIndex device) {
+DeviceClass class_of(const Topology& topology, DeviceIndex device) {
   return {.kind = topology.device(device).kind,
           .memory_limit = topology.memory_limit(device),
           .size = 0};
 }
 
-/// Returns the position of a family in `families`, and appends it if it is new. Families are thus
-/// in the order of their first devices.
-std::int32_t find_family(std::vector<DeviceFamily>& families, const DeviceFamily& family) {
-  const auto found = std::find_if(families.begin(), families.end(), [&](const DeviceFamily& other) {
-    return other.kind == family.kind && other.memory_limit == family.memory_limit;
-  });
-  const auto position = static_cast<std::int32_t>(found - families.begin());
-  if (found == families.end()) families.push_back(family);
-  return position;
+/// Returns the index of a class in `classes`, and appends it if it is new. Classes are thus in the
+/// order of their first devices.
+DeviceClassIndex find_class(IndexedVector<DeviceClassIndex, DeviceClass>& classes,
+                            const DeviceClass& wanted) {
+  for (const DeviceClassIndex index : classes.indices()) {
+    const DeviceClass& other = classes[index];
+    if (other.kind == wanted.kind && other.memory_limit == wanted.memory_limit) return index;
+  }
+  return classes.push_back(wanted);
 }
 
 }  // namespace
 
 std::vector<DevicePool> device_pools(const Topology& topology) {
   std::vector<DevicePool> pools;
-  std::vector<DeviceFamily> families;
+  IndexedVector<DeviceClassIndex, DeviceClass> classes;
   for (std::int32_t d = 0; d < topology.device_count(); ++d) {
     const DeviceIndex device{d};
     const ServerGroup& group = topology.group_of(topology.device(device).server);
@@ -77,8 +77,9 @@ std::vector<DevicePool> device_pools(const Topology& topology) {
       ++pools.back().size;
       continue;
     }
-    pools.push_back(
-        {.first = device, .size = 1, .family = find_family(families, family_of(topology, device))});
+    pools.push_back({.first = device,
+                     .size = 1,
+                     .device_class = find_class(classes, class_of(topology, device))});
   }
   return pools;
 }
@@ -86,19 +87,17 @@ std::vector<DevicePool> device_pools(const Topology& topology) {
 PlacementSpace::PlacementSpace(const Topology& topology, bool in_order)
     : topology_(topology), in_order_(in_order), pools_(device_pools(topology)) {
   for (const DevicePool& pool : pools_) {
-    const std::int32_t position = find_family(families_, family_of(topology, pool.first));
-    families_[static_cast<std::size_t>(position)].size += pool.size;
+    device_classes_[find_class(device_classes_, class_of(topology, pool.first))].size += pool.size;
   }
   std::int64_t uses = 1;
   for (const DevicePool& pool : pools_) {
     uses = std::min<std::int64_t>(uses * (pool.size + 1), kMostUses + 1);
   }
   is_complete_ = uses <= kMostUses;
-  number_of_use(std::vector<std::int32_t>(pools_.size(), 0));
+  index_of_use(std::vector<std::int32_t>(pools_.size(), 0));
 }
 
-const std::vector<PlacementChoice>& PlacementSpace::options(std::int32_t used,
-                                                            std::int32_t replicas) {
+const std::vector<PlacementChoice>& PlacementSpace::options(UseIndex used, std::int32_t replicas) {
   const auto [entry, is_new] = options_.try_emplace({used, replicas});
   if (!is_new || free_devices(used) < replicas) return entry->second;
   if (is_complete_) {
@@ -114,8 +113,8 @@ const std::vector<PlacementChoice>& PlacementSpace::options(std::int32_t used,
 /// Whether an allocation keeps devices in the order of stages. A pool may hold several stages in
 /// order, because its last free devices are taken first; so no allocated pool may come after the
 /// first pool in use.
-bool PlacementSpace::is_in_order(std::int32_t used, const std::vector<std::int32_t>& taken) const {
-  const std::vector<std::int32_t>& use = uses_[static_cast<std::size_t>(used)];
+bool PlacementSpace::is_in_order(UseIndex used, const std::vector<std::int32_t>& taken) const {
+  const std::vector<std::int32_t>& use = uses_[used];
   const auto is_some = [](std::int32_t count) { return count > 0; };
   const auto first_used = std::find_if(use.begin(), use.end(), is_some) - use.begin();
   const auto last_taken =
@@ -124,8 +123,8 @@ bool PlacementSpace::is_in_order(std::int32_t used, const std::vector<std::int32
 }
 
 /// Offers the allocation of the free devices that directly precede those in use.
-void PlacementSpace::add_nearest(std::int32_t used, std::int32_t replicas) {
-  const std::vector<std::int32_t> use = uses_[static_cast<std::size_t>(used)];
+void PlacementSpace::add_nearest(UseIndex used, std::int32_t replicas) {
+  const std::vector<std::int32_t> use = uses_[used];
   const auto first_used = static_cast<std::size_t>(
       std::find_if(use.begin(), use.end(), [](std::int32_t count) { return count > 0; }) -
       use.begin());
@@ -141,14 +140,14 @@ void PlacementSpace::add_nearest(std::int32_t used, std::int32_t replicas) {
 /// Offers all allocations, in lexicographic order of the counts per pool. The first ones take as
 /// many devices as possible from the last pools, so that early stages end up on early devices.
 void PlacementSpace::enumerate(std::size_t pool, std::int32_t replicas,
-                               std::vector<std::int32_t>& taken, std::int32_t used) {
+                               std::vector<std::int32_t>& taken, UseIndex used) {
   if (pool == pools_.size()) {
     if (replicas > 0) return;
     const std::int32_t asked = std::accumulate(taken.begin(), taken.end(), 0);
     add_option(used, taken, options_.at({used, asked}));
     return;
   }
-  const std::int32_t free = pools_[pool].size - uses_[static_cast<std::size_t>(used)][pool];
+  const std::int32_t free = pools_[pool].size - uses_[used][pool];
   for (std::int32_t count = 0; count <= std::min(free, replicas); ++count) {
     taken.push_back(count);
     enumerate(pool + 1, replicas - count, taken, used);
@@ -156,8 +155,8 @@ void PlacementSpace::enumerate(std::size_t pool, std::int32_t replicas,
   }
 }
 
-void PlacementSpace::add_policies(std::int32_t used, std::int32_t replicas) {
-  const std::vector<std::int32_t> use = uses_[static_cast<std::size_t>(used)];
+void PlacementSpace::add_policies(UseIndex used, std::int32_t replicas) {
+  const std::vector<std::int32_t> use = uses_[used];
   std::vector<std::int32_t> used_of_server(static_cast<std::size_t>(topology_.server_count()), 0);
   const auto server_of = [&](std::size_t pool) {
     return topology_.device(pools_[pool].first).server;
@@ -191,33 +190,32 @@ void PlacementSpace::add_policies(std::int32_t used, std::int32_t replicas) {
   }
 }
 
-void PlacementSpace::add_option(std::int32_t used, const std::vector<std::int32_t>& taken,
+void PlacementSpace::add_option(UseIndex used, const std::vector<std::int32_t>& taken,
                                 std::vector<PlacementChoice>& options) {
   if (in_order_ && !is_in_order(used, taken)) return;
-  std::vector<std::int32_t> after = uses_[static_cast<std::size_t>(used)];
+  std::vector<std::int32_t> after = uses_[used];
   for (std::size_t pool = 0; pool < after.size(); ++pool) after[pool] += taken[pool];
-  const PlacementChoice option{.allocation = number_of_allocation(taken),
-                               .used = number_of_use(after)};
+  const PlacementChoice option{.allocation = index_of_allocation(taken),
+                               .used = index_of_use(after)};
   const bool is_known = std::any_of(
       options.begin(), options.end(),
       [&](const PlacementChoice& other) { return other.allocation == option.allocation; });
   if (!is_known) options.push_back(option);
 }
 
-std::int32_t PlacementSpace::number_of_use(const std::vector<std::int32_t>& used) {
-  const auto [entry, is_new] =
-      use_numbers_.try_emplace(used, static_cast<std::int32_t>(uses_.size()));
+UseIndex PlacementSpace::index_of_use(const std::vector<std::int32_t>& used) {
+  const auto [entry, is_new] = use_indices_.try_emplace(used, uses_.end_index());
   if (is_new) uses_.push_back(used);
   return entry->second;
 }
 
-std::int32_t PlacementSpace::number_of_allocation(const std::vector<std::int32_t>& counts) {
-  const auto [entry, is_new] = allocation_numbers_.try_emplace(counts, allocation_count());
+AllocationIndex PlacementSpace::index_of_allocation(const std::vector<std::int32_t>& counts) {
+  const auto [entry, is_new] = allocation_indices_.try_emplace(counts, allocations_.end_index());
   if (!is_new) return entry->second;
-  std::vector<std::int32_t> families(families_.size(), 0);
+  ClassCounts class_counts(device_classes_.size());
   std::vector<DeviceIndex> devices;
   for (std::size_t pool = 0; pool < counts.size(); ++pool) {
-    families[static_cast<std::size_t>(pools_[pool].family)] += counts[pool];
+    class_counts[pools_[pool].device_class] += counts[pool];
     for (std::int32_t i = 0; i < counts[pool]; ++i) {
       devices.push_back({pools_[pool].first.value + i});
     }
@@ -225,29 +223,28 @@ std::int32_t PlacementSpace::number_of_allocation(const std::vector<std::int32_t
   const auto replicas = static_cast<std::int32_t>(devices.size());
   AllReduceModel reduction(devices, topology_);
   allocations_.push_back({.counts = counts,
-                          .families = std::move(families),
+                          .class_counts = std::move(class_counts),
                           .replicas = replicas,
                           .devices = std::move(devices),
                           .reduction = std::move(reduction)});
   return entry->second;
 }
 
-std::int32_t PlacementSpace::free_devices(std::int32_t used) const {
-  const std::vector<std::int32_t>& use = uses_[static_cast<std::size_t>(used)];
+std::int32_t PlacementSpace::free_devices(UseIndex used) const {
+  const std::vector<std::int32_t>& use = uses_[used];
   return topology_.device_count() - std::accumulate(use.begin(), use.end(), 0);
 }
 
-std::vector<std::int32_t> PlacementSpace::free_families(std::int32_t used) const {
-  std::vector<std::int32_t> free(families_.size(), 0);
+ClassCounts PlacementSpace::free_by_class(UseIndex used) const {
+  ClassCounts free(device_classes_.size());
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
-    free[static_cast<std::size_t>(pools_[pool].family)] +=
-        pools_[pool].size - uses_[static_cast<std::size_t>(used)][pool];
+    free[pools_[pool].device_class] += pools_[pool].size - uses_[used][pool];
   }
   return free;
 }
 
 std::vector<std::vector<DeviceIndex>> PlacementSpace::devices_of(
-    const std::vector<std::int32_t>& allocations) const {
+    const std::vector<AllocationIndex>& allocations) const {
   std::vector<std::vector<DeviceIndex>> stages(allocations.size());
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
     std::int32_t end = pools_[pool].first.value + pools_[pool].size;

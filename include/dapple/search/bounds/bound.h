@@ -1,6 +1,6 @@
 // A lower bound on the simulated time of a plan. It is built from the last stage to the first, so
 // the bound of a partial plan holds for every completion of it. docs/bounds.md states and proves
-// all of its lines.
+// all of its equations, which comments cite as (B1) and so on.
 //
 // Source: DAPPLE (PPoPP'21) section 4.1 writes the latency of a pipeline around a pivot stage, with
 // transfers as stages of their own. Departures: 1. the bound is a recursion over stages instead of
@@ -11,9 +11,9 @@
 // the all-reduces of the stage that sends them slow each other down. The bound holds for unsplit
 // backwards and for micro-batches split over replicas, with or without contention.
 //
-// Replicas that start together take as long as the slowest one. If they are independent, every line
-// but the work of one replica and the work of one port follows a micro-batch from replica to
-// replica. It may then count no more than the least such path takes: the quickest replica of a
+// Replicas that start together take as long as the slowest one. If they are independent, every
+// equation but the work of one replica and the work of one port follows a micro-batch from replica
+// to replica. It may then count no more than the least such path takes: the quickest replica of a
 // stage and the quickest pair of replicas of a boundary (least_path()). Where all replicas and all
 // pairs are alike nothing is lost by this, except departure 6 and ports that several pairs share.
 #pragma once
@@ -30,7 +30,16 @@
 namespace dapple::search {
 
 /// The figures of one stage that the bound uses: those of its slowest replica where replicas start
-/// together, and of its quickest one where they are independent.
+/// together, and of its quickest one where they are independent (R1).
+///
+/// | member         | symbol, docs/bounds.md | unit | equations                       |
+/// | -------------- | ---------------------- | ---- | ------------------------------- |
+/// | forward        | F                      | ns   | (B1) to (B4), (B6) to (B9)      |
+/// | backward       | B                      | ns   | (B1) to (B4), (B6) to (B9)      |
+/// | after_backward | A                      | ns   | (B8), (B9), (B11)               |
+/// | depth_limit    | K                      | 1    | (B3), (B9), (B10)               |
+/// | slowest        | largest F_i + B_i      | ns   | (B1), (R2)                      |
+/// | work()         | W                      | ns   | (B1)                            |
 struct StageBound {
   Duration forward;
   Duration backward;
@@ -41,13 +50,19 @@ struct StageBound {
   /// Forward plus backward of the slowest replica; it counts where it exceeds forward + backward.
   Duration slowest = {};
 
-  /// The computation time of the busiest replica over all micro-batches.
+  /// The computation time of the busiest replica over all micro-batches (B1), (R2).
   Duration work(std::int64_t num_micro_batches) const {
     return num_micro_batches * std::max(forward + backward, slowest);
   }
 };
 
 /// One port of a boundary in one direction.
+///
+/// | member    | symbol, docs/bounds.md | unit | equations        |
+/// | --------- | ---------------------- | ---- | ---------------- |
+/// | size      | size_p                 | B    | (B4), (B6), (B9) |
+/// | bandwidth | bw_p                   | B/s  | (B4), (B6), (B9) |
+/// | time      | time_p                 | ns   | (B4), (B9)       |
 struct PortBound {
   /// Bytes of one micro-batch. The time for which several transfers occupy the port is computed
   /// from `size` and `bandwidth` and rounded down once.
@@ -57,10 +72,24 @@ struct PortBound {
   Duration time;
 };
 
-/// Returns how long all transfers but one occupy the port one after another, rounded down.
+/// Returns Q_p of (B4) and (B9): how long all transfers but one occupy the port one after another,
+/// rounded down.
 Duration queue_at(const PortBound& port, std::int64_t num_micro_batches);
 
 /// Lower bounds for the boundary behind a stage. All durations are lower bounds.
+///
+/// | member              | symbol, docs/bounds.md | unit | equations               |
+/// | ------------------- | ---------------------- | ---- | ----------------------- |
+/// | forward             | c                      | ns   | (B2), (B4), (B6)-(B9)   |
+/// | backward            | d                      | ns   | (B2), (B4), (B6), (B7)  |
+/// | forward_pace        | pace                   | ns   | (C3), (O1) to (O3)      |
+/// | backward_pace       | pace_back              | ns   | (O2)                    |
+/// | forward_ports       | Q_p, time_p            |      | (B4), (B9)              |
+/// | backward_ports      | Q_p, time_p            |      | (B4)                    |
+/// | sent_by_next        | X_out                  | ns   | (B6)                    |
+/// | received_by_next    | X_in                   | ns   | (B6)                    |
+/// | last_backward       | d_last                 | ns   | (B2), (B7), (B12)       |
+/// | next_after_backward | A_next                 | ns   | (B8), (B9), (B12)       |
 struct BoundaryBound {
   /// One transfer on idle ports.
   Duration forward;
@@ -84,6 +113,14 @@ struct BoundaryBound {
 
 /// The label of a partial plan that consists of some stage and all stages behind it. All components
 /// are lower bounds; the moments are counted from the start of the first forward on that stage.
+///
+/// | member     | symbol | unit | computed by            | serves                  |
+/// | ---------- | ------ | ---- | ---------------------- | ----------------------- |
+/// | round_trip | RT     | ns   | (B7)                   | (B3), (B4), (C1), (O4)  |
+/// | last_trip  | LT     | ns   | (B7)                   | (B3), (B8)              |
+/// | span       | V      | ns   | (B1) to (B4), (B6)     | (B2), (B9), (C1)        |
+/// | end        | E      | ns   | (B9)                   | (B9), (B10), (C1), (C8) |
+/// | tail       | T      | ns   | (B8)                   | (B8), (B9), (C1), (O3)  |
 struct BoundLabel {
   /// One micro-batch, from the start of its forward to the end of its backward on that stage.
   Duration round_trip;
@@ -99,30 +136,30 @@ struct BoundLabel {
   friend bool operator==(const BoundLabel&, const BoundLabel&) = default;
 };
 
-/// Returns the label of the last stage.
-BoundLabel bound_of_last(const StageBound& stage, std::int64_t num_micro_batches);
+/// Returns the label of the last stage, with which the recursion begins.
+BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches);
 
 /// Returns the label after one more stage is put in front. Every component is monotone in every
 /// component of `behind`. O(ports of the boundary).
-BoundLabel bound_with_front(const StageBound& stage, const BoundaryBound& boundary,
-                            const BoundLabel& behind, std::int64_t num_micro_batches);
+BoundLabel extend_label(const StageBound& stage, const BoundaryBound& boundary,
+                        const BoundLabel& behind, std::int64_t num_micro_batches);
 
-/// Lower bounds at the plan's own depths for replicas that start together. No simulation of the
-/// plan with these costs ends before the first one, with or without contention, and none with
+/// Lower bounds (B10) at the plan's own depths for replicas that start together. No simulation of
+/// the plan with these costs ends before the first one, with or without contention, and none with
 /// contention ends before the second one. Requires: no dealt stage.
 Duration lower_bound(const Plan& plan, const PlanCost& costs, const Topology& topology);
 Duration lower_bound_with_contention(const Plan& plan, const PlanCost& costs,
                                      const Topology& topology);
 
-/// Lower bound from the fixed order of 1F1B (GPipe's included), line 5 of the bound (B5). It covers
+/// Lower bound from the fixed order of 1F1B, GPipe's included (B5). It covers
 /// the waits between any two stages whose depths differ by little, and the forwards that a stage
 /// waits for before its first backward. It holds at exactly these depths and not at lower ones.
 /// O(stages^2). Requires: no dealt stage.
 Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs);
 
-/// Returns the costs of the least path through a plan with independent replicas: for every stage
-/// the forward, backward and exposed all-reduce (as one bucket) of its quickest replica, and for
-/// every boundary the transfer of its quickest pair, on one port. Any path through replicas and
+/// Returns the costs of the least path through a plan with independent replicas (R1): for every
+/// stage the forward, backward and exposed all-reduce (as one bucket) of its quickest replica, and
+/// for every boundary the transfer of its quickest pair, on one port. Any path through replicas and
 /// pairs takes as long or longer, so the bounds of this module that follow paths hold for such
 /// plans when computed from these costs. A stage of one replica keeps its own costs.
 /// O(replicas + flows). Requires: no dealt stage.
@@ -144,12 +181,12 @@ bool follows_least_path(const BoundedPlan& bounded);
 Duration lower_bound(const BoundedPlan& bounded);
 Duration lower_bound_of_order(const BoundedPlan& bounded);
 
-/// Returns how long a stage's all-reduces go on after its last backward on idle links. Bucket k is
-/// reduced once it is ready and bucket k - 1 is done.
+/// Returns how long a stage's all-reduces go on after its last backward on idle links: done of
+/// (B11). Bucket k is reduced once it is ready and bucket k - 1 is done.
 Duration exposed_all_reduce(const StageCost& stage);
 
-/// Returns the time from the end of a stage's last backward on idle links to the end of its
-/// optimizer steps, whether they come at the end or bucket by bucket.
+/// Returns A of (B11): the time from the end of a stage's last backward on idle links to the end of
+/// its optimizer steps, whether they come at the end or bucket by bucket.
 Duration time_after_last_backward(const StageCost& stage);
 
 }  // namespace dapple::search

@@ -55,7 +55,13 @@ class EarliestStartBound {
   std::int64_t steps() const;
 
  private:
-  /// A port, which transfers pass one after another (T3).
+  /// A port, which transfers pass one after another.
+  ///
+  /// | member | symbol, docs/bounds.md | unit | equations |
+  /// | ------ | ---------------------- | ---- | --------- |
+  /// | busy   | busy_p                 | ns   | (T3)      |
+  /// | time   | time_p                 | ns   | (T3)      |
+  /// | anchor | ready_h - h busy_p     | ns   | (T3)      |
   struct Queue {
     // Occupation of the port by one transfer, rounded down.
     Duration busy;
@@ -70,6 +76,21 @@ class EarliestStartBound {
     std::vector<Queue> queues;
     Duration arrival(Duration ready, std::int64_t micro_batch);
   };
+  /// A stage, and what has been visited of it.
+  ///
+  /// | member             | symbol, docs/bounds.md         | unit | equations        |
+  /// | ------------------ | ------------------------------ | ---- | ---------------- |
+  /// | forward, backward  | F, B                           | ns   | (T1), (T2)       |
+  /// | after_backward     | A                              | ns   | (T4), (B12)      |
+  /// | activations        | c, ready_m, busy_p, time_p     | ns   | (T3)             |
+  /// | gradients          | the same of gradients          | ns   | (T3)             |
+  /// | last_gradient      | d_last                         | ns   | (B12)            |
+  /// | least, most        | least, most                    | 1    | (T1), (T2)       |
+  /// | from_forwards      | f_h - hF - max(0, h-least+1) B | ns   | (T1), (T2)       |
+  /// | from_backwards     | g_h - min(M, h+most) F - hB    | ns   | (T2)             |
+  /// | from_old_backwards | the same for h < n             | ns   | (T1)             |
+  /// | last_forward_end   | f_{i-1} + F                    | ns   | (T1), (T2)       |
+  /// | backward_end       | g_h + B                        | ns   | (T1), (T2), (T4) |
   struct Stage {
     Duration forward;
     Duration backward;
@@ -82,7 +103,7 @@ class EarliestStartBound {
     std::int64_t least = 1;
     std::int64_t most = 1;
     // Maxima over earlier computations of their start less the most work that may precede it. No
-    // computation starts before such a maximum plus the work that surely precedes it (T1), (T2).
+    // computation starts before such a maximum plus the work that surely precedes it.
     Duration from_forwards;
     Duration from_backwards;
     // Only over the backwards that precede the next forward at every depth of the box.

@@ -12,38 +12,15 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/cost_model.h"
-#include "dapple/plan/pins.h"
-#include "dapple/plan/plan.h"
-#include "dapple/plan/simulation_mode.h"
 #include "dapple/search/allowance.h"
+#include "dapple/search/search_problem.h"
 
 namespace dapple::search {
-
-/// The problem that the DAPPLE search and the exact search solve.
-struct SearchProblem {
-  std::int64_t global_batch_size = 1;
-  /// Divides the global batch size.
-  std::int64_t micro_batch_size = 1;
-  GradientSynchronization gradients = {};
-  bool ignore_memory = false;
-  /// Whether the order is GPipe's, in which every stage holds all micro-batches.
-  bool gpipe = false;
-  /// Whether the bounds of the exact search must hold for any order, not only for that of 1F1B.
-  bool any_order = false;
-  /// Whether links are shared, so that bounds may include how boundaries slow each other down.
-  bool links_are_shared = false;
-  /// The mode of replicas that the bounds of the exact search hold for. The DAPPLE search always
-  /// assumes replicas that start together.
-  Replicas replicas = Replicas::Together;
-  Pins pins = {};
-  /// Most stage passes of a plan that can still be simulated; used by least_memory() only.
-  std::int64_t most_passes = kMaxStagePasses;
-};
 
 /// How much of the space the DAPPLE search visits.
 struct SearchEffort {
   /// Plans whose bound is not below it are dropped.
-  Duration incumbent{INT64_MAX};
+  Duration incumbent = Duration::infinite();
   /// How many states are expanded per cut, the most promising ones. A state is a first layer and
   /// the placement of the stage that begins there.
   std::int32_t states_per_cut = 1;
@@ -55,16 +32,6 @@ struct SearchEffort {
   /// A step is counted for each stage that is costed or tried in front of a partial plan. When the
   /// allowance ends, the search returns what it has found so far.
   Allowance::Limits limits = {};
-};
-
-/// A plan that is complete but for its warm-up depths.
-struct Candidate {
-  std::int64_t micro_batch_size = 1;
-  GradientSynchronization gradients = {};
-  /// The stages, without their gradient buckets.
-  std::vector<StagePlan> stages;
-  /// Lower bound on the plan's time, whatever its depths.
-  Duration bound;
 };
 
 struct SearchOutcome {

@@ -17,7 +17,8 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/search/allowance.h"
-#include "dapple/search/dapple_search/dapple_search.h"
+#include "dapple/search/search_problem.h"
+#include "dapple/topology/topology.h"
 
 namespace dapple::search {
 

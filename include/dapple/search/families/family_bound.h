@@ -58,7 +58,7 @@
 #include "dapple/cost/cost_model.h"
 #include "dapple/plan/pins.h"
 #include "dapple/search/allowance.h"
-#include "dapple/search/dapple_search/dapple_search.h"
+#include "dapple/search/search_problem.h"
 
 namespace dapple::search {
 

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "dapple/core/index.h"
+#include "dapple/core/indexed_vector.h"
 #include "dapple/cost/all_reduce.h"
+#include "dapple/search/indices.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::search {
@@ -59,24 +61,25 @@ class PlacementTable {
  public:
   explicit PlacementTable(const Topology& topology) : topology_(topology) {}
 
+  /// The placement that is behind the last stage: all devices are free.
+  static constexpr PlacementIndex kNothing{-1};
   /// Returns the placements of `replicas` replicas on devices that are free after placement
-  /// `behind` (-1: all devices are free): those of all policies, each once, in the order of the
-  /// policies.
-  const std::vector<std::int32_t>& options(std::int32_t behind, std::int32_t replicas);
+  /// `behind`: those of all policies, each once, in the order of the policies.
+  const std::vector<PlacementIndex>& options(PlacementIndex behind, std::int32_t replicas);
 
-  const Placement& at(std::int32_t placement) const {
-    return placements_[static_cast<std::size_t>(placement)];
-  }
-  std::int32_t size() const { return static_cast<std::int32_t>(placements_.size()); }
+  const Placement& at(PlacementIndex placement) const { return placements_[placement]; }
+  /// The index of the placement that is numbered next; all placements stand before it.
+  PlacementIndex end_index() const { return placements_.end_index(); }
 
  private:
-  std::int32_t number(const std::vector<std::int32_t>& used,
-                      const std::vector<std::int32_t>& taken);
+  PlacementIndex index_of(const std::vector<std::int32_t>& used,
+                          const std::vector<std::int32_t>& taken);
 
   const Topology& topology_;
-  std::vector<Placement> placements_;
-  std::map<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>, std::int32_t> numbers_;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> options_;
+  IndexedVector<PlacementIndex, Placement> placements_;
+  std::map<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>, PlacementIndex>
+      indices_;
+  std::map<std::pair<PlacementIndex, std::int32_t>, std::vector<PlacementIndex>> options_;
 };
 
 }  // namespace dapple::search

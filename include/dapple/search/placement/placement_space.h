@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "dapple/core/index.h"
+#include "dapple/core/indexed_vector.h"
 #include "dapple/cost/all_reduce.h"
+#include "dapple/search/indices.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::search {
@@ -25,39 +27,39 @@ namespace dapple::search {
 struct DevicePool {
   DeviceIndex first;
   std::int32_t size = 1;
-  /// Position in PlacementSpace::families().
-  std::int32_t family = 0;
+  DeviceClassIndex device_class;
 };
 
 /// Returns the pools of a topology, in the order of their devices. O(devices).
 std::vector<DevicePool> device_pools(const Topology& topology);
 
 /// All devices of one kind with one memory limit, wherever they are.
-struct DeviceFamily {
+struct DeviceClass {
   std::int32_t kind = 0;
   Bytes memory_limit;
   std::int32_t size = 0;
 
-  friend bool operator==(const DeviceFamily&, const DeviceFamily&) = default;
+  friend bool operator==(const DeviceClass&, const DeviceClass&) = default;
 };
+
+/// How many devices of each class a stage or a use has.
+using ClassCounts = IndexedVector<DeviceClassIndex, std::int32_t>;
 
 /// How many devices of each pool a stage has.
 struct DeviceAllocation {
   /// Devices per pool.
   std::vector<std::int32_t> counts;
-  /// Devices per family.
-  std::vector<std::int32_t> families;
+  ClassCounts class_counts;
   std::int32_t replicas = 0;
   /// The first devices of each pool, ascending. They represent any others of the pool.
   std::vector<DeviceIndex> devices;
   AllReduceModel reduction;
 };
 
-/// A device allocation for a stage, and the devices in use once the stage has it. Both are numbers
-/// of the placement space that offers the choice.
+/// A device allocation for a stage, and the devices in use once the stage has it.
 struct PlacementChoice {
-  std::int32_t allocation = 0;
-  std::int32_t used = 0;
+  AllocationIndex allocation;
+  UseIndex used;
 };
 
 /// The device allocations among which a search chooses.
@@ -73,50 +75,50 @@ class PlacementSpace {
   const Topology& topology() const { return topology_; }
   bool is_complete() const { return is_complete_; }
   const std::vector<DevicePool>& pools() const { return pools_; }
-  const std::vector<DeviceFamily>& families() const { return families_; }
+  const IndexedVector<DeviceClassIndex, DeviceClass>& device_classes() const {
+    return device_classes_;
+  }
 
   /// The use in which every device is free.
-  static constexpr std::int32_t kNothing = 0;
+  static constexpr UseIndex kNothing{0};
   /// Returns the choices of `replicas` devices among those that are free under the use `used`, in a
   /// fixed order. O(1) once known.
-  const std::vector<PlacementChoice>& options(std::int32_t used, std::int32_t replicas);
+  const std::vector<PlacementChoice>& options(UseIndex used, std::int32_t replicas);
 
-  const DeviceAllocation& allocation(std::int32_t number) const {
-    return allocations_[static_cast<std::size_t>(number)];
-  }
-  std::int32_t allocation_count() const { return static_cast<std::int32_t>(allocations_.size()); }
-  std::int32_t free_devices(std::int32_t used) const;
-  /// The number of free devices per family.
-  std::vector<std::int32_t> free_families(std::int32_t used) const;
+  const DeviceAllocation& allocation(AllocationIndex index) const { return allocations_[index]; }
+  std::int32_t free_devices(UseIndex used) const;
+  /// The free devices of each class.
+  ClassCounts free_by_class(UseIndex used) const;
 
   /// Returns disjoint devices for stages with these allocations, first stage first. Devices are
   /// taken from the end of each pool, beginning with the last stage.
   /// Requires: the allocations fit beside each other.
   std::vector<std::vector<DeviceIndex>> devices_of(
-      const std::vector<std::int32_t>& allocations) const;
+      const std::vector<AllocationIndex>& allocations) const;
 
  private:
   void enumerate(std::size_t pool, std::int32_t replicas, std::vector<std::int32_t>& taken,
-                 std::int32_t used);
-  void add_policies(std::int32_t used, std::int32_t replicas);
-  void add_nearest(std::int32_t used, std::int32_t replicas);
-  bool is_in_order(std::int32_t used, const std::vector<std::int32_t>& taken) const;
-  void add_option(std::int32_t used, const std::vector<std::int32_t>& taken,
+                 UseIndex used);
+  void add_policies(UseIndex used, std::int32_t replicas);
+  void add_nearest(UseIndex used, std::int32_t replicas);
+  bool is_in_order(UseIndex used, const std::vector<std::int32_t>& taken) const;
+  void add_option(UseIndex used, const std::vector<std::int32_t>& taken,
                   std::vector<PlacementChoice>& options);
-  std::int32_t number_of_use(const std::vector<std::int32_t>& used);
-  std::int32_t number_of_allocation(const std::vector<std::int32_t>& counts);
+  UseIndex index_of_use(const std::vector<std::int32_t>& used);
+  AllocationIndex index_of_allocation(const std::vector<std::int32_t>& counts);
 
   const Topology& topology_;
   const bool in_order_;
   std::vector<DevicePool> pools_;
-  std::vector<DeviceFamily> families_;
+  IndexedVector<DeviceClassIndex, DeviceClass> device_classes_;
   bool is_complete_ = true;
-  // Used devices per pool, by the number of the use.
-  std::vector<std::vector<std::int32_t>> uses_;
-  std::map<std::vector<std::int32_t>, std::int32_t> use_numbers_;
-  std::vector<DeviceAllocation> allocations_;
-  std::map<std::vector<std::int32_t>, std::int32_t> allocation_numbers_;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<PlacementChoice>> options_;
+  // Used devices per pool.
+  IndexedVector<UseIndex, std::vector<std::int32_t>> uses_;
+  std::map<std::vector<std::int32_t>, UseIndex> use_indices_;
+  IndexedVector<AllocationIndex, DeviceAllocation> allocations_;
+  std::map<std::vector<std::int32_t>, AllocationIndex> allocation_indices_;
+  // By use and number of replicas.
+  std::map<std::pair<UseIndex, std::int32_t>, std::vector<PlacementChoice>> options_;
 };
 
 }  // namespace dapple::search

@@ -21,23 +21,23 @@ const search::BoundaryBound kNoBoundary{};
 }  // namespace
 
 TEST_CASE("the bound of one stage is its own work and what follows it") {
-  const search::BoundLabel label = search::bound_of_last(stage(3, 5, 1, 7), 4);
+  const search::BoundLabel label = search::initial_label(stage(3, 5, 1, 7), 4);
   CHECK(label.round_trip == Duration{8});
   CHECK(label.span == Duration{32});  // 4 * (3 + 5)
   CHECK(label.end == Duration{39});
 }
 
 TEST_CASE("two equal stages at depth 2 are bound by fill, work and drain") {
-  const search::BoundLabel last = search::bound_of_last(stage(2, 4, 1), 5);
-  const search::BoundLabel both = search::bound_with_front(stage(2, 4, 2), kNoBoundary, last, 5);
+  const search::BoundLabel last = search::initial_label(stage(2, 4, 1), 5);
+  const search::BoundLabel both = search::extend_label(stage(2, 4, 2), kNoBoundary, last, 5);
   CHECK(both.round_trip == Duration{12});
   CHECK(both.span == Duration{36});  // (M + S - 1)(F + B) = 6 * 6
   CHECK(both.end == Duration{36});
 }
 
 TEST_CASE("a single slot makes every micro-batch wait for its round trip") {
-  const search::BoundLabel last = search::bound_of_last(stage(2, 4, 1), 5);
-  const search::BoundLabel both = search::bound_with_front(stage(2, 4, 1), kNoBoundary, last, 5);
+  const search::BoundLabel last = search::initial_label(stage(2, 4, 1), 5);
+  const search::BoundLabel both = search::extend_label(stage(2, 4, 1), kNoBoundary, last, 5);
   CHECK(both.span == Duration{60});  // 5 round trips of 12
 }
 
@@ -46,15 +46,15 @@ TEST_CASE("a port is never faster than its own work, in each direction on its ow
   boundary.forward = {100};
   boundary.backward = {100};
   boundary.forward_ports = {{.size = {100}, .bandwidth = {1'000'000'000}, .time = {100}}};
-  const search::BoundLabel last = search::bound_of_last(stage(1, 1, 1), 10);
-  const search::BoundLabel both = search::bound_with_front(stage(1, 1, 10), boundary, last, 10);
+  const search::BoundLabel last = search::initial_label(stage(1, 1, 1), 10);
+  const search::BoundLabel both = search::extend_label(stage(1, 1, 10), boundary, last, 10);
   // F + 9 transfers of 100 behind each other, the last one's 100, there F + B, back 100, B.
   CHECK(both.span == Duration{1 + 900 + 100 + 2 + 100 + 1});
 }
 
 TEST_CASE("a later stage's reduction may end the iteration") {
-  const search::BoundLabel last = search::bound_of_last(stage(2, 4, 1, 1000), 5);
-  const search::BoundLabel both = search::bound_with_front(stage(2, 4, 2, 3), kNoBoundary, last, 5);
+  const search::BoundLabel last = search::initial_label(stage(2, 4, 1, 1000), 5);
+  const search::BoundLabel both = search::extend_label(stage(2, 4, 2, 3), kNoBoundary, last, 5);
   CHECK(both.end == Duration{2 + 30 + 1000});  // F of the first, 5 * 6, the reduction
 }
 

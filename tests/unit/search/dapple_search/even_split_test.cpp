@@ -22,7 +22,7 @@ Duration best_slowest(const std::vector<std::int64_t>& times, std::int32_t begin
                       std::int32_t stages) {
   const auto layers = static_cast<std::int32_t>(times.size());
   if (stages == 1) return sum(times, {begin, layers});
-  Duration best{INT64_MAX};
+  Duration best = Duration::infinite();
   for (std::int32_t end = begin + 1; layers - end >= stages - 1; ++end) {
     best = std::min(best, std::max(sum(times, {begin, end}), best_slowest(times, end, stages - 1)));
   }

@@ -51,13 +51,13 @@ TEST_CASE("no policy takes more than there is") {
 TEST_CASE("a placement is numbered once, and stages never share a device") {
   const Topology topology = three_servers_of_four();
   search::PlacementTable table(topology);
-  const std::vector<std::int32_t> whole = table.options(-1, 12);
+  const auto whole = table.options(search::PlacementTable::kNothing, 12);
   REQUIRE(whole.size() == 1);  // all policies take everything
   CHECK(table.at(whole.front()).used_count == 12);
   CHECK(table.options(whole.front(), 1).empty());
-  for (const std::int32_t last : table.options(-1, 5)) {
+  for (const search::PlacementIndex last : table.options(search::PlacementTable::kNothing, 5)) {
     const std::vector<DeviceIndex> taken = table.at(last).devices;
-    for (const std::int32_t first : std::vector<std::int32_t>(table.options(last, 5))) {
+    for (const search::PlacementIndex first : std::vector(table.options(last, 5))) {
       for (const DeviceIndex device : table.at(first).devices) {
         CHECK(std::find(taken.begin(), taken.end(), device) == taken.end());
       }

@@ -1,0 +1,46 @@
+// The problem that the DAPPLE search and the exact search solve, and what they find.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dapple/core/quantity.h"
+#include "dapple/plan/pins.h"
+#include "dapple/plan/plan.h"
+#include "dapple/plan/simulation_mode.h"
+
+namespace dapple::search {
+
+struct SearchProblem {
+  std::int64_t global_batch_size = 1;
+  /// Divides the global batch size.
+  std::int64_t micro_batch_size = 1;
+  GradientSynchronization gradients = {};
+  bool ignore_memory = false;
+  /// Whether the order is GPipe's, in which every stage holds all micro-batches.
+  bool gpipe = false;
+  /// Whether the bounds of the exact search must hold for any order, not only for that of 1F1B.
+  bool any_order = false;
+  /// Whether links are shared, so that bounds may include how boundaries slow each other down.
+  bool links_are_shared = false;
+  /// The mode of replicas that the bounds of the exact search hold for. The DAPPLE search always
+  /// assumes replicas that start together.
+  Replicas replicas = Replicas::Together;
+  Pins pins = {};
+  /// Most stage passes of a plan that can still be simulated; used by least_memory() only.
+  std::int64_t most_passes = kMaxStagePasses;
+
+  std::int64_t num_micro_batches() const { return global_batch_size / micro_batch_size; }
+};
+
+/// A plan that is complete but for its warm-up depths.
+struct Candidate {
+  std::int64_t micro_batch_size = 1;
+  GradientSynchronization gradients = {};
+  /// The stages, without their gradient buckets.
+  std::vector<StagePlan> stages;
+  /// Lower bound on the plan's time, whatever its depths.
+  Duration bound;
+};
+
+}  // namespace dapple::search

@@ -1,0 +1,5 @@
+#include "dapple/search/indices.h"
+
+using namespace dapple;
+
+search::AllocationIndex allocation = search::AllocationClassIndex{1};  // refused

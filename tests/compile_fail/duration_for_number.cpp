@@ -1,0 +1,5 @@
+#include "dapple/core/quantity.h"
+
+using namespace dapple;
+
+long long number = Duration{1};  // refused

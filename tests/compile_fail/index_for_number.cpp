@@ -1,0 +1,5 @@
+#include "dapple/core/index.h"
+
+using namespace dapple;
+
+int number = StageIndex{1};  // refused
