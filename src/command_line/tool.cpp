@@ -59,7 +59,7 @@ void choose_part(Command& command, std::vector<std::string>& arguments, std::str
     for (const Command& each : command.parts) {
       names += (names.empty() ? "" : ", ") + each.description.name;
     }
-    throw usage_error(command.description.name, "expected one of " + names + " behind it");
+    throw usage_error(command.description.name, "expected one of " + names + " after it");
   }
   topic += ' ' + part->description.name;
   arguments.erase(arguments.begin());
@@ -83,8 +83,7 @@ bool settle_help(std::vector<std::string>& arguments) {
 /// Writes manual pages and completions below the folder that "help --install" names.
 int install_manual(const Tool& tool, const std::vector<std::string>& arguments, Console& console) {
   if (arguments.size() != 1 || arguments.front().empty() || arguments.front() == "-") {
-    throw usage_error("--install",
-                      "expected one folder behind it, such as ~/.local/share or /usr/share");
+    throw usage_error("--install", "expected one folder, such as ~/.local/share or /usr/share");
   }
   const std::filesystem::path root = arguments.front();
   Results results(console);
@@ -150,7 +149,7 @@ int dispatch(const Tool& tool, std::vector<std::string> arguments, Console& cons
   const bool is_help_on_parts = !arguments.empty() && asks_for_help(arguments.front());
   if (!command->parts.empty() && !is_help_on_parts) choose_part(*command, arguments, topic);
   if (is_help_command && arguments.size() > 1) {
-    throw usage_error(printable(arguments.front()), "expected no more behind a command's name");
+    throw usage_error(printable(arguments.front()), "expected nothing after the name of a command");
   }
   arguments.insert(arguments.begin(), switches.begin(), switches.end());
   // Help is printed even if the command line has other errors.

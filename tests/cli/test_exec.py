@@ -56,18 +56,18 @@ class Executing(ToolTest):
                 (("replay", "p", "q"), "q: expected a plan file and options, got more"),
                 (("replay", "p", "--plan", "q"), "p: expected a plan file and options, got more"),
                 (("replay", "--plan", "p", "--slow-link", "0:1:2", "--unpaced-links"),
-                 "--slow-link: expected no --unpaced-links beside it"),
+                 "--slow-link: cannot be used with --unpaced-links"),
                 (("replay", "--plan", "p", "--device", "gpu"),
                  "--device: expected cpu or cuda, got \"gpu\""),
                 (("replay", "--plan", "p", "--oversubscribe"),
-                 "--oversubscribe: expected --device cuda beside it"),
+                 "--oversubscribe: needs --device cuda"),
                 (("replay", "--plan", "p", "--device", "cuda", "--pace", "2"),
-                 "--pace: expected --oversubscribe beside --device cuda: between GPUs of their own "
-                 "devices have real links"),
+                 "--pace: cannot be used with --device cuda unless --oversubscribe is given, as GPUs "
+                 "have real links"),
                 (("replay", "--plan", "p", "--device", "cuda", "--slow-link", "0:1:2"),
-                 "--slow-link: expected --oversubscribe beside --device cuda"),
+                 "--slow-link: cannot be used with --device cuda"),
                 (("replay", "--plan", "p", "--device", "cuda", "--unpaced-links"),
-                 "--unpaced-links: expected --oversubscribe beside --device cuda"),
+                 "--unpaced-links: cannot be used with --device cuda"),
         ):
             with self.subTest(arguments=arguments):
                 self.assert_error(self.execute(*arguments), USAGE, expected)
@@ -184,7 +184,7 @@ class Executing(ToolTest):
                           f"got {second['action']} from {second['start_ns']} ns on, before "
                           f"{first['action']} has ended")
         self.assert_error(self.run_tool("diff", "plan.json", "measured.json", "--model", "x"),
-                          USAGE, "--model: expected none beside a timeline")
+                          USAGE, "--model: cannot be used with a timeline")
 
     def test_diff_names_the_stage_and_the_link_that_are_slower_than_planned(self):
         self.make_deep_plan()
@@ -258,7 +258,7 @@ class Executing(ToolTest):
             result = self.execute("replay", "--plan", "plan.json", "--iterations", "2", "--pace",
                                   pace)
             self.assertEqual(result.returncode, DONE, result.stderr)
-            told = re.search(r"may not keep up with [\d.,]+ GB/s of messages: --pace (\d+) tells",
+            told = re.search(r"may not keep up with [\d.,]+ GB/s of messages; --pace (\d+) shows",
                              " ".join(result.stderr.split()))
             self.assertIsNotNone(told, result.stdout + result.stderr)
             self.assertGreater(int(told.group(1)), int(pace))

@@ -625,7 +625,7 @@ class Exporting(ToolTest):
     def test_depths_are_pinned_for_1f1b_only(self):
         self.assert_error(
             self.run_tool(*self.small_inputs(), "--pin", "depths=least", "--schedule", "zb-h1"),
-            USAGE, "--pin: expected depths=least with --schedule 1f1b only, got zb-h1")
+            USAGE, "--pin: depths=least needs --schedule 1f1b, got zb-h1")
 
 
 if __name__ == "__main__":

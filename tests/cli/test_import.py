@@ -72,7 +72,7 @@ class Import(ToolTest):
 
     def test_wrong_command_lines_and_files_are_refused(self):
         self.assert_error(self.run_tool("import"), USAGE,
-                          "import: expected one of topology, model, plan behind it")
+                          "import: expected one of topology, model, plan after it")
         self.assert_error(self.run_tool("import", "topologi"), USAGE, "nearest is topology")
         self.assert_error(self.run_tool("import", "topology"), USAGE, "import topology: expected")
         self.assert_error(self.run_tool(*BOX, "--nic-bandwidth", "fast"), USAGE,
@@ -307,7 +307,7 @@ class Plans(ToolTest):
                           "odd.txt: expected a plan of PipeDream, Megatron-LM")
         self.assert_error(self.run_tool("import", "plan", odd, *ground[:2]), USAGE, "--topo")
         self.assert_error(self.run_tool("import", "plan", odd, *ground, "--layout", "Et|tL"), USAGE,
-                          "--layout: expected it in place of files")
+                          "--layout: replaces files")
         for devices in ("node0:3-1", "node0:a-b", "node0:0-9999999"):
             with self.subTest(devices=devices):
                 self.assert_error(self.run_tool("import", "plan", "--layout", self.LAYOUT, *ground,

@@ -149,9 +149,9 @@ class Profiling(ToolTest):
                 (("--spec", model, "--device-name", "a\nb"),
                  "--device-name: expected a name"),
                 (("--spec", model, "--device", "cuda", "--cores", "2"),
-                 "--cores: expected --device cpu beside it, got cuda"),
+                 "--cores: needs --device cpu, got cuda"),
                 (("--spec", model, "--precision", "fp16"),
-                 "--precision: expected fp32, the only one of a CPU"),
+                 "--precision: a CPU computes in fp32 only"),
                 (("--spec", model, "-o", model), "two.json"),
                 (("--spec", model, "more"), "more: expected options only"),
         ):

@@ -100,8 +100,7 @@ class Replicas(ToolTest):
             self.assert_error(
                 self.run_tool(*self.small_inputs(), "--schedule", family, "--replicas",
                               "independent"), USAGE,
-                f"--replicas: expected independent with --schedule 1f1b or gpipe only, got it with "
-                f"{family}")
+                f"--replicas: independent replicas need --schedule 1f1b or gpipe, got {family}")
 
 
 if __name__ == "__main__":

@@ -183,14 +183,14 @@ class Rescheduling(ToolTest):
                           "--chunks: expected 2 or more, as 1f1b has one stage per device, got 1")
         self.assert_error(self.reschedule("zb"), USAGE, "--schedule: expected ", "got \"zb\"")
         self.assert_error(self.reschedule("zb-h1", "--chunks", "2"), USAGE,
-                          "--chunks: expected it with interleaved or breadth-first only")
+                          "--chunks: needs --schedule interleaved or breadth-first")
         self.assert_error(self.reschedule("given"), USAGE, "--order: expected a file")
         self.assert_error(self.reschedule("1f1b", "--orders", "9"), USAGE,
                           "--orders: expected a schedule whose order is searched, ", "got 1f1b")
         self.assert_error(self.reschedule("gpipe", "--time-limit", "9"), USAGE,
                           "--time-limit: expected a schedule that is searched, ", "got gpipe")
         self.assert_error(self.reschedule("1f1b", "--order", self.write("o.txt", "0F0")), USAGE,
-                          "--order: expected --schedule given beside it")
+                          "--order: needs --schedule given")
         self.assert_error(self.reschedule("given", "--order", self.write("o.txt", "0F0,0X0\n")),
                           BAD_INPUT, "o.txt: line 1: expected an action such as 2F0, got \"0X0\"")
         self.assert_error(self.run_tool("reschedule", "plan.json"), USAGE, "--schedule: expected")

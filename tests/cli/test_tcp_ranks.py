@@ -407,7 +407,7 @@ class TcpRanks(ToolTest):
                  "DAPPLE_SECRET_FILE: expected a secret of 16 to 4096 bytes, got 0"),
                 ({"DAPPLE_SECRET_FILE": "gone"}, "gone: cannot be read: No such file or directory"),
                 ({"DAPPLE_SECRET_FILE": "empty", "DAPPLE_SECRET": "x" * 20},
-                 "DAPPLE_SECRET: expected no DAPPLE_SECRET_FILE beside it")):
+                 "DAPPLE_SECRET: cannot be used with DAPPLE_SECRET_FILE")):
             with self.subTest(variables=variables):
                 job = Job(self)
                 job.start(0, 2, "train", "--plan", "plan.json", **variables)

@@ -176,7 +176,7 @@ class Training(ToolTest):
             self.assertAlmostEqual(float(ours), float(loss), places=4)
         both = self.train("--plan", "gpt.json", "--weights", "first.safetensors", "--resume", "x")
         self.assertEqual(both.returncode, USAGE)
-        self.assertIn("--weights: expected one start, got --resume beside it", both.stderr)
+        self.assertIn("--weights: cannot be used with --resume", both.stderr)
         other = self.train("--plan", self.pipeline(), "--weights", "first.safetensors")
         self.assertEqual(other.returncode, BAD_INPUT)
         self.assertIn("expected an embedding here, as GPT-2 has", other.stderr)
@@ -415,15 +415,15 @@ class Training(ToolTest):
                 (("--plan", "p", "--optimizer", "lion"), "--optimizer: expected"),
                 (("--plan", "p", "--log-every", "0"), "--log-every: expected a whole number from 1"),
                 (("--plan", "p", "--log-every", "2", "--verify"),
-                 "--log-every: expected a training, got --verify, which tells of no steps"),
+                 "--log-every: cannot be used with --verify, which tells of no steps"),
                 (("--plan", "p", "--learning-rate", "0"), "--learning-rate: expected a number"),
                 (("--plan", "p", "--clip-norm", "-1"), "--clip-norm: expected a number above 0"),
                 (("--plan", "p", "--checkpoint-every", "2"),
-                 "--checkpoint-every: expected --checkpoint FILE beside it"),
+                 "--checkpoint-every: needs --checkpoint FILE"),
                 (("--plan", "p", "--verify", "--timeline", "t"),
-                 "--timeline: expected a training, got --verify, which compares"),
+                 "--timeline: cannot be used with --verify, which writes"),
                 (("--plan", "p", "--checkpoint", "-", "--checkpoint-every", "2"),
-                 "--checkpoint-every: expected a file as --checkpoint"),
+                 "--checkpoint-every: needs a file as --checkpoint"),
                 (("p", "q"), "q: expected a plan file and options, got more"),
                 (("p", "--plan", "q"), "p: expected a plan file and options, got more"),
                 (("--plan", "-", "--tokens", "-"),
@@ -433,9 +433,8 @@ class Training(ToolTest):
                 (("--plan", "p", "--device", "cuda", "--precision", "fp8"),
                  "--precision: expected"),
                 (("--plan", "p", "--precision", "bf16"),
-                 "--precision: expected fp32, the only one of a CPU, or --device cuda beside it, "
-                 "got bf16"),
-                (("--plan", "p", "--oversubscribe"), "--oversubscribe: expected --device cuda"),
+                 "--precision: a CPU computes in fp32 only; bf16 needs --device cuda"),
+                (("--plan", "p", "--oversubscribe"), "--oversubscribe: needs --device cuda"),
         ):
             with self.subTest(arguments=arguments):
                 self.assert_error(self.train(*arguments), USAGE, expected)
@@ -515,8 +514,8 @@ class Training(ToolTest):
         self.assertEqual(result.returncode, DONE, result.stderr)
         self.assertIn("from step 3", result.stdout)
         self.assertEqual(" ".join(result.stderr.split()),
-                         f"warning: {found / 'version-1.safetensors'}: of dapple-checkpoint/1, "
-                         "which has no digest, it cannot be said whether it is as it was written")
+                         f"warning: {found / 'version-1.safetensors'} is a dapple-checkpoint/1, "
+                         "which has no digest: whether it is as it was written cannot be checked")
         # What comes of it has one, and so needs no warning.
         self.assertTrue(is_whole((self.folder / "model").read_bytes()))
         result = self.train("--plan", "plan.json", "--steps", "1", "--resume", "model")
@@ -565,11 +564,11 @@ class Training(ToolTest):
         header["__metadata__"]["steps"] = "999999999999999"
         self.write_tensors("last", header, tensors)
         self.assert_error(self.train("--plan", "plan.json", "--resume", "last", "--steps", "2"),
-                          USAGE, "--steps: expected at most 1 more behind the 999999999999999 of "
+                          USAGE, "--steps: expected at most 1 more after the 999999999999999 of "
                           "last, got 2")
         self.train("--plan", "plan.json", "--resume", "last", "--steps", "1", "--checkpoint", "end")
         self.assert_error(self.train("--plan", "plan.json", "--resume", "end", "--steps", "1"),
-                          USAGE, "--steps: expected at most 0 more behind the 1000000000000000")
+                          USAGE, "--steps: expected at most 0 more after the 1000000000000000")
 
     def test_files_without_an_end_are_not_read(self):
         self.small_gpt("gpt.json")

@@ -68,7 +68,7 @@ class Help(ToolTest):
                              (("verify", "--budget"), "--budget")):
             with self.subTest(words=words):
                 self.assert_error(self.run_tool("help", *words), USAGE,
-                                  f"error: {extra}: expected no more behind a command's name")
+                                  f"error: {extra}: expected nothing after the name of a command")
 
     def test_help_names_every_exit_code(self):
         text = self.run_tool("--help").stdout
@@ -227,7 +227,7 @@ class WrongCommandLines(ToolTest):
 
     def test_a_gap_for_a_planner_that_proves_none_is_refused(self):
         self.assert_error(self.run_tool(*self.small_inputs(), "--planner", "dapple", "--gap", "1%"),
-                          USAGE, "--gap: expected only with --planner exact")
+                          USAGE, "--gap: needs --planner exact")
 
     def test_an_option_given_twice_or_without_its_value_is_refused(self):
         self.assert_error(self.run_tool("--model", "a", "--model", "b"), USAGE, "--model: given twice")

@@ -89,7 +89,7 @@ int diff_measured(const DiffRequest& request, const std::string& text,
   if (request.model || request.topology) {
     throw command_line::usage_error(
         request.model ? "--model" : "--topo",
-        "expected none beside a timeline, which is of the plan as it is");
+        "cannot be used with a timeline, which was measured of the plan as it is");
   }
   const std::string& plan_path = request.first;
   PlanDocument document = load_own_plan(plan_path);
@@ -99,7 +99,7 @@ int diff_measured(const DiffRequest& request, const std::string& text,
   const Timeline timeline = io::read_timeline(text, source, subject.topology, hash);
   if (timeline.origin != Timeline::Origin::Measured) {
     command_line::print_warning(console,
-                                source + " is simulated: what is called measured here is not");
+                                source + " was simulated, so what is called measured here is not");
   }
   const Prediction& filed = subject.document.prediction;
   const SimulationMode mode{request.contention.value_or(filed.contention),

@@ -193,9 +193,9 @@ Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
   const planner::PlannerOptions& planner = request.planner;
   const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
   if (pins.least_depths && (planner.every_family || family != ScheduleFamily::OneFOneB)) {
-    throw command_line::usage_error(
-        "--pin", fmt::format("expected depths=least with --schedule 1f1b only, got {}",
-                             planner.every_family ? "auto" : to_string(family)));
+    throw command_line::usage_error("--pin",
+                                    fmt::format("depths=least needs --schedule 1f1b, got {}",
+                                                planner.every_family ? "auto" : to_string(family)));
   }
   return pins;
 }

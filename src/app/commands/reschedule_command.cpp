@@ -60,10 +60,9 @@ bool has_chunks(ScheduleFamily family) {
 
 void check_chunks(const RescheduleRequest& request) {
   if (request.chunks && !has_chunks(request.family)) {
-    throw command_line::usage_error("--chunks",
-                                    fmt::format("expected it with interleaved or breadth-first "
-                                                "only, got it with {}",
-                                                to_string(request.family)));
+    throw command_line::usage_error(
+        "--chunks", fmt::format("needs --schedule interleaved or breadth-first, got {}",
+                                to_string(request.family)));
   }
   if (request.chunks == 1) {
     throw command_line::usage_error("--chunks",
@@ -147,7 +146,7 @@ RescheduleRequest reschedule_request(const command_line::Options& options) {
   require_search(request);
   if (request.order.has_value() != (request.family == ScheduleFamily::Given)) {
     throw command_line::usage_error(
-        "--order", request.order ? "expected --schedule given beside it"
+        "--order", request.order ? "needs --schedule given"
                                  : "expected a file for --schedule given, got nothing");
   }
   return request;

@@ -52,8 +52,7 @@ SimulateRequest simulate_request(const command_line::Options& options) {
                           .timeline = options.text("timeline"),
                           .is_asynchronous = options.has("asynchronous")};
   if (request.recost && !request.model && !request.topology) {
-    throw command_line::usage_error("--recost",
-                                    "expected --model or --topo beside it, got neither");
+    throw command_line::usage_error("--recost", "needs --model or --topo, got neither");
   }
   return request;
 }

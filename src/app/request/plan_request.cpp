@@ -135,15 +135,13 @@ void choose_families(const command_line::Options& options, planner::PlannerOptio
                        is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
   if (!is_1f1b && replicas_of(options) == Replicas::Independent) {
     throw command_line::usage_error(
-        "--replicas", fmt::format("expected independent with --schedule 1f1b or gpipe only, got it "
-                                  "with {}",
-                                  name));
+        "--replicas",
+        fmt::format("independent replicas need --schedule 1f1b or gpipe, got {}", name));
   }
   if (!is_1f1b && !planner.every_family && options.has("planner")) {
     throw command_line::usage_error(
-        "--planner", fmt::format("expected it with --schedule 1f1b, gpipe or auto only, got it "
-                                 "with {}",
-                                 name));
+        "--planner",
+        fmt::format("a choice of planner needs --schedule 1f1b, gpipe or auto, got {}", name));
   }
 }
 
@@ -163,8 +161,8 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   if (options.choice("planner") == "dapple") {
     planner.planner = PlannerKind::Dapple;
     if (options.has("gap")) {
-      throw command_line::usage_error(
-          "--gap", "expected only with --planner exact, as dapple proves no gap");
+      throw command_line::usage_error("--gap",
+                                      "needs --planner exact, as the planner dapple proves no gap");
     }
   }
   planner.memory_limit = memory_limit_of(options);
@@ -174,7 +172,7 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   planner.ignore_memory = options.has("unlimited-memory");
   planner.baselines = !options.has("no-baselines");
   if (!planner.baselines && options.has("write-baselines")) {
-    throw command_line::usage_error("--write-baselines", "expected no --no-baselines beside it");
+    throw command_line::usage_error("--write-baselines", "cannot be used with --no-baselines");
   }
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   planner.threads = static_cast<int>(

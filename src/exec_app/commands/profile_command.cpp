@@ -67,7 +67,7 @@ ProfileRequest profile_request(const command_line::Options& options) {
   measure.on_gpu = request.device.kind == ComputeDevice::Kind::Cuda;
   measure.precision = request.device.precision;
   if (measure.on_gpu && options.has("cores")) {
-    throw command_line::usage_error("--cores", "expected --device cpu beside it, got cuda");
+    throw command_line::usage_error("--cores", "needs --device cpu, got cuda");
   }
   measure.device = options.name("device-name").value_or(measure.on_gpu ? "cuda" : "cpu");
   return request;

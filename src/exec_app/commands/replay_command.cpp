@@ -85,7 +85,7 @@ std::vector<exec::SlowLink> slow_links(const command_line::Options& options) {
     slow.push_back({.from = from, .to = to, .slowdown = slowing->slowdown});
   }
   if (!slow.empty() && options.has("unpaced-links")) {
-    throw command_line::usage_error("--slow-link", "expected no --unpaced-links beside it");
+    throw command_line::usage_error("--slow-link", "cannot be used with --unpaced-links");
   }
   return slow;
 }
@@ -97,8 +97,8 @@ void check_links(const command_line::Options& options, const ComputeDevice& devi
     if (!options.has(option)) continue;
     throw command_line::usage_error(
         fmt::format("--{}", option),
-        "expected --oversubscribe beside --device cuda: between GPUs of their own "
-        "devices have real links");
+        "cannot be used with --device cuda unless --oversubscribe is given, as GPUs have "
+        "real links");
   }
 }
 
@@ -196,8 +196,8 @@ void report(const Request& request, const RunnablePlan& replayable, const exec::
                       static_cast<double>(std::max<std::int64_t>(1, predicted.ns));
   if (replay.paces_links && rate > kHard && ratio > kKeptUp) {
     command_line::print_warning(
-        console, fmt::format("this machine may not keep up with {} GB/s of messages: "
-                             "--pace {} tells",
+        console, fmt::format("this machine may not keep up with {} GB/s of messages; "
+                             "--pace {} shows whether it does",
                              report::show_rate(rate), larger_pace(replay.pace, ratio)));
   }
 }

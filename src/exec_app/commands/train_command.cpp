@@ -183,8 +183,8 @@ void warn_of_start(const TrainRequest& request, const TrainingSession& session,
                    command_line::Console& console) {
   if (!request.resume || session.start->is_checked) return;
   command_line::print_warning(
-      console, fmt::format("{}: of dapple-checkpoint/1, which has no digest, it cannot be "
-                           "said whether it is as it was written",
+      console, fmt::format("{} is a dapple-checkpoint/1, which has no digest: whether it is "
+                           "as it was written cannot be checked",
                            command_line::source_name(*request.resume)));
 }
 

@@ -112,14 +112,12 @@ ComputeDevice compute_device(const command_line::Options& options) {
     return device;
   }
   if (device.precision != cuda::Precision::Float32) {
-    throw command_line::usage_error("--precision",
-                                    fmt::format("expected fp32, the only one of a CPU, or --device "
-                                                "cuda beside it, got {}",
-                                                name_of(device.precision)));
+    throw command_line::usage_error(
+        "--precision", fmt::format("a CPU computes in fp32 only; {} needs --device cuda",
+                                   name_of(device.precision)));
   }
   if (device.oversubscribes) {
-    throw command_line::usage_error("--oversubscribe",
-                                    "expected --device cuda beside it: it is about GPUs");
+    throw command_line::usage_error("--oversubscribe", "needs --device cuda");
   }
   return device;
 }

@@ -147,7 +147,7 @@ std::string job_secret(const EnvironmentLookup& environment) {
     throw Error(ErrorKind::Environment, "",
                 {{given ? kSecretVariable : kSecretFileVariable, std::move(message)}});
   };
-  if (given && path) refuse(fmt::format("expected no {} beside it", kSecretFileVariable));
+  if (given && path) refuse(fmt::format("cannot be used with {}", kSecretFileVariable));
   std::string secret = given ? given : io::read_file(path, kMost);
   if (!given && secret.ends_with('\n')) secret.pop_back();
   if (!given && secret.ends_with('\r')) secret.pop_back();

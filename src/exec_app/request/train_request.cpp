@@ -119,11 +119,12 @@ TrainRequest train_request(const command_line::Options& options) {
   }
   if (const auto every = options.positive_integer("checkpoint-every", kMostSteps)) {
     if (!request.checkpoint) {
-      throw command_line::usage_error("--checkpoint-every", "expected --checkpoint FILE beside it");
+      throw command_line::usage_error("--checkpoint-every", "needs --checkpoint FILE");
     }
     if (request.checkpoint == "-") {
       throw command_line::usage_error(
-          "--checkpoint-every", "expected a file as --checkpoint, got \"-\", which takes only one");
+          "--checkpoint-every",
+          "needs a file as --checkpoint, got \"-\", which takes only one checkpoint");
     }
     request.checkpoint_every = *every;
   }
@@ -131,18 +132,18 @@ TrainRequest train_request(const command_line::Options& options) {
     request.timeout = std::chrono::nanoseconds(timeout->ns);
   }
   if (request.weights && request.resume) {
-    throw command_line::usage_error("--weights", "expected one start, got --resume beside it");
+    throw command_line::usage_error("--weights",
+                                    "cannot be used with --resume, as a training has one start");
   }
   for (const char* name : {"checkpoint", "save-weights", "timeline", "trace"}) {
     if (request.verifies && options.has(name)) {
-      throw command_line::usage_error(
-          std::string("--") + name,
-          "expected a training, got --verify, which compares and writes no file");
+      throw command_line::usage_error(std::string("--") + name,
+                                      "cannot be used with --verify, which writes no file");
     }
   }
   if (request.verifies && options.has("log-every")) {
     throw command_line::usage_error("--log-every",
-                                    "expected a training, got --verify, which tells of no steps");
+                                    "cannot be used with --verify, which tells of no steps");
   }
   return request;
 }

@@ -71,7 +71,7 @@ void check_resumed(const TrainRequest& request, const exec::Checkpoint& start,
                 {std::move(*fault)});
   if (request.steps > exec::kMostTrainingSteps - start.steps) {
     throw command_line::usage_error(
-        "--steps", fmt::format("expected at most {} more behind the {} of {}, got {}",
+        "--steps", fmt::format("expected at most {} more after the {} of {}, got {}",
                                exec::kMostTrainingSteps - start.steps, start.steps,
                                command_line::source_name(*request.resume), request.steps));
   }

@@ -138,7 +138,7 @@ ImportedPlanRequest imported_plan_request(const command_line::Options& options) 
       .output = options.text("output")};
   if (request.layout && (!request.paths.empty() || options.has("format"))) {
     throw command_line::usage_error("--layout",
-                                    "expected it in place of files and --format, got both");
+                                    "replaces files and --format, and cannot be used with them");
   }
   const std::string choice = options.choice("format");
   for (const interop::PlanFormat format : interop::all_plan_formats()) {
