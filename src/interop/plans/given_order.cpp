@@ -52,8 +52,10 @@ class OrderReader {
   [[noreturn]] void refuse(std::int64_t line, const std::string& message) const {
     throw Error{ErrorKind::BadInput, source_, {{fmt::format("line {}", line), message}}};
   }
-  std::vector<Action> computations(const Line& line, std::string_view text,
-                                   std::size_t group) const;
+  std::vector<Action> computations(const Line& line, std::string_view text) const;
+  void check_stages(const Line& line, const std::vector<Action>& actions, std::size_t group) const;
+  std::size_t group_of_row(const std::vector<Action>& actions,
+                           const std::vector<std::optional<std::vector<Action>>>& found) const;
   DeviceIndex device_of(const Line& line, std::string_view name) const;
 
   std::string source_;
@@ -63,10 +65,8 @@ class OrderReader {
   std::map<DeviceIndex, std::size_t> group_of_;  // by device of the plan
 };
 
-/// Returns the forwards and backwards in the text; refuses those of stages that the device group
-/// does not hold.
-std::vector<Action> OrderReader::computations(const Line& line, std::string_view text,
-                                              std::size_t group) const {
+/// Returns the forwards and backwards in the text.
+std::vector<Action> OrderReader::computations(const Line& line, std::string_view text) const {
   std::vector<Action> actions;
   try {
     actions = parse_actions(text);
@@ -74,6 +74,12 @@ std::vector<Action> OrderReader::computations(const Line& line, std::string_view
   std::erase_if(actions, [](const Action& action) {
     return stream_of(action.kind) != Stream::Compute || action.kind == ActionKind::OptimizerStep;
   });
+  return actions;
+}
+
+/// Refuses actions of stages that the device group does not hold.
+void OrderReader::check_stages(const Line& line, const std::vector<Action>& actions,
+                               std::size_t group) const {
   const std::vector<StageIndex>& own = groups_[group];
   for (const Action& action : actions) {
     if (std::find(own.begin(), own.end(), action.stage) != own.end()) continue;
@@ -93,7 +99,6 @@ std::vector<Action> OrderReader::computations(const Line& line, std::string_view
                                          count)
                            : ""));
   }
-  return actions;
 }
 
 /// Returns the device of that name; refuses a device that the plan does not use.
@@ -129,7 +134,8 @@ std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>&
              fmt::format("expected one line for each device, got another for {}", name));
     }
     const std::size_t group = group_of_.at(device);
-    std::vector<Action> actions = computations(line, line.text.substr(colon + 1), group);
+    std::vector<Action> actions = computations(line, line.text.substr(colon + 1));
+    check_stages(line, actions, group);
     std::optional<std::vector<Action>>& list = found[group];
     if (list && *list != actions) {
       refuse(line.number,
@@ -149,22 +155,43 @@ std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>&
   return order;
 }
 
+/// Returns the group that a row of a CSV belongs to: the one that holds the stage of its first
+/// action or, if that has a row already or there is none, the first group without a row.
+std::size_t OrderReader::group_of_row(
+    const std::vector<Action>& actions,
+    const std::vector<std::optional<std::vector<Action>>>& found) const {
+  std::size_t free = 0;
+  while (found[free]) ++free;
+  for (std::size_t group = free; group < groups_.size() && !actions.empty(); ++group) {
+    const std::vector<StageIndex>& own = groups_[group];
+    const bool is_its = std::find(own.begin(), own.end(), actions.front().stage) != own.end();
+    if (is_its && !found[group]) return group;
+  }
+  return free;
+}
+
 std::vector<std::vector<Action>> OrderReader::from_csv(const std::vector<Line>& lines) {
   const auto rows = static_cast<std::size_t>(std::count_if(
       lines.begin(), lines.end(), [](const Line& line) { return !is_blank(line.text); }));
-  std::vector<std::vector<Action>> order;
+  std::vector<std::optional<std::vector<Action>>> found(groups_.size());
+  std::size_t read = 0;
   for (const Line& line : lines) {
     if (is_blank(line.text)) continue;
     std::string cells(line.text);
     std::replace(cells.begin(), cells.end(), ',', ' ');
-    if (order.size() == groups_.size()) break;
-    order.push_back(computations(line, cells, order.size()));
+    if (read++ == groups_.size()) break;
+    std::vector<Action> actions = computations(line, cells);
+    const std::size_t group = group_of_row(actions, found);
+    check_stages(line, actions, group);
+    found[group] = std::move(actions);
   }
   if (rows != groups_.size()) {
     refuse(static_cast<std::int64_t>(lines.size()) + (rows < groups_.size() ? 1 : 0),
            fmt::format("expected {} rows, one for each group of devices, got {}", groups_.size(),
                        rows));
   }
+  std::vector<std::vector<Action>> order;
+  for (std::optional<std::vector<Action>>& row : found) order.push_back(std::move(*row));
   return order;
 }
 

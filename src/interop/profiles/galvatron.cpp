@@ -33,6 +33,8 @@ constexpr std::int32_t kMostKinds = 100;
 // Model states per parameter: weight, gradient and the two moments of Adam.
 constexpr std::int64_t kStatesPerParameter = 4;
 constexpr std::string_view kPrefix = "layertype_";
+constexpr std::string_view kFirstMemory = "other_memory_pp_on_first";
+constexpr std::string_view kLastMemory = "other_memory_pp_on_last";
 
 /// The parts of a key such as "layertype_0_bsz8_seq4096".
 struct TimeKey {
@@ -197,8 +199,8 @@ Memory MemoryReader::read(const Field& field) {
   for (std::size_t kind = 0; kind < kinds_; ++kind) {
     keys.push_back(fmt::format("layertype_{}{}", kind, suffix));
   }
-  const std::string first = "other_memory_pp_on_first" + suffix;
-  const std::string last = "other_memory_pp_on_last" + suffix;
+  const std::string first = std::string(kFirstMemory) + suffix;
+  const std::string last = std::string(kLastMemory) + suffix;
   for (const std::string& key : keys) memory.kinds.push_back(read_kind(object.field(key)));
   memory.embedding = read_end(object.field(first));
   memory.head = read_end(object.field(last));
@@ -219,8 +221,8 @@ class GalvatronImporter {
 
  private:
   std::int64_t layers_of_a_kind() const;
-  void add_layer(std::string name, const LayerMemory& memory, const Times& times,
-                 std::int64_t divisor);
+  void add_layer(std::string name, std::string_view called, const LayerMemory& memory,
+                 const Times& times, std::int64_t divisor);
   void add_warnings();
 
   const ForeignProfileOptions& options_;
@@ -241,7 +243,8 @@ std::int64_t GalvatronImporter::layers_of_a_kind() const {
                 "say, got nothing"}}};
 }
 
-void GalvatronImporter::add_layer(std::string name, const LayerMemory& memory, const Times& times,
+void GalvatronImporter::add_layer(std::string name, std::string_view called,
+                                  const LayerMemory& memory, const Times& times,
                                   std::int64_t divisor) {
   Layer layer;
   layer.name = std::move(name);
@@ -268,7 +271,7 @@ void GalvatronImporter::add_layer(std::string name, const LayerMemory& memory, c
     measurement.stash = batch * memory.activation;
     layer.measurements.push_back(measurement);
   }
-  warn_of_parameters(layer, "fp32", result_.warnings);
+  warn_of_parameters(layer, called, result_.warnings);
   layers.push_back(std::move(layer));
 }
 
@@ -319,15 +322,16 @@ ImportedProfile GalvatronImporter::run() {
   for (auto& [batch, time] : ends) {
     time = computation_.times.count(kOther) > 0 ? computation_.times[kOther][batch] : Duration{};
   }
-  add_layer("embedding", memory_.embedding, ends, 2);
+  add_layer("embedding", kFirstMemory, memory_.embedding, ends, 2);
   for (std::size_t kind = 0; kind < kinds; ++kind) {
-    const std::string name = kinds == 1 ? "layer" : fmt::format("layertype_{}", kind);
+    const std::string called = fmt::format("{}{}", kPrefix, kind);
+    const std::string name = kinds == 1 ? "layer" : called;
     for (std::int64_t l = 0; l < count; ++l) {
-      add_layer(fmt::format("{}.{}", name, l), memory_.kinds[kind],
+      add_layer(fmt::format("{}.{}", name, l), called, memory_.kinds[kind],
                 computation_.times[static_cast<std::int32_t>(kind)], 1);
     }
   }
-  add_layer("head", memory_.head, ends, 2);
+  add_layer("head", kLastMemory, memory_.head, ends, 2);
   add_warnings();
   return std::move(result_);
 }

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <pugixml.hpp>
+#include <string_view>
 #include <utility>
 
 #include "interop/text/foreign_text.h"
@@ -16,6 +18,7 @@ namespace {
 // Applies to the objects of the matrix, and to devices and NICs together.
 constexpr std::size_t kMostObjects = 512;
 constexpr int kDeepest = 128;
+constexpr std::string_view kNvml = "nvml";
 constexpr std::int64_t kLaneMegabytes = 25'000;
 constexpr std::int64_t kPascalLaneMegabytes = 20'000;
 
@@ -27,6 +30,8 @@ struct Ancestor {
 /// A device or a NIC.
 struct Place {
   std::string name;
+  // The number of a device in NVML, "nvml12".
+  std::int32_t number = 0;
   // The objects that contain it, from the machine down.
   std::vector<Ancestor> above;
 };
@@ -66,11 +71,12 @@ void MachineReader::read_objects(const pugi::xml_node& node, std::vector<Ancesto
     const std::string name = object.attribute("name").value();
     const std::string index = object.attribute("gp_index").value();
     const bool is_system_device = type == "OSDev";
-    if (is_system_device && begins_with(name, "nvml")) {
+    if (is_system_device && begins_with(name, kNvml)) {
       device_by_index_.emplace(index, name);
-      devices_.push_back({name, above});
+      const std::string_view digits = std::string_view(name).substr(kNvml.size());
+      devices_.push_back({name, parse_count(digits).value_or(INT32_MAX), above});
     } else if (is_system_device && object.attribute("osdev_type").as_int(-1) == 3) {
-      nics_.push_back({name, above});
+      nics_.push_back({.name = name, .above = above});
     }
     above.push_back({index, type});
     read_objects(object, above);
@@ -180,6 +186,9 @@ ServerWiring MachineReader::run() {
   }
   std::vector<Ancestor> above;
   read_objects(machine, above);
+  // Objects stand by package and bridge, devices have the numbers that programs know them by.
+  std::stable_sort(devices_.begin(), devices_.end(),
+                   [](const Place& a, const Place& b) { return a.number < b.number; });
   if (devices_.empty()) fail(machine, "expected OSDev objects nvml0, nvml1, ..., got none");
   if (devices_.size() + nics_.size() > kMostObjects) {
     fail(machine, fmt::format("expected at most {} devices and NICs, got more", kMostObjects));

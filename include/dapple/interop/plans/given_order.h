@@ -15,7 +15,8 @@ namespace dapple::interop {
 ///   text  "node0:3: 0RECV_F0 0F0 ...", a line per device, as `dapple-plan schedule` prints it; the
 ///         devices of a group must list the same computations
 ///   CSV   a row per group, a cell per action, empty cells for waiting, as PyTorch's pipelining
-///         schedules are stored; row r belongs to the r-th group in the order of their first stages
+///         schedules are stored; a row belongs to the group that holds the stage of its first
+///         action
 ///
 /// Communication, all-reduces and optimizer steps are skipped, as they follow from the rest. Throws
 /// Error(BadInput) with the line for a word that is not an action, an action of a stage that the

@@ -2,9 +2,9 @@
 //
 // T is the simulated iteration, T_a the same with free transfers, and T_0 the same with free
 // transfers and free all-reduces. M_l is the number of micro-batches of lane l, F_l and B_l its
-// forward and backward (of the slowest replica of a split stage), of which R_l runs the forward
-// again. D is the number of devices of the topology, used or not; f, b and r are the same times of
-// each replica by itself. Then
+// forward and backward (of the slowest replica of a split stage). D is the number of devices of the
+// topology, used or not; f and b are the forward and backward of each replica by itself, and r is
+// the part of b in which it runs the forward again. Then
 //   compute        = floor(sum over replicas of M (f + b - r) / D)
 //   recomputation  = floor(sum over replicas of M (f + b) / D) - compute
 //   imbalance      = W - compute - recomputation, where W = max over lanes of M_l (F_l + B_l)

@@ -44,6 +44,15 @@ TEST_CASE("an order is read from a grid of cells, empty ones for waiting") {
         std::vector<std::vector<Action>>{parse_actions("0F0 0I0 0W0"), parse_actions("1F0 1B0")});
 }
 
+TEST_CASE("a row of a grid belongs to the devices that have its first action's stage") {
+  CHECK(read(",1F0,1B0,\n0F0,,,0B0\n") ==
+        std::vector<std::vector<Action>>{parse_actions("0F0 0B0"), parse_actions("1F0 1B0")});
+  CHECK(refusal_of("1F0,0B0\n0F0,1B0\n") ==
+        "order.txt: line 1: expected an action of a stage on node0:2 (1), got 0B0");
+  CHECK(refusal_of("1F0,1B0\n1F0,1B0\n") ==
+        "order.txt: line 2: expected an action of a stage on node0:0 (0), got 1F0");
+}
+
 TEST_CASE("faults of a given order name their line") {
   CHECK(refusal_of("node0:0: 0F0 0X0\n") ==
         "order.txt: line 1: expected an action such as 2F0, got \"0X0\"");

@@ -222,6 +222,22 @@ TEST_CASE("stages there and back again are on the ranks whose rows have them") {
   CHECK(stages_of(imported.plan) == "0-1:0 1-2:1 2-3:1 3-4:0");
 }
 
+TEST_CASE(
+    "the first rank may have the last stage: rows are ranks, whatever stages they begin with") {
+  const std::string options =
+      "--parallelism.pipeline_parallel_degree 2 "
+      "--parallelism.data_parallel_replicate_degree 1 "
+      "--parallelism.module_fqns_per_model_part "
+      "'[[\"embedding\", \"block.0\"], [\"block.1\", \"output\"]]'";
+  const std::string csv = ",1F0,1F1,1B1,1B0\n0F0,0F1,,,0B1,0B0\n";
+  const ImportedPlan imported =
+      import_texts({{"t.csv", csv}, {"t.sh", options}}, PlanFormat::Torch);
+  CHECK(stages_of(imported.plan) == "0-2:1 2-4:0");
+  REQUIRE(imported.plan.order.size() == 2);
+  CHECK(to_text(imported.plan.order[0]) == "0F0 0F1 0B1 0B0");
+  CHECK(to_text(imported.plan.order[1]) == "1F0 1F1 1B1 1B0");
+}
+
 TEST_CASE("an order that a family has without looking at costs is that family's") {
   const auto import = [](const std::string& csv, const std::string& modules) {
     const std::string options =

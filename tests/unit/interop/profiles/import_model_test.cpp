@@ -376,6 +376,14 @@ TEST_CASE("Galvatron's older files have no sequence lengths, newer ones may have
   CHECK(warns(imported.warnings, "with sequence parallelism"));
 }
 
+TEST_CASE("Galvatron's suspicious sizes are doubted by the names that its file has") {
+  const ImportedProfile imported = import_galvatron_files(
+      sample("small.computation.json"),
+      changed(sample("small.memory.json"), "\"parameter_size\": 24.5", "\"parameter_size\": 2e6"));
+  CHECK(warns(imported.warnings,
+              "layer layer.0 (layertype_0) states 2097 GB of parameters; is its unit right?"));
+}
+
 TEST_CASE("what is wrong with Galvatron's computation file is named with its place") {
   check_refusals(
       sample("small.computation.json"),

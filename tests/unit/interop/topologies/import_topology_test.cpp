@@ -1,5 +1,7 @@
 // Topologies of other tools: figures worked out by hand, and what is refused, by line.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -406,6 +408,23 @@ TEST_CASE("malformed networks of ASTRA-sim are refused by line") {
        {"[ Ring", "[ Torus", "line 2: topology: expected Ring, FullyConnected or Switch"},
        {"[ Ring, FullyConnected, Switch, Switch ]", "[ Switch, Ring, Switch, Switch ]",
         "expected a switch in every dimension behind a server's"}});
+}
+
+TEST_CASE("hwloc's devices have the numbers of NVML, wherever they stand in the document") {
+  const auto sockets = [](const std::string& text) {
+    std::vector<std::vector<std::int32_t>> devices;
+    const ImportedTopology imported = import_topology({foreign(text)}, all_figures());
+    for (const PcieRoot& root : imported.description.servers.front().pcie_roots)
+      devices.push_back(root.devices);
+    std::sort(devices.begin(), devices.end());
+    return devices;
+  };
+  using Sockets = std::vector<std::vector<std::int32_t>>;
+  const std::string text = sample("bridged.hwloc.xml");
+  CHECK(sockets(text) == Sockets{{0}, {1, 2}});
+  // By their place these are nvml10, nvml1 and nvml0.
+  const std::string other = changed(changed(text, "\"nvml0\"", "\"nvml10\""), "nvml2", "nvml0");
+  CHECK(sockets(other) == Sockets{{0, 1}, {2}});
 }
 
 TEST_CASE("malformed XML of hwloc is refused by line") {
