@@ -1,6 +1,9 @@
 #include "dapple/app/run.h"
 
+#include <fmt/format.h>
+
 #include "app/commands/commands.h"
+#include "app/commands/import/import_parts.h"
 #include "dapple/command_line/tool.h"
 
 namespace dapple::app {
@@ -11,9 +14,7 @@ constexpr const char* kVersion =
     "\n"
     "reads dapple-profile/1, dapple-topology/1, dapple-plan/1, dapple-timeline/1\n"
     "reads PipeDream graph text\n"
-    "imports topologies of nvidia-smi, NCCL, hwloc, nccl-tests, Slurm, ASTRA-sim\n"
-    "imports profiles of PipeDream, Piper, Metis, Sailor, Galvatron\n"
-    "imports plans of PipeDream, Megatron-LM, DeepSpeed, PyTorch, torchtitan, Sailor\n"
+    "{}"
     "writes dapple-profile/1, dapple-topology/1, dapple-plan/1, dapple-timeline/1\n"
     "writes dapple-schedule/1, dapple-comparison/1, dapple-measurement/1, dapple-export/1\n"
     "writes Chrome trace JSON, HTML, SVG\n"
@@ -42,7 +43,7 @@ command_line::ToolDescription description() {
 
 command_line::Tool tool() {
   return {.description = description(),
-          .version = kVersion,
+          .version = fmt::format(kVersion, imports_text()),
           .commands = {plan_command(), simulate_command(), validate_command(), verify_command(),
                        diff_command(), schedule_command(), report_command(), reschedule_command(),
                        export_command(), import_command()},

@@ -14,6 +14,19 @@ NETWORK = ("--servers", "2", "--nic-bandwidth", "10 Gbit/s")
 
 
 class Import(ToolTest):
+    def test_help_and_document_name_every_tool_whose_files_are_imported(self):
+        version = self.run_tool("--version").stdout
+        document = (tool.ROOT / "docs" / "interop.md").read_text()
+        for part, kind, title in (("topology", "topologies", "topologies"),
+                                  ("model", "profiles", "profiles"), ("plan", "plans", "plans")):
+            tools = re.search(rf"^imports {kind} of (.*)$", version, re.MULTILINE)[1].split(", ")
+            section = re.search(rf"^## Other \w+'? {title}$(.*?)^## ", document,
+                                re.MULTILINE | re.DOTALL)[1]
+            for name in tools:
+                with self.subTest(part=part, tool=name):
+                    self.assertIn(name, self.run_tool("import", part, "--help").stdout)
+                    self.assertIn(name, section)
+
     def test_an_imported_topology_is_planned_on(self):
         result = self.run_tool(*BOX, *FIGURES, *NETWORK, "--name", "box", "-o", "box.json")
         self.assertEqual(result.returncode, DONE, result.stderr)
@@ -78,7 +91,7 @@ class Import(ToolTest):
         self.assert_error(self.run_tool(*BOX, "--nic-bandwidth", "fast"), USAGE,
                           "--nic-bandwidth: expected a bandwidth such as")
         self.assert_error(self.run_tool(*BOX, "--format", "xml"), USAGE,
-                          "--format: expected nvidia-smi, hwloc-xml")
+                          "--format: expected detect, nvidia-smi, nccl-xml")
         self.assert_error(self.run_tool(*BOX, "--name", ""), USAGE,
                           "--name: expected a name of 1 to 200 characters")
         self.assert_error(self.run_tool(*BOX, *FIGURES, "--servers", "65536", "--nic-bandwidth",

@@ -395,6 +395,18 @@ bool exercise_pipedream(std::string_view text) {
   return true;
 }
 
+bool knows_foreign(std::string_view text) {
+  return interop::detect_topology_format(text).has_value();
+}
+
+bool knows_foreign_model(std::string_view text) {
+  return interop::detect_model_format(text).has_value();
+}
+
+bool knows_foreign_plan(std::string_view text) {
+  return interop::detect_plan_format(text).has_value();
+}
+
 bool exercise_foreign(std::string_view text) {
   const std::optional<interop::TopologyFormat> format = interop::detect_topology_format(text);
   if (!format) return false;

@@ -40,16 +40,27 @@ bool exercise_foreign_model(std::string_view text);
 /// what is imported must be sound and have a schedule.
 bool exercise_foreign_plan(std::string_view text);
 
+/// Whether other tools' files of the three kinds are told from all others.
+bool knows_foreign(std::string_view text);
+bool knows_foreign_model(std::string_view text);
+bool knows_foreign_plan(std::string_view text);
+
 struct Entry {
   const char* name;
   bool (*exercise)(std::string_view text);
+  /// Whether a sample is for this entry; null if all that it is given are.
+  bool (*knows)(std::string_view text) = nullptr;
 };
 inline constexpr Entry kEntries[] = {
-    {"profile", exercise_profile},           {"specification", exercise_specification},
-    {"topology", exercise_topology},         {"plan", exercise_plan},
-    {"timeline", exercise_timeline},         {"pipedream", exercise_pipedream},
-    {"foreign", exercise_foreign},           {"foreign_model", exercise_foreign_model},
-    {"foreign_plan", exercise_foreign_plan},
+    {"profile", exercise_profile},
+    {"specification", exercise_specification},
+    {"topology", exercise_topology},
+    {"plan", exercise_plan},
+    {"timeline", exercise_timeline},
+    {"pipedream", exercise_pipedream},
+    {"foreign", exercise_foreign, knows_foreign},
+    {"foreign_model", exercise_foreign_model, knows_foreign_model},
+    {"foreign_plan", exercise_foreign_plan, knows_foreign_plan},
 };
 
 /// A small sound document for the entry of that name. Requires: there is one.

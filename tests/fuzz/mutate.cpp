@@ -297,7 +297,10 @@ int run(const std::vector<std::string>& arguments) {
   const auto count = static_cast<std::uint64_t>(std::stod(arguments[1]) *
                                                 (scale == nullptr ? 1 : std::stod(scale)));
   std::vector<std::string> seeds = {dapple::fuzz::example_for(entry.name)};
-  for (std::size_t at = 2; at < arguments.size(); ++at) seeds.push_back(contents_of(arguments[at]));
+  for (std::size_t at = 2; at < arguments.size(); ++at) {
+    std::string text = contents_of(arguments[at]);
+    if (entry.knows == nullptr || entry.knows(text)) seeds.push_back(std::move(text));
+  }
   return run_mutations(entry, count, seeds);
 }
 

@@ -6,43 +6,59 @@
 
 #include "dapple/core/error.h"
 #include "interop/plans/plan_formats.h"
-#include "interop/text/foreign_json.h"
+#include "interop/text/recognizers.h"
 
 namespace dapple::interop {
 
-std::string_view name_of(PlanFormat format) {
-  switch (format) {
-    case PlanFormat::Pipedream:
-      return "pipedream";
-    case PlanFormat::Megatron:
-      return "megatron";
-    case PlanFormat::Deepspeed:
-      return "deepspeed";
-    case PlanFormat::Torch:
-      return "torch";
-    case PlanFormat::Sailor:
-      return "sailor";
-  }
-  throw Bug("a format of a plan without a name");
+namespace {
+
+struct PlanImporter {
+  ForeignFormat<PlanFormat> names;
+  ImportedPlan (*import)(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
+                         const ForeignPlanOptions& options);
+  bool takes_several = false;
+};
+
+constexpr PlanImporter kPlanImporters[] = {
+    {.names = {PlanFormat::Pipedream, "pipedream", "PipeDream", "PipeDream"},
+     .import = import_pipedream_plan,
+     .takes_several = true},
+    {.names = {PlanFormat::Megatron, "megatron", "Megatron-LM", "Megatron-LM"},
+     .import = import_megatron_plan},
+    {.names = {PlanFormat::Deepspeed, "deepspeed", "DeepSpeed", "DeepSpeed"},
+     .import = import_deepspeed_plan,
+     .takes_several = true},
+    {.names = {PlanFormat::Torch, "torch", "PyTorch, torchtitan", "PyTorch"},
+     .import = import_torch_plan,
+     .takes_several = true},
+    {.names = {PlanFormat::Sailor, "sailor", "Sailor", "Sailor"}, .import = import_sailor_plan}};
+
+// In the order in which they are asked.
+constexpr Recognizer<PlanFormat> kPlanRecognizers[] = {
+    {.format = PlanFormat::Pipedream, .text = is_pipedream_answer},
+    {.format = PlanFormat::Pipedream, .text = is_pipedream_output},
+    {.format = PlanFormat::Megatron, .text = is_megatron_options},
+    {.format = PlanFormat::Torch, .text = is_torchtitan_options},
+    {.format = PlanFormat::Pipedream, .object = is_pipedream_conf},
+    {.format = PlanFormat::Sailor, .object = is_sailor_plan},
+    {.format = PlanFormat::Deepspeed, .object = is_deepspeed_settings},
+    {.format = PlanFormat::Deepspeed, .text = is_deepspeed_program},
+    {.format = PlanFormat::Torch, .text = is_torch_schedule}};
+
+}  // namespace
+
+std::vector<ForeignFormat<PlanFormat>> plan_formats() {
+  std::vector<ForeignFormat<PlanFormat>> formats;
+  for (const PlanImporter& importer : kPlanImporters) formats.push_back(importer.names);
+  return formats;
 }
 
-std::vector<PlanFormat> all_plan_formats() {
-  return {PlanFormat::Pipedream, PlanFormat::Megatron, PlanFormat::Deepspeed, PlanFormat::Torch,
-          PlanFormat::Sailor};
+std::string_view name_of(PlanFormat format) {
+  return format_row(kPlanImporters, format).names.name;
 }
 
 std::optional<PlanFormat> detect_plan_format(std::string_view text) {
-  if (is_pipedream_answer(text) || is_pipedream_output(text)) return PlanFormat::Pipedream;
-  if (is_megatron_options(text)) return PlanFormat::Megatron;
-  if (is_torchtitan_options(text)) return PlanFormat::Torch;
-  if (const std::optional<io::JsonValue> object = object_in(text)) {
-    if (is_pipedream_conf(*object)) return PlanFormat::Pipedream;
-    if (is_sailor_plan(*object)) return PlanFormat::Sailor;
-    if (is_deepspeed_settings(*object)) return PlanFormat::Deepspeed;
-  }
-  if (is_deepspeed_program(text)) return PlanFormat::Deepspeed;
-  if (is_torch_schedule(text)) return PlanFormat::Torch;
-  return std::nullopt;
+  return recognized(kPlanRecognizers, text);
 }
 
 std::vector<const ForeignPlanFile*> files_by_role(const std::vector<ForeignPlanFile>& files,
@@ -84,26 +100,14 @@ ImportedPlan import_plan(const std::vector<ForeignPlanFile>& files, const PlanGr
                 {{"", fmt::format("expected files of one kind, {} as {} is, got {}",
                                   name_of(format), files.front().name, name_of(file.format))}}};
   }
-  const bool is_alone = format == PlanFormat::Megatron || format == PlanFormat::Sailor;
-  if (is_alone && files.size() > 1) {
+  const PlanImporter& importer = format_row(kPlanImporters, format);
+  if (files.size() > 1 && !importer.takes_several) {
     throw Error{
         ErrorKind::BadInput,
         files[1].name,
         {{"", fmt::format("expected one file of {}, got {}", name_of(format), files.size())}}};
   }
-  switch (format) {
-    case PlanFormat::Pipedream:
-      return import_pipedream_plan(files, ground, options);
-    case PlanFormat::Megatron:
-      return import_megatron_plan(files, ground, options);
-    case PlanFormat::Deepspeed:
-      return import_deepspeed_plan(files, ground, options);
-    case PlanFormat::Torch:
-      return import_torch_plan(files, ground, options);
-    case PlanFormat::Sailor:
-      return import_sailor_plan(files, ground, options);
-  }
-  throw Bug("a format of a plan without an importer");
+  return importer.import(files, ground, options);
 }
 
 }  // namespace dapple::interop

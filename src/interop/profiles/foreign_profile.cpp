@@ -9,45 +9,62 @@
 #include "interop/profiles/piper.h"
 #include "interop/profiles/profile_options.h"
 #include "interop/profiles/sailor.h"
-#include "interop/text/foreign_json.h"
+#include "interop/text/recognizers.h"
 
 namespace dapple::interop {
 
-std::string_view name_of(ModelFormat format) {
-  switch (format) {
-    case ModelFormat::PipedreamGraph:
-      return "pipedream";
-    case ModelFormat::Piper:
-      return "piper";
-    case ModelFormat::Metis:
-      return "metis";
-    case ModelFormat::Sailor:
-      return "sailor";
-    case ModelFormat::Galvatron:
-      return "galvatron";
-  }
-  throw Bug("a format of a model without a name");
+namespace {
+
+using ModelFiles = std::vector<ForeignModelFile>;
+
+struct ModelImporter {
+  ForeignFormat<ModelFormat> names;
+  ImportedProfile (*import)(const ModelFiles& files, const ForeignProfileOptions& options);
+  bool takes_several = false;
+};
+
+/// Imports a single file by an importer that takes its text and its name.
+template <auto Import>
+ImportedProfile import_one(const ModelFiles& files, const ForeignProfileOptions& options) {
+  return Import(files.front().text, files.front().name, options);
 }
 
-std::vector<ModelFormat> all_model_formats() {
-  return {ModelFormat::PipedreamGraph, ModelFormat::Piper, ModelFormat::Metis, ModelFormat::Sailor,
-          ModelFormat::Galvatron};
+constexpr ModelImporter kModelImporters[] = {
+    {.names = {ModelFormat::PipedreamGraph, "pipedream", "PipeDream", "PipeDream"},
+     .import = import_one<import_pipedream_graph>},
+    {.names = {ModelFormat::Piper, "piper", "Piper", "Piper"}, .import = import_one<import_piper>},
+    {.names = {ModelFormat::Metis, "metis", "Metis", "Metis"},
+     .import = import_metis,
+     .takes_several = true},
+    {.names = {ModelFormat::Sailor, "sailor", "Sailor", "Sailor"},
+     .import = import_one<import_sailor>},
+    {.names = {ModelFormat::Galvatron, "galvatron", "Galvatron", "Galvatron"},
+     .import = import_galvatron,
+     .takes_several = true}};
+
+// In the order in which they are asked.
+constexpr Recognizer<ModelFormat> kModelRecognizers[] = {
+    {.format = ModelFormat::PipedreamGraph, .text = is_pipedream_graph},
+    {.format = ModelFormat::Piper, .object = is_piper_graph},
+    {.format = ModelFormat::Metis, .object = is_metis_profile},
+    {.format = ModelFormat::Sailor, .object = is_sailor_profile},
+    {.format = ModelFormat::Galvatron, .object = is_galvatron_computation},
+    {.format = ModelFormat::Galvatron, .object = is_galvatron_memory}};
+
+}  // namespace
+
+std::vector<ForeignFormat<ModelFormat>> model_formats() {
+  std::vector<ForeignFormat<ModelFormat>> formats;
+  for (const ModelImporter& importer : kModelImporters) formats.push_back(importer.names);
+  return formats;
+}
+
+std::string_view name_of(ModelFormat format) {
+  return format_row(kModelImporters, format).names.name;
 }
 
 std::optional<ModelFormat> detect_model_format(std::string_view text) {
-  if (is_pipedream_graph(text)) return ModelFormat::PipedreamGraph;
-  const std::optional<io::JsonValue> object = object_in(text);
-  if (!object) return std::nullopt;
-  const auto has = [&](std::string_view first, std::string_view second) {
-    return has_key(*object, first) && has_key(*object, second);
-  };
-  if (has("nodes", "edges")) return ModelFormat::Piper;
-  if (has("model", "execution_time")) return ModelFormat::Metis;
-  if (has("layer_kinds", "times")) return ModelFormat::Sailor;
-  if (is_galvatron_computation(*object) || is_galvatron_memory(*object)) {
-    return ModelFormat::Galvatron;
-  }
-  return std::nullopt;
+  return recognized(kModelRecognizers, text);
 }
 
 std::optional<TimeUnit> time_unit(std::string_view word) {
@@ -71,17 +88,14 @@ ImportedProfile import_files(const std::vector<ForeignModelFile>& files,
                 {{"", fmt::format("expected files of one kind, {} as {} is, got {}",
                                   name_of(first.format), first.name, name_of(file.format))}}};
   }
-  if (first.format == ModelFormat::Metis) return import_metis(files, options);
-  if (first.format == ModelFormat::Galvatron) return import_galvatron(files, options);
-  if (files.size() > 1) {
+  const ModelImporter& importer = format_row(kModelImporters, first.format);
+  if (files.size() > 1 && !importer.takes_several) {
     throw Error{ErrorKind::BadInput,
                 files[1].name,
                 {{"", fmt::format("expected one file of {}, got {}", name_of(first.format),
                                   files.size())}}};
   }
-  if (first.format == ModelFormat::Piper) return import_piper(first.text, first.name, options);
-  if (first.format == ModelFormat::Sailor) return import_sailor(first.text, first.name, options);
-  return import_pipedream_graph(first.text, first.name, options);
+  return importer.import(files, options);
 }
 
 }  // namespace

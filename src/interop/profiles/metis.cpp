@@ -336,4 +336,8 @@ ImportedProfile import_metis(const std::vector<ForeignModelFile>& files,
   return MetisImporter(files, options).run();
 }
 
+bool is_metis_profile(const io::JsonValue& object) {
+  return has_key(object, "model") && has_key(object, "execution_time");
+}
+
 }  // namespace dapple::interop

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dapple/interop/profiles/foreign_profile.h"
+#include "dapple/io/json/json_value.h"
 
 namespace dapple::interop {
 
@@ -17,5 +18,8 @@ namespace dapple::interop {
 /// --stash overrides both. Throws as import_model() does. O(length).
 ImportedProfile import_metis(const std::vector<ForeignModelFile>& files,
                              const ForeignProfileOptions& options);
+
+/// Whether an object looks like such a file. O(members).
+bool is_metis_profile(const io::JsonValue& object);
 
 }  // namespace dapple::interop

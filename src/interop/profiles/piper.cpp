@@ -360,4 +360,8 @@ ImportedProfile import_piper(std::string_view text, const std::string& source_na
   return PiperReader(source_name, options).run(text);
 }
 
+bool is_piper_graph(const io::JsonValue& object) {
+  return has_key(object, "nodes") && has_key(object, "edges");
+}
+
 }  // namespace dapple::interop

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "dapple/interop/profiles/foreign_profile.h"
+#include "dapple/io/json/json_value.h"
 
 namespace dapple::interop {
 
@@ -17,5 +18,8 @@ namespace dapple::interop {
 /// that it sends. Throws as import_model() does. O(length + (nodes + edges) log nodes).
 ImportedProfile import_piper(std::string_view text, const std::string& source_name,
                              const ForeignProfileOptions& options);
+
+/// Whether an object looks like such a file. O(members).
+bool is_piper_graph(const io::JsonValue& object);
 
 }  // namespace dapple::interop

@@ -295,4 +295,8 @@ ImportedProfile import_sailor(std::string_view text, const std::string& source_n
   return SailorReader(source_name, options).run(text);
 }
 
+bool is_sailor_profile(const io::JsonValue& object) {
+  return has_key(object, "layer_kinds") && has_key(object, "times");
+}
+
 }  // namespace dapple::interop

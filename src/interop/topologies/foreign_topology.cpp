@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
 #include "dapple/io/documents/documents.h"
 #include "interop/text/foreign_text.h"
+#include "interop/text/recognizers.h"
 #include "interop/topologies/astra_network.h"
 #include "interop/topologies/device_table.h"
 #include "interop/topologies/hwloc_topology.h"
@@ -20,19 +22,22 @@
 namespace dapple::interop {
 namespace {
 
-struct Format {
-  TopologyFormat format;
-  std::string_view name;
-  bool (*looks_like)(std::string_view text);
-};
-// In the order in which detection tries them: comments in one format may contain words of a later
-// one.
-constexpr Format kFormats[] = {{TopologyFormat::NvidiaSmi, "nvidia-smi", is_nvidia_smi},
-                               {TopologyFormat::HwlocXml, "hwloc-xml", is_hwloc_topology},
-                               {TopologyFormat::NcclXml, "nccl-xml", is_nccl_topology},
-                               {TopologyFormat::AstraSim, "astra-sim", is_astra_network},
-                               {TopologyFormat::NcclTests, "nccl-tests", is_nccl_tests},
-                               {TopologyFormat::Slurm, "slurm", is_slurm_topology}};
+constexpr ForeignFormat<TopologyFormat> kTopologyFormats[] = {
+    {TopologyFormat::NvidiaSmi, "nvidia-smi", "nvidia-smi", "nvidia-smi topo -m"},
+    {TopologyFormat::NcclXml, "nccl-xml", "NCCL", "NCCL (topology XML)"},
+    {TopologyFormat::HwlocXml, "hwloc-xml", "hwloc", "hwloc (XML)"},
+    {TopologyFormat::NcclTests, "nccl-tests", "nccl-tests", "nccl-tests"},
+    {TopologyFormat::Slurm, "slurm", "Slurm", "Slurm (topology.conf)"},
+    {TopologyFormat::AstraSim, "astra-sim", "ASTRA-sim", "ASTRA-sim (network)"}};
+
+// In the order in which they are asked: comments in one format may contain words of a later one.
+constexpr Recognizer<TopologyFormat> kTopologyRecognizers[] = {
+    {.format = TopologyFormat::NvidiaSmi, .text = is_nvidia_smi},
+    {.format = TopologyFormat::HwlocXml, .text = is_hwloc_topology},
+    {.format = TopologyFormat::NcclXml, .text = is_nccl_topology},
+    {.format = TopologyFormat::AstraSim, .text = is_astra_network},
+    {.format = TopologyFormat::NcclTests, .text = is_nccl_tests},
+    {.format = TopologyFormat::Slurm, .text = is_slurm_topology}};
 
 /// Returns the group as text without the name of the server and the sources of its NICs, which is
 /// equal for identical servers.
@@ -519,23 +524,19 @@ ImportedTopology Importer::run() {
 
 }  // namespace
 
+std::vector<ForeignFormat<TopologyFormat>> topology_formats() {
+  return {std::begin(kTopologyFormats), std::end(kTopologyFormats)};
+}
+
 std::string_view name_of(TopologyFormat format) {
-  return std::find_if(std::begin(kFormats), std::end(kFormats),
-                      [&](const Format& known) { return known.format == format; })
+  return std::find_if(
+             std::begin(kTopologyFormats), std::end(kTopologyFormats),
+             [&](const ForeignFormat<TopologyFormat>& known) { return known.format == format; })
       ->name;
 }
 
-std::vector<TopologyFormat> all_topology_formats() {
-  std::vector<TopologyFormat> formats;
-  for (const Format& known : kFormats) formats.push_back(known.format);
-  return formats;
-}
-
 std::optional<TopologyFormat> detect_topology_format(std::string_view text) {
-  for (const Format& known : kFormats) {
-    if (known.looks_like(text)) return known.format;
-  }
-  return std::nullopt;
+  return recognized(kTopologyRecognizers, text);
 }
 
 ImportedTopology import_topology(const std::vector<ForeignFile>& files,

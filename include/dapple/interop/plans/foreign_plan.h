@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/interop/text/foreign_format.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
@@ -32,10 +33,10 @@ namespace dapple::interop {
 
 enum class PlanFormat { Pipedream, Megatron, Deepspeed, Torch, Sailor };
 
-/// Returns the name of the format that --format takes: "pipedream", "megatron", "deepspeed",
-/// "torch", "sailor".
+/// Returns the name of the format that --format takes, such as "megatron".
 std::string_view name_of(PlanFormat format);
-std::vector<PlanFormat> all_plan_formats();
+/// Returns the names of every format, in the order in which messages list them.
+std::vector<ForeignFormat<PlanFormat>> plan_formats();
 
 /// Returns the format that the text appears to have, or nothing if it resembles none of them.
 /// O(length of the text).

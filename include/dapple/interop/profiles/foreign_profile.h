@@ -26,16 +26,17 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "dapple/interop/text/foreign_format.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple::interop {
 
 enum class ModelFormat { PipedreamGraph, Piper, Metis, Sailor, Galvatron };
 
-/// Returns the name of the format that --format takes: "pipedream", "piper", "metis", "sailor",
-/// "galvatron".
+/// Returns the name of the format that --format takes, such as "pipedream".
 std::string_view name_of(ModelFormat format);
-std::vector<ModelFormat> all_model_formats();
+/// Returns the names of every format, in the order in which messages list them.
+std::vector<ForeignFormat<ModelFormat>> model_formats();
 
 /// Returns the format that the text appears to have, or nothing if it resembles none of them.
 /// O(length of the text).

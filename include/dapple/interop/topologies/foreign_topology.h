@@ -21,16 +21,17 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "dapple/interop/text/foreign_format.h"
 #include "dapple/topology/description.h"
 
 namespace dapple::interop {
 
 enum class TopologyFormat { NvidiaSmi, NcclXml, HwlocXml, NcclTests, Slurm, AstraSim };
 
-/// Returns the name of the format that --format takes: "nvidia-smi", "nccl-xml", "hwloc-xml",
-/// "nccl-tests", "slurm", "astra-sim".
+/// Returns the name of the format that --format takes, such as "nccl-xml".
 std::string_view name_of(TopologyFormat format);
-std::vector<TopologyFormat> all_topology_formats();
+/// Returns the names of every format, in the order in which messages list them.
+std::vector<ForeignFormat<TopologyFormat>> topology_formats();
 
 /// Returns the format that the text appears to have, or nothing if it resembles none of them.
 /// O(length of the text).

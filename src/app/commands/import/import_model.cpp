@@ -42,24 +42,6 @@ std::vector<std::string> files_among(const std::vector<std::string>& paths) {
   return files;
 }
 
-std::vector<interop::ForeignModelFile> read_files(
-    const std::vector<std::string>& paths, const std::optional<interop::ModelFormat>& forced) {
-  std::vector<interop::ForeignModelFile> files;
-  for (const std::string& path : paths) {
-    interop::ForeignModelFile file{.text = io::read_file(path),
-                                   .name = command_line::source_name(path)};
-    const std::optional<interop::ModelFormat> format =
-        forced ? forced : interop::detect_model_format(file.text);
-    if (!format) {
-      refuse_unknown(file.text, file.name,
-                     "a profile of PipeDream, Piper, Metis, Sailor or Galvatron");
-    }
-    file.format = *format;
-    files.push_back(std::move(file));
-  }
-  return files;
-}
-
 /// Prints sums over all layers, at the largest batch size that was measured.
 void write_summary(const ModelProfile& profile, std::ostream& words) {
   Bytes parameters;
@@ -93,33 +75,25 @@ struct ModelRequest {
   std::optional<std::string> output;
 };
 
-std::vector<std::string> model_formats() {
-  std::vector<std::string> names{"detect"};
-  for (const interop::ModelFormat format : interop::all_model_formats())
-    names.emplace_back(name_of(format));
-  return names;
-}
-
 ModelRequest model_request(const command_line::Options& options) {
   if (options.positional().empty()) {
     throw command_line::usage_error("import model", "expected one file or more, got none");
   }
-  ModelRequest request{.paths = files_among(options.positional()),
-                       .format = std::nullopt,
-                       .foreign = foreign_request(options).options,
-                       .name = options.text("name"),
-                       .output = options.text("output")};
-  const std::string choice = options.choice("format");
-  for (const interop::ModelFormat format : interop::all_model_formats()) {
-    if (choice == name_of(format)) request.format = format;
-  }
-  return request;
+  return {.paths = files_among(options.positional()),
+          .format = forced_format(options, interop::model_formats()),
+          .foreign = foreign_request(options).options,
+          .name = options.text("name"),
+          .output = options.text("output")};
 }
 
 int run(const command_line::Options& options, command_line::Console& console) {
   const ModelRequest request = model_request(options);
-  interop::ImportedProfile imported =
-      interop::import_model(read_files(request.paths, request.format), request.foreign);
+  interop::ImportedProfile imported = interop::import_model(
+      read_foreign<interop::ForeignModelFile>(request.paths, request.format,
+                                              {.formats = interop::model_formats(),
+                                               .detect = interop::detect_model_format,
+                                               .what = "a profile of"}),
+      request.foreign);
   ModelProfile& profile = imported.profile;
   if (profile.device.empty()) {
     throw command_line::usage_error(
@@ -174,11 +148,7 @@ std::vector<command_line::OptionSpec> missing_figures() {
 std::vector<command_line::OptionSection> model_options() {
   return {{"",
            {command_line::output_option("Write the profile.", "./NAME.profile.json"),
-            {.name = "format",
-             .value = "KIND",
-             .choices = model_formats(),
-             .text = "Read the files as {}.",
-             .default_value = "detect"},
+            format_option(interop::model_formats()),
             {.name = "name",
              .value = "NAME",
              .text = "Call the model NAME.",

@@ -113,13 +113,6 @@ struct ImportedPlanRequest {
   std::optional<std::string> output;
 };
 
-std::vector<std::string> plan_formats() {
-  std::vector<std::string> names{"detect"};
-  for (const interop::PlanFormat format : interop::all_plan_formats())
-    names.emplace_back(name_of(format));
-  return names;
-}
-
 ImportedPlanRequest imported_plan_request(const command_line::Options& options) {
   if (options.positional().empty() && !options.has("layout")) {
     throw command_line::usage_error("import plan",
@@ -128,7 +121,7 @@ ImportedPlanRequest imported_plan_request(const command_line::Options& options) 
   ImportedPlanRequest request{
       .paths = options.positional(),
       .layout = options.text("layout"),
-      .format = std::nullopt,
+      .format = forced_format(options, interop::plan_formats()),
       .model = options.required("model", "the profile that the plan is for"),
       .topology = options.required("topo", "a topology"),
       .plan = plan_options_of(options),
@@ -140,32 +133,17 @@ ImportedPlanRequest imported_plan_request(const command_line::Options& options) 
     throw command_line::usage_error("--layout",
                                     "replaces files and --format, and cannot be used with them");
   }
-  const std::string choice = options.choice("format");
-  for (const interop::PlanFormat format : interop::all_plan_formats()) {
-    if (choice == name_of(format)) request.format = format;
-  }
   return request;
 }
 
 std::vector<interop::ForeignPlanFile> read_files(const ImportedPlanRequest& request) {
-  std::vector<interop::ForeignPlanFile> files;
   if (request.layout) {
-    files.push_back(
-        {.text = *request.layout, .name = "--layout", .format = interop::PlanFormat::Megatron});
+    return {{.text = *request.layout, .name = "--layout", .format = interop::PlanFormat::Megatron}};
   }
-  for (const std::string& path : request.paths) {
-    interop::ForeignPlanFile file{.text = io::read_file(path),
-                                  .name = command_line::source_name(path)};
-    const std::optional<interop::PlanFormat> format =
-        request.format ? request.format : interop::detect_plan_format(file.text);
-    if (!format) {
-      refuse_unknown(file.text, file.name,
-                     "a plan of PipeDream, Megatron-LM, DeepSpeed, PyTorch or Sailor");
-    }
-    file.format = *format;
-    files.push_back(std::move(file));
-  }
-  return files;
+  return read_foreign<interop::ForeignPlanFile>(request.paths, request.format,
+                                                {.formats = interop::plan_formats(),
+                                                 .detect = interop::detect_plan_format,
+                                                 .what = "a plan of"});
 }
 
 /// Returns the document of an imported plan, which has no search.
@@ -304,11 +282,7 @@ std::vector<command_line::OptionSection> imported_plan_options() {
            {model_option("Read the layer profile that the plan is for."),
             topology_option("Read the devices and links."),
             command_line::output_option("Write the plan.", "./MODEL.imported.plan.json"),
-            {.name = "format",
-             .value = "KIND",
-             .choices = plan_formats(),
-             .text = "Read the files as {}.",
-             .default_value = "detect"},
+            format_option(interop::plan_formats()),
             {.name = "layout",
              .value = "TEXT",
              .text = "Read Megatron-LM's options from TEXT, not from a file.",

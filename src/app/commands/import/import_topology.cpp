@@ -75,35 +75,12 @@ TopologyRequest topology_request(const command_line::Options& options) {
   if (options.positional().empty())
     throw command_line::usage_error("import topology", "expected one file or more, got none");
   TopologyRequest request{.paths = options.positional(),
-                          .format = std::nullopt,
+                          .format = forced_format(options, interop::topology_formats()),
                           .foreign = topology_options_of(options),
                           .output = {}};
   request.output = options.text("output").value_or(
       command_line::default_output(request.foreign.name, ".topology.json"));
-  if (!options.has("format")) return request;
-  const std::string choice = options.choice("format");
-  for (const interop::TopologyFormat format : interop::all_topology_formats()) {
-    if (choice == name_of(format)) request.format = format;
-  }
   return request;
-}
-
-std::vector<interop::ForeignFile> read_files(const std::vector<std::string>& paths,
-                                             const std::optional<interop::TopologyFormat>& forced) {
-  std::vector<interop::ForeignFile> files;
-  for (const std::string& path : paths) {
-    interop::ForeignFile file{.text = io::read_file(path), .name = command_line::source_name(path)};
-    const std::optional<interop::TopologyFormat> format =
-        forced ? forced : interop::detect_topology_format(file.text);
-    if (!format) {
-      refuse_unknown(file.text, file.name,
-                     "a file of nvidia-smi topo -m, NCCL (topology XML), hwloc (XML), nccl-tests, "
-                     "Slurm (topology.conf) or ASTRA-sim (network)");
-    }
-    file.format = *format;
-    files.push_back(std::move(file));
-  }
-  return files;
 }
 
 struct UsedLink {
@@ -239,8 +216,12 @@ int run(const command_line::Options& options, command_line::Console& console) {
   const std::string& output = request.output;
   check_outputs({{"--output", output}}, command_line::numbered_paths(request.paths));
 
-  const interop::ImportedTopology imported =
-      interop::import_topology(read_files(request.paths, request.format), request.foreign);
+  const interop::ImportedTopology imported = interop::import_topology(
+      read_foreign<interop::ForeignFile>(request.paths, request.format,
+                                         {.formats = interop::topology_formats(),
+                                          .detect = interop::detect_topology_format,
+                                          .what = "a file of"}),
+      request.foreign);
   print_warnings(console, imported.warnings);
   const auto [stream, style] = console.words(output == "-");
   write_summary(imported, stream, style);
@@ -297,16 +278,9 @@ std::vector<command_line::OptionSpec> link_options() {
 }
 
 std::vector<command_line::OptionSection> imported_topology_options() {
-  std::vector<std::string> formats;
-  for (const interop::TopologyFormat format : interop::all_topology_formats())
-    formats.emplace_back(name_of(format));
   return {{"",
            {command_line::output_option("Write the topology.", "./NAME.topology.json"),
-            {.name = "format",
-             .value = "KIND",
-             .choices = std::move(formats),
-             .text = "Read the files as {}.",
-             .default_value = "told by each file"},
+            format_option(interop::topology_formats()),
             {.name = "name",
              .value = "NAME",
              .text = "Call the topology NAME.",
