@@ -45,9 +45,15 @@ class MemoryNetwork {
   explicit MemoryNetwork(int size, bool is_on_one_host = true)
       : size_(size),
         is_on_one_host_(is_on_one_host),
+        offsets_(static_cast<std::size_t>(size)),
         handlers_(static_cast<std::size_t>(size)),
         left_(static_cast<std::size_t>(size)),
         words_(1'000) {}
+
+  /// The offset from a rank's clock to that of rank 0.
+  void set_clock_offset(int rank, std::int64_t offset) {
+    offsets_[static_cast<std::size_t>(rank)] = offset;
+  }
 
   /// `while_made` is called before there is a wire.
   exec::RankJob::MakeWire wire_of(
@@ -93,6 +99,10 @@ class MemoryNetwork {
   void reverse() {
     const std::lock_guard lock(mutex_);
     std::reverse(in_flight_.begin(), in_flight_.end());
+  }
+  std::size_t in_flight() {
+    const std::lock_guard lock(mutex_);
+    return in_flight_.size();
   }
   void await_in_flight(std::size_t count) {
     std::unique_lock lock(mutex_);
@@ -167,7 +177,9 @@ class MemoryNetwork {
     int rank() const override { return rank_; }
     int size() const override { return network_.size_; }
     bool is_on_one_host() const override { return network_.is_on_one_host_; }
-    std::int64_t clock_offset() const override { return 0; }
+    std::int64_t clock_offset() const override {
+      return network_.offsets_[static_cast<std::size_t>(rank_)];
+    }
     std::chrono::milliseconds launcher_grace_period() const override { return kLauncherGrace; }
     std::span<std::int64_t> shared_words(std::size_t count) override {
       return std::span(network_.words_).first(count);
@@ -212,6 +224,7 @@ class MemoryNetwork {
 
   const int size_;
   const bool is_on_one_host_;
+  std::vector<std::int64_t> offsets_;
   std::atomic<std::int64_t> now_ = kStart;
   // These are used by the thread that delivers only.
   std::vector<exec::WireHandler> handlers_;

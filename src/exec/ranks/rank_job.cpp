@@ -111,7 +111,8 @@ class RankJob::State {
   // the threads that call afterwards.
   std::mutex mutex_;
   std::condition_variable changed_;
-  RankTransportOptions options_;
+  std::chrono::nanoseconds timeout_ = RankTransportOptions().timeout;
+  CrashRecord* crash_record_ = nullptr;
   Heartbeat heartbeat_;
   FailureAgreement failures_;
   Barrier barrier_;
@@ -157,10 +158,11 @@ void RankJob::State::join(const Topology& topology, const std::vector<DeviceInde
   if (options.crash_record) options.crash_record->set_name(names_.of(wire_->rank()));
   {
     const std::lock_guard lock(mutex_);
-    options_ = options;
+    timeout_ = options.timeout;
+    crash_record_ = options.crash_record;
     if (wire_->size() > 1) {
-      agreement_ = fingerprint(std::as_bytes(std::span(options_.agreement)));
-      heartbeat_.start(options_.timeout);
+      agreement_ = fingerprint(std::as_bytes(std::span(options.agreement)));
+      heartbeat_.start(timeout_);
       wire_->send(next(), {.kind = NoticeKind::Joined, .number = *agreement_});
       compare_agreement();
     }
@@ -201,7 +203,7 @@ bool RankJob::State::wait(Condition condition) {
   bool came = false;
   {
     std::unique_lock lock(mutex_);
-    came = changed_.wait_for(lock, options_.timeout, [&] { return is_over_ || condition(); });
+    came = changed_.wait_for(lock, timeout_, [&] { return is_over_ || condition(); });
   }
   throw_if_over();
   return came;
@@ -222,13 +224,13 @@ void RankJob::State::barrier() {
     wire_->send(0, {.kind = NoticeKind::AtBarrier, .number = number});
     if (wait([&] { return barrier_.is_released(number); })) return;
     throw error(fmt::format("expected word of all {} devices within {} s, got none", ranks,
-                            seconds_of(options_.timeout)));
+                            seconds_of(timeout_)));
   }
   const bool are_all_here = wait([&] { return barrier_.arrivals() == ranks; });
   const std::lock_guard lock(mutex_);
   if (!are_all_here) {
     throw error(fmt::format("expected all {} devices within {} s, got {}, without {}", ranks,
-                            seconds_of(options_.timeout), barrier_.arrivals(),
+                            seconds_of(timeout_), barrier_.arrivals(),
                             names_.of(std::min(barrier_.missing(), ranks - 1))));
   }
   barrier_.complete();
@@ -239,7 +241,7 @@ void RankJob::State::barrier() {
 
 void RankJob::State::announce(const Action& action) noexcept {
   at_.set(action);
-  if (options_.crash_record) options_.crash_record->set_action(action);
+  if (crash_record_) crash_record_->set_action(action);
 }
 
 void RankJob::State::close() {
@@ -332,9 +334,8 @@ void RankJob::State::take_turn() {
   }
   if (heartbeat_.is_previous_missing(now)) {
     const std::optional<Action>& action = heartbeat_.previous_action();
-    give_up(
-        environment_error(names_.of(previous()), action ? to_text(*action) : "start",
-                          fmt::format("no heartbeat within {} s", seconds_of(options_.timeout))));
+    give_up(environment_error(names_.of(previous()), action ? to_text(*action) : "start",
+                              fmt::format("no heartbeat within {} s", seconds_of(timeout_))));
   }
   report_peer_loss(now);
 }
@@ -360,14 +361,14 @@ void RankJob::State::report_peer_loss(std::int64_t now) {
 
 void RankJob::State::finish() {
   constexpr std::chrono::milliseconds kLook(2);
-  const std::int64_t end = clock_.now() + options_.timeout.count();
+  const std::int64_t end = clock_.now() + timeout_.count();
   const std::future<void> left = wire_->leave();
   while (left.wait_for(kLook) != std::future_status::ready) {
     throw_if_over();
     if (clock_.now() < end) continue;
     throw Error(ErrorKind::Environment, fmt::format("rank {}", wire_->rank()),
                 {{"end", fmt::format("expected all {} ranks within {} s, but some did not come",
-                                     wire_->size(), seconds_of(options_.timeout))}});
+                                     wire_->size(), seconds_of(timeout_))}});
   }
 }
 

@@ -24,15 +24,16 @@ void RankMessages::join(RankWire& wire, const Topology& topology,
                         const RankTransportOptions& options) {
   wire_ = &wire;
   devices_ = devices;
-  options_ = options;
-  if (!options_.pacing) return;
+  timeout_ = options.timeout;
+  on_arrival_ = options.on_arrival;
+  if (!options.pacing) return;
   if (!wire.is_on_one_host()) {
     throw Error(ErrorKind::Usage, "",
                 {{"",
                   "expected unpaced links, or all ranks on one host: hosts cannot share the "
                   "links of a topology"}});
   }
-  pacer_.emplace(topology, *options_.pacing, wire.shared_words(LinkPacer::words(topology)));
+  pacer_.emplace(topology, *options.pacing, wire.shared_words(LinkPacer::words(topology)));
 }
 
 int RankMessages::rank_of(DeviceIndex device) const {
@@ -83,27 +84,26 @@ std::int64_t RankMessages::send(const MessageKey& key, Payload payload) {
   bool has_left = false;
   {
     std::unique_lock lock(mutex_);
-    has_left =
-        changed_.wait_for(lock, options_.timeout, [&] { return is_closed_ || pending->has_left; });
+    has_left = changed_.wait_for(lock, timeout_, [&] { return is_closed_ || pending->has_left; });
   }
   throw_if_closed();
   if (!has_left) {
     throw error(key, fmt::format("expected {} to take in a message of {} bytes within {} s, but it "
                                  "did not",
-                                 names_.of(to), size.count, seconds_of(options_.timeout)));
+                                 names_.of(to), size.count, seconds_of(timeout_)));
   }
   sent_ += size.count;
   return arrival.value_or(clock_.now());
 }
 
 Payload RankMessages::receive(const MessageKey& key, const ExpectedMessage& expected) {
-  std::optional<Mail> mail = mailbox_.take(key, options_.timeout);
+  std::optional<Mail> mail = mailbox_.take(key, timeout_);
   if (!mail) {
     throw missing_message(
         {.here = names_.of(wire_->rank()), .peer = names_.of(rank_of(key.from)), .peer_at = {}},
-        key, options_.timeout);
+        key, timeout_);
   }
-  if (options_.on_arrival) options_.on_arrival(key, mail->payload.host());
+  if (on_arrival_) on_arrival_(key, mail->payload.host());
   verify(key, expected, *mail);
   clock_.sleep_until(mail->arrival);
   return std::move(mail->payload);

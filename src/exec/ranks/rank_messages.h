@@ -3,11 +3,15 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,7 +75,8 @@ class RankMessages {
   // These are set by join().
   RankWire* wire_ = nullptr;
   std::vector<DeviceIndex> devices_;
-  RankTransportOptions options_;
+  std::chrono::nanoseconds timeout_{0};
+  std::function<void(const MessageKey& key, std::span<std::byte> bytes)> on_arrival_;
   std::optional<LinkPacer> pacer_;
 
   Mailbox mailbox_;

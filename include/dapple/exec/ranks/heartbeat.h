@@ -35,8 +35,9 @@ class Heartbeat {
   /// Returns the last known action of the previous rank.
   const std::optional<Action>& previous_action() const { return previous_action_; }
 
-  /// Whether this rank was stopped for so long that others miss its heartbeats, and lost a peer
-  /// before it had been back for a second. Such a peer ended because of this rank's silence.
+  /// Whether a peer that was lost at this moment ended because of this rank's silence: this rank
+  /// was stopped for so long that its heartbeats were missed, and had not been back for a second
+  /// yet.
   bool has_caused_loss_at(std::int64_t moment) const;
 
  private:

@@ -76,8 +76,8 @@ class RankJob {
   /// Creates the connection to the other ranks.
   using MakeWire = std::function<std::unique_ptr<RankWire>(WireHandler handler)>;
 
-  /// Throws what `make_wire` throws. Heartbeats, failures and sleeps go by the clock; waits for
-  /// messages and barriers last for the timeout of the host's clock.
+  /// Throws what `make_wire` throws. Waits for messages and at barriers time out by the
+  /// host's clock; everything else goes by `clock`.
   explicit RankJob(const MakeWire& make_wire, RankClock clock = host_clock());
   /// Ends the job on all ranks if finish() has not been called.
   ~RankJob();

@@ -55,7 +55,6 @@ std::vector<RankAdmission::Caller> RankAdmission::overdue(std::int64_t now) cons
 }
 
 Verdict RankAdmission::verdict_on(const Hello& hello) const {
-  constexpr Word kLastPort = 0xFFFF;
   if (hello.size != static_cast<Word>(expected_.size)) return Verdict::OtherSize;
   if (hello.rank < static_cast<Word>(expected_.first) || hello.rank >= hello.size ||
       hello.port == 0 || hello.port > kLastPort) {

@@ -23,6 +23,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/exec/ranks/clock_comparison.h"
+#include "dapple/exec/ranks/tcp/handshake.h"
 #include "dapple/exec/ranks/tcp/tcp_proof.h"
 #include "exec/message/clock.h"
 #include "exec/message/waiting.h"
@@ -43,7 +44,6 @@ using Places = std::vector<tcp::endpoint>;
 constexpr std::chrono::milliseconds kRetryPause(50);
 /// The time in which a called rank has to answer.
 constexpr std::chrono::seconds kAttention(5);
-constexpr Word kLastPort = 0xFFFF;
 /// The time by which the others wait longer than rank 0, which knows who is missing.
 constexpr std::chrono::seconds kLonger(1);
 

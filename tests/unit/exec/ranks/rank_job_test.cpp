@@ -146,6 +146,29 @@ TEST_CASE("a message that is sent twice is blamed on its sender") {
   }
 }
 
+TEST_CASE("a paced message that comes twice before its arrival time is blamed on its sender") {
+  Ranks ranks(2);
+  ranks.join_all({.pacing = Pacing{}});
+  const HostBytes bytes(8);
+  const InFlight message{
+      .from = 0,
+      .to = 1,
+      .frame = {.key = key(0, 1), .size = 8, .number = 1, .waits_for_word = true},
+      .bytes = bytes};
+  ranks.network.post(message);
+  ranks.forge(0, 1, {.kind = NoticeKind::Arrived, .number = 1});
+  // An arrival time that is told again is that of nothing.
+  ranks.forge(0, 1, {.kind = NoticeKind::Arrived, .number = 1});
+  CHECK(ranks.verdict(1).empty());
+  InFlight other = message;
+  other.frame.number = 2;
+  ranks.network.post(other);
+  ranks.network.post(other);
+  ranks.network.deliver();
+  CHECK(ranks.verdict(1) ==
+        ranks.name(0) + ": expected it to send 5SEND_F0 once, but it did so twice");
+}
+
 TEST_CASE("a message that another rank sends, or whose bytes or size are others, is named") {
   Ranks ranks(3);
   ranks.join_all({.on_arrival = [](const MessageKey& one, std::span<std::byte> bytes) {
@@ -210,6 +233,17 @@ TEST_CASE("nobody leaves a barrier before all have come, and the next one is ano
   CHECK(left == 6);
 }
 
+TEST_CASE("ranks that were at a barrier are not yet at the next one") {
+  Ranks ranks(3);
+  ranks.join_all({.timeout = 5ms});
+  ranks.forge(1, 0, {.kind = NoticeKind::AtBarrier, .number = 1});
+  ranks.forge(2, 0, {.kind = NoticeKind::AtBarrier, .number = 1});
+  CHECK_NOTHROW(ranks.end(0).barrier());
+  CHECK(thrown_by([&] { ranks.end(0).barrier(); }) ==
+        ranks.name(0) + ": barrier: expected all 3 devices within 0.005 s, got 1, without " +
+            ranks.name(1));
+}
+
 TEST_CASE("the rank that fails first reports, and the others wait for the launcher") {
   Ranks ranks(3);
   ranks.join_all({});
@@ -218,6 +252,8 @@ TEST_CASE("the rank that fails first reports, and the others wait for the launch
   ranks.end(1).abort();
   ranks.network.deliver();
   for (int rank = 0; rank < 3; ++rank) CHECK(ranks.verdict(rank) == kOver);
+  CHECK(thrown_by([&] { ranks.end(2).send(key(2, 0), HostBytes(1)); }) == kOver);
+  CHECK(ranks.network.in_flight() == 0);
   const auto before = ranks.network.elapsed();
   CHECK(ranks.is_first(2));
   CHECK(ranks.network.elapsed() - before == kGracePeriod);
@@ -234,6 +270,17 @@ TEST_CASE("of ranks that fail at the same time the lowest reports") {
   ranks.network.deliver();
   CHECK(ranks.is_first(1));
   CHECK_FALSE(ranks.is_first(2));
+}
+
+TEST_CASE("failures are compared by the clock of rank 0") {
+  Ranks ranks(2);
+  ranks.network.set_clock_offset(1, -1);
+  ranks.join_all({});
+  ranks.end(0).abort();
+  ranks.end(1).abort();
+  ranks.network.deliver();
+  CHECK(ranks.is_first(1));
+  CHECK_FALSE(ranks.is_first(0));
 }
 
 TEST_CASE("a failure that is noticed later than the own one, but was earlier, comes first") {
@@ -286,6 +333,7 @@ TEST_CASE("a rank whose connection breaks is reported by others after a delay") 
   Ranks ranks(4);
   ranks.join_all({});
   ranks.end(1).announce({ActionKind::Backward, 7, {1}});
+  ranks.end(3).announce({ActionKind::Forward, 2, {3}});
   ranks.network.pass(20ms);
   ranks.network.cut(1);
   ranks.network.drop(2);  // the next one, which knows the action
@@ -309,6 +357,17 @@ TEST_CASE("a rank that was stopped and comes back leaves the report to those who
   ranks.network.pass(10ms);
   CHECK(ranks.verdict(1) == kOver);
   CHECK_FALSE(ranks.is_first(1));
+}
+
+TEST_CASE("a rank whose job is over is silent") {
+  Ranks ranks(2);
+  ranks.join_all({});
+  ranks.end(0).abort();
+  ranks.network.deliver();
+  // What is sent to a stopped rank stays in flight.
+  ranks.network.stop(1);
+  ranks.network.pass(2s);
+  CHECK(ranks.network.in_flight() == 0);
 }
 
 TEST_CASE("ranks that were all stopped go on") {

@@ -45,6 +45,8 @@ using AnswerWords = std::array<Word, 4>;
 /// The first words of both sides, which have the same meaning in all versions.
 inline constexpr std::size_t kProtocolWords = 3;
 
+inline constexpr Word kLastPort = 0xFFFF;
+
 /// The first words of a calling rank; not trustworthy before it has proven its identity.
 struct Hello {
   Word rank = 0;
