@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "dapple/core/indexed_vector.h"
+
 namespace dapple {
 namespace {
 
@@ -51,20 +53,20 @@ class DryRun {
   bool can_start(std::size_t lane, const Action& action) const;
   void release_sends(std::size_t lane, StageIndex stage, bool are_gradients);
   std::size_t lane_of(StageIndex stage, std::int32_t micro_batch) const {
-    return first_lane_[stage.position()] + at(micro_batch) % lane_count_[stage.position()];
+    return first_lane_[stage] + at(micro_batch) % lane_count_[stage];
   }
   /// Returns the ordinal of a micro-batch among those of its lane.
   std::size_t ordinal_of(StageIndex stage, std::int32_t micro_batch) const {
-    return at(micro_batch) / lane_count_[stage.position()];
+    return at(micro_batch) / lane_count_[stage];
   }
   const StageRun& run_of(std::size_t lane, StageIndex stage) const {
-    return lanes_[lane].stages[chunk_[stage.position()]];
+    return lanes_[lane].stages[chunk_[stage]];
   }
   StageRun& run_of(std::size_t lane, StageIndex stage) {
-    return lanes_[lane].stages[chunk_[stage.position()]];
+    return lanes_[lane].stages[chunk_[stage]];
   }
   bool has_all_gradients(StageIndex stage) const {
-    return lanes_computed_[stage.position()] == lane_count_[stage.position()];
+    return lanes_computed_[stage] == lane_count_[stage];
   }
   /// Returns the first stage whose gradients are still to be computed, among the stages whose
   /// gradients are reduced together with those of `stage` on the lane.
@@ -76,15 +78,15 @@ class DryRun {
   const Schedule& schedule_;
   const Plan& plan_;
   std::vector<LaneRun> lanes_;
-  std::vector<std::size_t> first_lane_;  // per stage
-  std::vector<std::size_t> lane_count_;  // per stage
-  // Per stage, its position among the stages of its lanes.
-  std::vector<std::size_t> chunk_;
-  // Per stage, the number of lanes that have computed all of its gradients.
-  std::vector<std::size_t> lanes_computed_;
-  // Per stage, the stages whose reductions include its gradients: itself, and all stages with which
+  IndexedVector<StageIndex, std::size_t> first_lane_;
+  IndexedVector<StageIndex, std::size_t> lane_count_;
+  // The position of a stage among the stages of its lanes.
+  IndexedVector<StageIndex, std::size_t> chunk_;
+  // The number of lanes that have computed all gradients of a stage.
+  IndexedVector<StageIndex, std::size_t> lanes_computed_;
+  // The stages whose reductions include the gradients of a stage: itself, and all stages with which
   // it shares tied parameters.
-  std::vector<std::vector<StageIndex>> reduced_with_;
+  IndexedVector<StageIndex, std::vector<StageIndex>> reduced_with_;
   // The lanes that may be able to continue.
   std::vector<std::size_t> awake_;
 };
@@ -97,19 +99,17 @@ DryRun::DryRun(const Schedule& schedule, const Plan& plan)
       chunk_(plan.stages.size()),
       lanes_computed_(plan.stages.size()),
       reduced_with_(plan.stages.size()) {
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    reduced_with_[s].push_back(index_at<StageIndex>(s));
-  }
+  for (const StageIndex stage : reduced_with_.indices()) reduced_with_[stage].push_back(stage);
   for (const TiedGradients& tied : plan.tied_gradients) {
     for (const StageIndex stage : tied.stages) {
-      std::vector<StageIndex>& others = reduced_with_[stage.position()];
+      std::vector<StageIndex>& others = reduced_with_[stage];
       others.insert(others.end(), tied.stages.begin(), tied.stages.end());
     }
   }
   for (std::size_t lane = 0; lane < schedule.lanes.size(); ++lane) {
     const std::vector<StageIndex>& stages = schedule.lanes[lane].stages;
     for (std::size_t chunk = 0; chunk < stages.size(); ++chunk) {
-      const std::size_t stage = stages[chunk].position();
+      const StageIndex stage = stages[chunk];
       if (lane_count_[stage]++ == 0) first_lane_[stage] = lane;
       chunk_[stage] = chunk;
     }
@@ -131,7 +131,7 @@ LaneRun DryRun::prepare(const Lane& lane) const {
     stage_run.gradients_left = micro_batches;
   }
   for (const Action& action : lane.actions) {
-    StageRun& stage_run = run.stages[chunk_[action.stage.position()]];
+    StageRun& stage_run = run.stages[chunk_[action.stage]];
     switch (stream_of(action.kind)) {
       case Stream::Compute:
         run.computation.push_back(action);
@@ -179,11 +179,11 @@ void DryRun::finish(std::size_t lane, const Action& action) {
     release_sends(lane, action.stage, true);
   }
   if (!makes_weight_gradient(action.kind) || --run.gradients_left > 0) return;
-  ++lanes_computed_[action.stage.position()];
+  ++lanes_computed_[action.stage];
   if (!has_all_gradients(action.stage)) return;
-  for (const StageIndex other : reduced_with_[action.stage.position()]) {
-    const std::size_t first = first_lane_[other.position()];
-    for (std::size_t i = 0; i < lane_count_[other.position()]; ++i) awake_.push_back(first + i);
+  for (const StageIndex other : reduced_with_[action.stage]) {
+    const std::size_t first = first_lane_[other];
+    for (std::size_t i = 0; i < lane_count_[other]; ++i) awake_.push_back(first + i);
   }
 }
 
@@ -254,7 +254,7 @@ std::string DryRun::awaited_text(std::size_t lane) const {
   }
   // The reduction waits for a lane that is stuck before its last gradients.
   const StageIndex stage = awaited_gradients(lane, action.stage).value();
-  std::size_t other = first_lane_[stage.position()];
+  std::size_t other = first_lane_[stage];
   while (run_of(other, stage).gradients_left == 0) ++other;
   const std::vector<Action>& computation = lanes_[other].computation;
   Action last = action;

@@ -22,7 +22,7 @@ using AllocationClassIndex = Index<struct AllocationClassTag>;
 /// A placement of a PlacementTable.
 using PlacementIndex = Index<struct PlacementTag>;
 
-/// The node that is behind the last stage of a plan: there is none.
+/// Stands for the node behind the last stage of a plan, where there is none.
 inline constexpr NodeIndex kNoNode{-1};
 
 /// The layers from one cut to another.

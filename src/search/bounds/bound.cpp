@@ -97,7 +97,7 @@ BoundLabel extend_label(const StageBound& stage, const BoundaryBound& boundary,
   const Duration arrival = stage.forward + boundary.forward;
   const Duration last_back = std::max(boundary.backward, boundary.last_backward) + stage.backward;
   BoundLabel label;
-  // (B7).
+  // The round trips are those of (B7).
   label.round_trip = arrival + behind.round_trip + boundary.backward + stage.backward;
   label.last_trip = arrival + behind.last_trip + last_back;
   label.span = std::max({stage.work(num_micro_batches),      // (B1)
@@ -105,7 +105,7 @@ BoundLabel extend_label(const StageBound& stage, const BoundaryBound& boundary,
                          bound_by_depth(stage, label, num_micro_batches),
                          bound_by_ports(stage, boundary, behind, num_micro_batches),
                          bound_by_next_stage(stage, boundary)});
-  // (B8).
+  // The tail is that of (B8).
   label.tail = std::max({arrival + behind.tail, label.last_trip + stage.after_backward,
                          arrival + behind.last_trip + boundary.next_after_backward});
   label.end = bound_of_end(stage, boundary, behind, label, num_micro_batches);
@@ -269,15 +269,15 @@ Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
     const std::int64_t depth = plan.warmup_depths[s];
     finish = std::max(finish, time_after_last_backward(stage));
     // (B5b): K forwards arrive before the first backward; all other work follows.
-    const Duration pace = std::max(Duration{}, slowest - stage.forward);
-    Duration span = (depth - 1) * pace + all * (stage.forward + stage.backward);
+    const Duration wait = std::max(Duration{}, slowest - stage.forward);
+    Duration span = (depth - 1) * wait + all * (stage.forward + stage.backward);
     Duration trip;
     for (std::size_t t = s; t < stages; ++t) {
       if (t > s) trip += there_and_back[t - 1];
       trip += costs.stages[t].forward + costs.stages[t].backward;
       const std::int64_t other = plan.warmup_depths[t];
       const std::int64_t wave = depth - other + 1;
-      // (B5a).
+      // This term is (B5a).
       span = std::max(span, (other - 1) * stage.forward + ((all - other) / wave) * trip +
                                 round_trip[s] +
                                 ((all - other) % wave) * std::max(stage.forward, stage.backward));

@@ -93,7 +93,7 @@ PrefixBound::Rest PrefixBound::rest(CutIndex cut, double capacity) const {
           .busiest = round_down(round_trip_[cut] * global_batch_ * share)};
 }
 
-/// (P1).
+/// Computes (P1).
 Duration PrefixBound::busiest(LayerRange layers, double capacity) const {
   const double work = round_trip_[CutIndex{layers.end}] - round_trip_[CutIndex{layers.begin}];
   return round_down(work * global_batch_ / capacity);

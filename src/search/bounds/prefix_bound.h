@@ -12,7 +12,7 @@
 
 namespace dapple::search {
 
-/// (P1) for ranges of layers. Sums are kept in floating point, with a margin.
+/// Computes (P1) for ranges of layers. Sums are kept in floating point, with a margin.
 class PrefixBound {
  public:
   /// Lower bounds for all layers in front of a cut on the devices that are left.
@@ -29,7 +29,8 @@ class PrefixBound {
               std::int64_t global_batch_size);
 
   /// Returns the bounds for the layers in front of a cut. `capacity` is the sum of the speeds of
-  /// the devices that are left. O(1). Requires: capacity > 0, or the cut is the first one.
+  /// the devices that are left. O(1).
+  /// Requires: capacity > 0, or the cut is the first one.
   Rest rest(CutIndex cut, double capacity) const;
 
   /// Lower bound on the time of all micro-batches of `layers` on the busiest of several devices,

@@ -11,11 +11,14 @@
 
 namespace dapple::search {
 
+/// A column: the stages on one set of devices that end at one cut. Their figures are those of
+/// StageBound.
+///
 /// | member        | symbol, docs/bounds.md | unit  | equations                    |
 /// | ------------- | ---------------------- | ----- | ---------------------------- |
-/// | first         | s, its first layer     | index | (P1)                         |
-/// | stages        | F, B, A, K, W          | ns, 1 | (B11), (R1), (R2); see there |
-/// | memory_limits | K < M                  |       | which stages may recompute   |
+/// | first         | first layer            | index | (P1)                         |
+/// | stages        | F, B, A, K, W          | ns, 1 | (B11), (R1), (R2)            |
+/// | memory_limits | K < M                  |       | where recomputation is tried |
 struct StageColumn {
   // The lowest beginning of a stage in the column.
   CutIndex first;

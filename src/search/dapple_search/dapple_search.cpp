@@ -63,7 +63,7 @@ class DappleSearch {
   double free_capacity(const Placement& placement) const;
   bool is_within_pins(const Node& node, const Placement& place) const;
   bool compete(const Node& a, const Node& b) const;
-  void keep(const Node& node);
+  void insert_unless_dominated(const Node& node);
   std::vector<PlacementIndex> promising(CutIndex cut);
   Candidate candidate_of(NodeIndex node) const;
 
@@ -272,7 +272,7 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
                        .end = cut,
                        .stages = stages_behind + 1,
                        .recompute = recompute};
-      if (is_within_pins(grown, place)) keep(grown);
+      if (is_within_pins(grown, place)) insert_unless_dominated(grown);
     }
   }
 }
@@ -293,24 +293,25 @@ bool DappleSearch::compete(const Node& a, const Node& b) const {
   return !problem_.pins.stages || a.stages == b.stages;
 }
 
-bool no_worse(const BoundLabel& a, const BoundLabel& b) {
+/// Whether no component by which this heuristic compares labels is larger in `a`.
+bool dominates(const BoundLabel& a, const BoundLabel& b) {
   return a.round_trip <= b.round_trip && a.span <= b.span && a.end <= b.end;
 }
 
 /// Adds a partial plan to its state, unless one there is no worse in any respect or the state is
 /// full of plans with bounds that are no larger.
-void DappleSearch::keep(const Node& node) {
+void DappleSearch::insert_unless_dominated(const Node& node) {
   CutStates& states = cuts_[node.begin];
   if (!states.contains(node.placement)) states.resize(placements_.end_index().position());
   std::vector<NodeIndex>& state = states[node.placement];
   std::int32_t rivals = 0;
   for (const NodeIndex other : state) {
     if (!compete(nodes_[other], node)) continue;
-    if (no_worse(nodes_[other].label, node.label)) return;
+    if (dominates(nodes_[other].label, node.label)) return;
     ++rivals;
   }
   rivals -= static_cast<std::int32_t>(std::erase_if(state, [&](NodeIndex other) {
-    return compete(nodes_[other], node) && no_worse(node.label, nodes_[other].label);
+    return compete(nodes_[other], node) && dominates(node.label, nodes_[other].label);
   }));
   if (rivals == effort_.labels_per_state) {
     ++outcome_.narrowed;

@@ -21,13 +21,13 @@ namespace dapple::search {
 
 /// Lower bounds for a boundary over several allocations of its two sides.
 ///
-/// | member         | symbol, docs/bounds.md  | unit | equations |
-/// | -------------- | ----------------------- | ---- | --------- |
-/// | forward        | c                       | ns   | (C3)      |
-/// | backward       | d                       | ns   | (C3)      |
-/// | forward_queue  | queue, Q_p + time_p     | ns   | (C3)      |
-/// | backward_queue | queue_back, Q_p + time_p | ns   | (C3)      |
-/// | pace           | pace                    | ns   | (C3)      |
+/// | member         | symbol, docs/bounds.md | unit | equations |
+/// | -------------- | ---------------------- | ---- | --------- |
+/// | forward        | c                      | ns   | (C3)      |
+/// | backward       | d                      | ns   | (C3)      |
+/// | forward_queue  | queue                  | ns   | (C3)      |
+/// | backward_queue | queue_back             | ns   | (C3)      |
+/// | pace           | pace                   | ns   | (C3)      |
 struct BoundaryLowerBound {
   // Whether any two of these allocations fit beside each other.
   bool is_possible = false;

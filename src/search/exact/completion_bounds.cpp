@@ -151,8 +151,8 @@ CompletionFunction with_stage(const CompletionFunction& function, const StageBou
   const Duration both = stage.forward + stage.backward;
   const std::int64_t depth = std::min(stage.depth_limit, micro_batches);
   const std::int64_t rest = micro_batches - 1;
-  // span_s and last_s of (C2): the optimizer step, E >= V + A, and the last forward, which waits
-  // for all others and for a slot, both (B9).
+  // These are span_s and last_s of (C2). Both follow from (B9): E >= V + A, and the last forward
+  // waits for all others and for a slot.
   const Duration span = std::max(function.span, function.end + stage.after_backward);
   const Duration last = std::max(function.last, function.end + rest * stage.forward +
                                                     (micro_batches - depth) * stage.backward);
@@ -160,11 +160,11 @@ CompletionFunction with_stage(const CompletionFunction& function, const StageBou
   result.end = function.end + stage.forward;
   result.last = last + stage.forward;
   result.span = span + both;  // (B2)
-  // (B3b) and (B3c), as terms of the round trip behind.
+  // The terms with one round trip are (B3b) and (B3c).
   const Duration drained = rest * stage.backward + (micro_batches - depth) * stage.forward;
   const Duration filled = rest * stage.forward + (micro_batches - depth) * stage.backward;
   result.trip = std::max(function.trip, span + std::max(drained, filled)) + both;
-  // (B3a).
+  // The term with several round trips is (B3a).
   result.waves = function.waves;
   result.steep = function.steep + function.waves * both;
   const std::int64_t waves = rest / depth + 1;
@@ -179,7 +179,7 @@ CompletionFunction with_stage(const CompletionFunction& function, const StageBou
   result.slowest = std::max(function.slowest, stage.forward);
   result.sent = function.sent + stage.forward;
   result.received = function.received + stage.backward;
-  // (B1) and (B8).
+  // These terms are (B1) and (B8).
   result.own = std::max(
       {function.own, span + stage.work(micro_batches), last + both + stage.after_backward});
   add_depth_tradeoff(result, function, stage, span, micro_batches);

@@ -53,7 +53,7 @@ class ExactSearch::Search {
   void advance(Duration threshold, const SearchBudget& budget);
   Candidate take();
 
-  /// (C9).
+  /// Returns the bound of a search (C9).
   Duration bound() const {
     Duration least = threshold_;
     if (!is_root_closed()) least = std::min(least, root_bound_);
@@ -61,7 +61,7 @@ class ExactSearch::Search {
     return std::min(least, open_.least_bound());
   }
 
-  /// (C9).
+  /// Returns the bound anywhere (C9).
   Duration bound_anywhere() const {
     return placements_.is_complete() ? bound() : std::min(bound(), root_bound_);
   }
@@ -287,7 +287,8 @@ Duration ExactSearch::Search::bound_of(const SearchNode& node) {
   if (node.label.end >= threshold_) return node.label.end;
   const auto pairs = static_cast<std::int64_t>(node.stages) * node.stages;
   if (node.is_complete()) {
-    if (problem_.any_order) return node.label.end;  // (F9)
+    // (F9) leaves out what follows from the order.
+    if (problem_.any_order) return node.label.end;
     list_stages(node);
     work_ += pairs;
     return std::max(node.label.end, bound_of_order(stages_, {}, micro_batches_));

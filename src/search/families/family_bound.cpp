@@ -227,7 +227,7 @@ std::optional<std::int32_t> FamilyBound::Search::devices_of_all(std::int32_t sta
   return std::nullopt;
 }
 
-/// (F8).
+/// Returns the bound of (F8).
 Duration FamilyBound::Search::of_work(Duration most) const {
   return least_enough(
       {}, most,
@@ -238,7 +238,7 @@ Duration FamilyBound::Search::of_work(Duration most) const {
       Allowance({}));
 }
 
-/// (F5).
+/// Returns the bound of (F5).
 Duration FamilyBound::Search::of_pipelines(Duration most) {
   const auto is_enough = [&](Duration within) {
     grow({.most_stages = 0, .as_pinned = false, .within = within});

@@ -61,7 +61,7 @@ class PlacementTable {
  public:
   explicit PlacementTable(const Topology& topology) : topology_(topology) {}
 
-  /// The placement that is behind the last stage: all devices are free.
+  /// Stands for the placement behind the last stage, where all devices are free.
   static constexpr PlacementIndex kNothing{-1};
   /// Returns the placements of `replicas` replicas on devices that are free after placement
   /// `behind`: those of all policies, each once, in the order of the policies.
