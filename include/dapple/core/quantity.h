@@ -21,7 +21,7 @@ struct Bytes {
   /// More than any size that is computed: where nothing fits, and the start of a minimum. It may be
   /// compared, not added to.
   static constexpr Bytes infinite() { return {std::numeric_limits<std::int64_t>::max()}; }
-  constexpr bool is_infinite() const { return *this == infinite(); }
+  constexpr bool is_infinite() const { return count == infinite().count; }
 
   friend constexpr auto operator<=>(Bytes, Bytes) = default;
   constexpr Bytes& operator+=(Bytes other) {
@@ -44,7 +44,7 @@ struct Duration {
   /// Longer than any time that is computed: where no plan fits, and the start of a minimum. It may
   /// be compared, not added to.
   static constexpr Duration infinite() { return {std::numeric_limits<std::int64_t>::max()}; }
-  constexpr bool is_infinite() const { return *this == infinite(); }
+  constexpr bool is_infinite() const { return ns == infinite().ns; }
 
   friend constexpr auto operator<=>(Duration, Duration) = default;
   constexpr Duration& operator+=(Duration other) {
