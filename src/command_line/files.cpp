@@ -15,6 +15,7 @@
 
 #include "dapple/core/characters.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 
 namespace dapple::command_line {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "dapple/cost/compatible.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/make_plan.h"
 #include "dapple/planner/request/planner_options.h"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/planner/make_plan.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/result/made_plan.h"

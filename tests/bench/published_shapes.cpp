@@ -17,6 +17,7 @@
 
 #include "dapple/cost/cost_model.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/make_plan.h"
 #include "dapple/planner/result/made_plan.h"

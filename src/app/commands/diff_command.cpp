@@ -11,6 +11,7 @@
 #include "app/request/modes.h"
 #include "dapple/io/documents/comparison_document.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/report/comparison.h"
 
@@ -61,8 +62,8 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
   const Replacement given = load_replacement(request.model, request.topology);
   const CommonGround common = common_ground(given, first, second);
   Subject a = make_subject(std::move(first), given, command_line::source_name(request.first));
-  Subject b =
-      make_subject(std::move(second), common.replacement, command_line::source_name(request.second));
+  Subject b = make_subject(std::move(second), common.replacement,
+                           command_line::source_name(request.second));
   const auto predict = [&](Plan plan) {
     return planner::evaluate(plan, a.document.profile, a.topology, mode).prediction;
   };

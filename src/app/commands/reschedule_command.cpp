@@ -13,6 +13,7 @@
 #include "app/request/modes.h"
 #include "dapple/interop/plans/given_order.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/planner/request/planner_options.h"

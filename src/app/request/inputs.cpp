@@ -12,6 +12,7 @@
 #include "dapple/cost/compatible.h"
 #include "dapple/interop/profiles/pipedream.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/report/show.h"
 
 namespace dapple::app {

@@ -1,6 +1,6 @@
 #include "dapple/exec/weights/tensor_file.h"
 
-#include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 #include "exec/weights/safetensors.h"
 
 namespace dapple::exec {

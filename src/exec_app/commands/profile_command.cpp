@@ -13,6 +13,7 @@
 #include "dapple/exec/run/freed_memory.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/specification.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/profile/doubts.h"
 #include "dapple/report/show.h"
 #include "dapple/report/table.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/report/show.h"
 
 namespace dapple::exec_app {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "dapple/core/error.h"
-#include "dapple/io/documents/documents.h"
 #include "dapple/io/files/output_files.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/io/json/json_reader.h"
 #include "io/files/descriptor.h"
 #include "io/files/output_target.h"

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "dapple/io/documents/documents.h"
 #include "dapple/io/files/file_view.h"
+#include "dapple/io/files/read_file.h"
 #include "io/documents/units.h"
 #include "io/files/descriptor.h"
 

@@ -15,7 +15,7 @@
 #include "dapple/command_line/options.h"
 #include "dapple/command_line/tool.h"
 #include "dapple/interop/text/foreign_format.h"
-#include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 
 namespace dapple::app {
 

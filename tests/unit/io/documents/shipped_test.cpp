@@ -3,6 +3,7 @@
 
 #include "../../../support/files.h"
 #include "dapple/io/documents/specification.h"
+#include "dapple/io/files/read_file.h"
 #include "documents_under_test.h"
 
 namespace dapple::test {

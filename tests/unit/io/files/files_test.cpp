@@ -20,6 +20,7 @@
 
 #include "../documents/documents_under_test.h"
 #include "dapple/io/files/file_view.h"
+#include "dapple/io/files/read_file.h"
 
 namespace dapple::test {
 namespace {
