@@ -160,14 +160,14 @@ std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>&
 std::size_t OrderReader::group_of_row(
     const std::vector<Action>& actions,
     const std::vector<std::optional<std::vector<Action>>>& found) const {
-  std::size_t free = 0;
-  while (found[free]) ++free;
-  for (std::size_t group = free; group < groups_.size() && !actions.empty(); ++group) {
+  std::size_t first_free = 0;
+  while (found[first_free]) ++first_free;
+  for (std::size_t group = first_free; group < groups_.size() && !actions.empty(); ++group) {
     const std::vector<StageIndex>& own = groups_[group];
     const bool is_its = std::find(own.begin(), own.end(), actions.front().stage) != own.end();
     if (is_its && !found[group]) return group;
   }
-  return free;
+  return first_free;
 }
 
 std::vector<std::vector<Action>> OrderReader::from_csv(const std::vector<Line>& lines) {
