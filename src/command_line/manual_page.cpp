@@ -51,10 +51,12 @@ std::string in_quotes(std::string_view text) {
   return argument + '"';
 }
 
+char capital(char c) {
+  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+}
+
 std::string in_capitals(std::string text) {
-  for (char& c : text) {
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  }
+  for (char& c : text) c = capital(c);
   return text;
 }
 
@@ -169,8 +171,9 @@ std::string manual_page(const Tool& tool) {
                      paragraph(description.about);
   text += heading("COMMANDS");
   for (const Command& command : tool.commands) {
-    text +=
-        entry(command.description.name, "The command is to " + command.description.summary + '.');
+    std::string sentence = command.description.summary + '.';
+    sentence.front() = capital(sentence.front());
+    text += entry(command.description.name, sentence);
   }
   text += entry("help [COMMAND...]", "Print the help of the tool or of a command.");
   text += entry("help --install FOLDER",

@@ -97,7 +97,7 @@ Error usage_error(const std::string& option, const std::string& message) {
 
 std::vector<OptionSpec> common_options() {
   return {
-      {.name = "verbose", .letter = 'v', .text = "Tell more of what is done and of what is found."},
+      {.name = "verbose", .letter = 'v', .text = "Show more of what is done and what is found."},
       {.name = "quiet",
        .letter = 'q',
        .text = "Print only requested results, warnings and errors."},

@@ -85,17 +85,14 @@ int install_manual(const Tool& tool, const std::vector<std::string>& arguments, 
   if (arguments.size() != 1 || arguments.front().empty() || arguments.front() == "-") {
     throw usage_error("--install", "expected one folder, such as ~/.local/share or /usr/share");
   }
-  const std::filesystem::path root = arguments.front();
   Results results(console);
-  std::string last;
+  results.add_folder(arguments.front());
   for (const ManualFile& file : manual_files(tool)) {
-    std::filesystem::path folder = root;
-    if (file.folder != last) results.add_folder(folder.string());
+    std::filesystem::path folder = arguments.front();
     for (const std::filesystem::path& part : std::filesystem::path(file.folder)) {
       folder /= part;
-      if (file.folder != last) results.add_folder(folder.string());
+      results.add_folder(folder.string());
     }
-    last = file.folder;
     results.add((folder / file.name).string(), file.text);
   }
   results.commit();

@@ -105,7 +105,7 @@ class Ranks(ToolTest):
                 (("train", "--plan", "plan.json", "--tokens", "-"), "--tokens: expected a file"),
                 (("train", "--plan", "plan.json", "--resume", "-"), "--resume: expected a file"),
                 (("replay", "--plna", "plan.json"), "--plna: unknown option, nearest is --plan"),
-                (("profile", "--spec", "s"), "expected no launcher"),
+                (("profile", "--spec", "s"), "profile cannot be run by a launcher"),
         ):
             with self.subTest(arguments=arguments):
                 result = self.execute(2, *arguments)

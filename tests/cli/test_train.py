@@ -303,8 +303,8 @@ class Training(ToolTest):
             process.send_signal(signal.SIGINT)
             rest = process.communicate(timeout=tool.SECONDS)[0]
         self.assertEqual(process.returncode, DONE)
-        self.assertRegex(rest, r"  interrupted after step \d+ of 1000000: nothing of the model is "
-                               r"kept, as --checkpoint keeps it\n")
+        self.assertRegex(rest, r"  interrupted after step \d+ of 1000000; the model is not kept, "
+                               r"as --checkpoint is not given\n")
 
     def test_verbose_says_which_kernels_compute_and_which_thread_is_which_device(self):
         self.pipeline()
@@ -335,7 +335,7 @@ class Training(ToolTest):
         self.pipeline()
         arguments = ("--plan", "plan.json", "--steps", "1000000", "--checkpoint", "model")
         said = re.compile(r"^error: <stdout>: cannot be written: ([\w ]+); the training has ended "
-                          r"after step (\d+), which model has\n$")
+                          r"after step (\d+), and the model is in model\n$")
         # From the first word on, and behind a few of them.
         with open("/dev/full", "w", encoding="utf-8") as full:
             result = self.train(*arguments, stdout=full)
@@ -357,8 +357,8 @@ class Training(ToolTest):
         # Where nothing was to be kept, it says so.
         with open("/dev/full", "w", encoding="utf-8") as full:
             result = self.train(*arguments[:4], stdout=full)
-        self.assert_error(result, ENVIRONMENT, "the training has ended after step 1, of which "
-                          "nothing was kept, as --checkpoint keeps it")
+        self.assert_error(result, ENVIRONMENT, "the training has ended after step 1, and the "
+                          "model is not kept, as --checkpoint is not given")
 
     def test_a_full_disk_for_its_messages_costs_no_checkpoint(self):
         self.pipeline()

@@ -250,15 +250,12 @@ std::vector<command_line::OptionSection> reschedule_options() {
            {{.name = "schedule",
              .value = "FAMILY",
              .choices = family_names(),
-             .text = "Use this family: {}.",
-             .details = "The family list-scheduled has the memory of 1F1B and the order that the "
-                        "costs ask for; interleaved and breadth-first have several stages per "
-                        "device; zb-h1, zb-h2 and zb-v (zero bubble) run the backward in two "
-                        "parts; given takes the order of --order."},
+             .text = "Use the family {}."},
             {.name = "chunks",
              .value = "N",
-             .text = "Put N stages on a device (interleaved, breadth-first).",
-             .default_value = "2"},
+             .text = "Put N stages on a device.",
+             .default_value = "2",
+             .details = "It is for interleaved and breadth-first."},
             {.name = "order",
              .value = "FILE",
              .kind = command_line::ValueKind::File,
@@ -270,12 +267,14 @@ std::vector<command_line::OptionSection> reschedule_options() {
           {"Search",
            {{.name = "orders",
              .value = "N",
-             .text = "Try about N orders (list-scheduled, zb-*).",
+             .text = "Try about N orders.",
              .default_value = "20000, fewer for long orders",
-             .details = "More orders never give a slower plan."},
+             .details = "It is for list-scheduled and zb-*, whose order is searched. More orders "
+                        "never give a slower plan."},
             {.name = "time-limit",
              .value = "SECONDS",
-             .text = "Stop trying then, as after Ctrl-C (these and 1f1b)."},
+             .text = "Stop trying after SECONDS, as Ctrl-C does.",
+             .details = "It is for the same families, and for 1f1b."},
             memory_limit_option()}},
           {"Output", {command_line::output_option("Write the plan.", "./MODEL.FAMILY.plan.json")}}};
 }
@@ -290,7 +289,10 @@ command_line::Command reschedule_command() {
            .usage = {"dapple-plan reschedule PLAN --schedule FAMILY [options]"},
            .about =
                "Stages stay as they are unless their number changes; then layers are cut anew. "
-               "A PLAN of \"-\" is stdin.",
+               "The family list-scheduled has the memory of 1F1B and the order that the costs "
+               "ask for; interleaved and breadth-first put several stages on a device; zb-h1, "
+               "zb-h2 and zb-v (zero bubble) run the backward in two parts; given takes the "
+               "order of --order. A PLAN of \"-\" is stdin.",
            .details = {"Where costs decide the order, the plan's own is tried first if the family "
                        "allows it, and orders are compared by simulation, with all-reduces and "
                        "shared links."},

@@ -51,12 +51,12 @@ command_line::Command schedule_command() {
            .summary = "print a plan's action lists, for another runtime",
            .usage = {"dapple-plan schedule PLAN [--format text|csv|json]"},
            .about = "The lists go to stdout. As text there is a line for each device, such as "
-                    "\"node0:0: 0F0 0SEND_F0 0F1 ...\"; 0F1 is the forward of micro-batch 1 on "
-                    "stage 0, B a backward, I and W its two parts where they are run apart.",
-           .details = {"SEND_F and RECV_F pass activations, SEND_B and RECV_B gradients. "
-                       "REDUCE_GRADk is the all-reduce of bucket k, REDUCE_TIEDk that of gradients "
-                       "which several stages hold, and STEP is the optimizer.",
-                       "CSV has one row for each action, with stream, peers and sizes in bytes; "
+                    "\"node0:0: 0F0 0SEND_F0 0F1 ...\": 0F1 is the forward of micro-batch 1 on "
+                    "stage 0, B a backward, I and W its two parts where they are run apart. SEND_F "
+                    "and RECV_F pass activations, SEND_B and RECV_B gradients. REDUCE_GRADk is the "
+                    "all-reduce of bucket k, REDUCE_TIEDk that of gradients which several stages "
+                    "hold, and STEP is the optimizer.",
+           .details = {"CSV has one row for each action, with stream, peers and sizes in bytes; "
                        "JSON (dapple-schedule/1) has the same for each device. A PLAN of \"-\" is "
                        "stdin."},
            .takes_files = true,

@@ -242,8 +242,8 @@ command_line::Command simulate_command() {
                        "on stderr."},
            .takes_files = true,
            .options = {{"",
-                        {model_option("Expect this layer profile, or cost the plan with it."),
-                         topology_option("Expect this topology, or cost the plan with it."),
+                        {model_option("Require this layer profile or, with --recost, use it."),
+                         topology_option("Require this topology or, with --recost, use it."),
                          {.name = "recost",
                           .text = "Cost the plan with --model and --topo, not with its own.",
                           .details = "Without it, a given model or topology must be the plan's "
@@ -251,7 +251,7 @@ command_line::Command simulate_command() {
                          contention_option("the plan's"),
                          replicas_option("the plan's"),
                          {.name = "asynchronous",
-                          .text = "Tell also the time of a micro-batch without flushes.",
+                          .text = "Also show the time of a micro-batch without flushes.",
                           .details = "That is PipeDream's asynchronous execution; it needs a plan "
                                      "under 1f1b."}}},
                        {"Output",

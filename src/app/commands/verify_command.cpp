@@ -165,10 +165,10 @@ command_line::Command verify_command() {
                         {{.name = "budget",
                           .value = "N",
                           .text = "Try at most N partial plans.",
-                          .default_value = "50000"},
+                          .default_value = fmt::format("{}", planner::kVerificationBudget)},
                          {.name = "time-limit",
                           .value = "SECONDS",
-                          .text = "Stop then, as after Ctrl-C.",
+                          .text = "Stop after SECONDS, as Ctrl-C does.",
                           .default_value = "no limit"}}}},
            .examples = {"dapple-plan --model profiles/bert-48.json --topo "
                         "topologies/2x8xV100.json \\",

@@ -80,7 +80,7 @@ OptionSection plan_search() {
             .default_value = "0"},
            {.name = "time-limit",
             .value = "SECONDS",
-            .text = "Stop then with the best plan so far, as Ctrl-C does."},
+            .text = "Stop after SECONDS, as Ctrl-C does, with the best plan."},
            memory_limit_option(),
            {.name = "threads",
             .value = "N",
@@ -119,7 +119,7 @@ OptionSection plan_outputs() {
            {.name = "write-baselines",
             .value = "DIR",
             .kind = ValueKind::Folder,
-            .text = "Write the plans compared with to DIR/NAME.plan.json."}}};
+            .text = "Write the baselines' plans to DIR/NAME.plan.json."}}};
 }
 
 constexpr std::int64_t kMostThreads = 256;

@@ -106,7 +106,7 @@ int run_profile(const command_line::Options& options, command_line::Console& con
   options.require_options_only("--spec FILE");
   if (is_rank()) {
     throw command_line::usage_error(
-        "", "expected no launcher: the times are of one process on one core");
+        "", "profile cannot be run by a launcher, as it measures one process");
   }
   ProfileRequest request = profile_request(options);
   const std::string& path = request.spec;
@@ -142,7 +142,7 @@ std::vector<command_line::OptionSection> profile_options() {
            {{.name = "spec",
              .value = "FILE",
              .kind = command_line::ValueKind::File,
-             .text = "Measure this specification, or profile anew.",
+             .text = "Measure the layers of this specification or profile.",
              .details = "A specification is described in profiles/README.md; \"-\" is stdin."},
             command_line::output_option("Write the profile.", "./MODEL.profile.json")}},
           {"Measurement",

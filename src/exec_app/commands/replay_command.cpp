@@ -314,13 +314,13 @@ std::vector<command_line::OptionSection> replay_table() {
            {{.name = "plan",
              .value = "FILE",
              .kind = command_line::ValueKind::File,
-             .text = "Read PLAN, given as an option.",
+             .text = "Read the plan from FILE, in place of PLAN.",
              .details = "\"-\" is stdin."},
             device_option("Pass time on {}, a GPU per device."),
             oversubscribe_option(),
             {.name = "iterations",
              .value = "N",
-             .text = "Tell the median of N iterations.",
+             .text = "Report the median of N iterations.",
              .default_value = "10",
              .details = "N is at most 100,000."},
             timeout_option()}},
@@ -358,7 +358,7 @@ command_line::Command replay_command() {
                      "mpirun -np N dapple-exec replay PLAN [options]"},
            .about = "Every device sleeps for as long as the plan says that it computes, and sends "
                     "real messages, no faster than the topology's links. Measured and predicted "
-                    "times are told. Ctrl-C ends the replay after the current iteration.",
+                    "times are reported. Ctrl-C ends the replay after the current iteration.",
            .details =
                {"Every device of the plan is a thread, or a rank that mpirun, torchrun or "
                 "srun has started, in the order of the plan's devices; --verbose says which. "

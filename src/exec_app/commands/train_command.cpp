@@ -125,7 +125,7 @@ void report_interruption(const TrainRequest& request, const TrainingSession& ses
                             session.steps_before() + request.steps,
                             request.checkpoint || request.save_weights
                                 ? ""
-                                : ": nothing of the model is kept, as --checkpoint keeps it");
+                                : "; the model is not kept, as --checkpoint is not given");
 }
 
 void report_end(const TrainRequest& request, const RunnablePlan& plan,
@@ -191,9 +191,9 @@ void warn_of_start(const TrainRequest& request, const TrainingSession& session,
 /// Returns the error of a training that has ended because its output could not be written, with
 /// what was saved.
 Error untold(const Error& fault, const TrainRequest& request, std::int64_t step) {
-  const std::string kept = request.checkpoint
-                               ? "which " + command_line::source_name(*request.checkpoint) + " has"
-                               : "of which nothing was kept, as --checkpoint keeps it";
+  const std::string kept =
+      request.checkpoint ? "and the model is in " + command_line::source_name(*request.checkpoint)
+                         : "and the model is not kept, as --checkpoint is not given";
   return {fault.kind(),
           fault.source(),
           {{"", fmt::format("{}; the training has ended after step {}, {}",

@@ -85,29 +85,26 @@ command_line::OptionSpec kernels_option() {
   return {.name = "kernels",
           .value = "KIND",
           .choices = {"avx512", "avx2", "baseline", "portable"},
-          .text = "Use kernels for {}.",
-          .default_value = "best",
-          .details = "The default is the quickest that the CPU can run."};
+          .text = "Use the CPU kernels {}.",
+          .default_value = "fastest",
+          .details = "The default is the fastest that the CPU can run."};
 }
 
 command_line::OptionSpec timeout_option() {
   return {.name = "timeout",
           .value = "SECONDS",
-          .text = "Wait so long for another device.",
+          .text = "Wait at most SECONDS for another device.",
           .default_value = "30"};
 }
 
 ComputeDevice compute_device(const command_line::Options& options) {
-  const bool is_cuda = options.has("device") && options.choice("device") == "cuda";
-  ComputeDevice device{
-      .precision = precision_of(options.has("precision") ? options.choice("precision")
-                                                         : std::string("fp32")),
-      .oversubscribes = options.has("oversubscribe")};
+  ComputeDevice device{.oversubscribes = options.has("oversubscribe")};
+  if (options.has("precision")) device.precision = precision_of(options.choice("precision"));
   if (options.has("kernels")) {
     const std::vector<std::string_view> names = nn::kernel_names();
     device.kernels = options.choice("kernels", {names.begin(), names.end()});
   }
-  if (is_cuda) {
+  if (options.choice("device") == "cuda") {
     device.kind = ComputeDevice::Kind::Cuda;
     return device;
   }

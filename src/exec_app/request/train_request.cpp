@@ -35,8 +35,8 @@ command_line::OptionSpec number_option(const std::string& name, const std::strin
 }
 
 std::vector<command_line::OptionSpec> training_rows() {
-  return {number_option("steps", "N", "Take N steps of the optimizer.", "10"),
-          number_option("log-every", "N", "Tell of every Nth step, and of the last.", "1"),
+  return {number_option("steps", "N", "Train for N optimizer steps.", "10"),
+          number_option("log-every", "N", "Report every Nth step, and the last.", "1"),
           {.name = "tokens",
            .value = "FILE",
            .kind = command_line::ValueKind::File,
@@ -46,9 +46,9 @@ std::vector<command_line::OptionSpec> training_rows() {
           {.name = "optimizer",
            .value = "KIND",
            .choices = {"adamw", "adam", "momentum", "sgd"},
-           .text = "Use {}.",
+           .text = "Use the optimizer {}.",
            .default_value = "the profile's"},
-          number_option("learning-rate", "X", "Learn at this rate, such as 1e-3.", "0.001"),
+          number_option("learning-rate", "X", "Use this learning rate, such as 1e-3.", "0.001"),
           number_option("weight-decay", "X", "Decay weights by X, from 0 to below 1.", "0"),
           number_option("clip-norm", "X", "Clip the norm of all gradients together.", "")};
 }
@@ -63,15 +63,15 @@ command_line::OptionSpec file_option(const std::string& name, const std::string&
 }
 
 std::vector<command_line::OptionSpec> file_rows() {
-  return {file_option("checkpoint", "Save the model in the end, in safetensors.",
+  return {file_option("checkpoint", "Save the final model, in safetensors.",
                       "Ctrl-C, or SIGUSR1 to mpirun, ends the training after the current step. A "
                       "file of that name is replaced; \"-\" is stdout."),
-          number_option("checkpoint-every", "N", "Save it also after every N steps.", ""),
+          number_option("checkpoint-every", "N", "Also save it after every N steps.", ""),
           file_option("resume", "Continue from a checkpoint, of any plan of the model.",
                       "Seed and optimizer are the checkpoint's unless they are given."),
           file_option("weights", "Start from GPT-2's weights, as published.",
                       "The file is in safetensors."),
-          file_option("save-weights", "Save the weights in the end, in that form.",
+          file_option("save-weights", "Save the final weights in that form.",
                       "A file of that name is replaced; \"-\" is stdout.")};
 }
 
@@ -83,7 +83,7 @@ std::vector<command_line::OptionSection> train_options() {
        {{.name = "plan",
          .value = "FILE",
          .kind = command_line::ValueKind::File,
-         .text = "Read PLAN, given as an option.",
+         .text = "Read the plan from FILE, in place of PLAN.",
          .details = "The plan is of a profile that \"dapple-exec profile\" wrote; \"-\" is stdin."},
         device_option("Compute on {}, a GPU per device."),
         oversubscribe_option(),

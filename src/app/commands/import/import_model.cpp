@@ -123,7 +123,7 @@ std::vector<command_line::OptionSpec> missing_figures() {
   const std::vector<command_line::OptionSpec> more{
       {.name = "global-batch",
        .value = "N",
-       .text = "Train on N samples per iteration.",
+       .text = "Use N samples per iteration.",
        .details = "Files of Piper say it."},
       {.name = "backward-ratio",
        .value = "X",
@@ -131,7 +131,7 @@ std::vector<command_line::OptionSpec> missing_figures() {
        .details = "Files of Piper, Metis and Galvatron do not say them."},
       {.name = "output-size",
        .value = "SIZE",
-       .text = "Give a layer's output for one sample.",
+       .text = "Set the size of a layer's output for one sample.",
        .details = "Files of Metis and Galvatron do not say it."},
       {.name = "layers",
        .value = "N",

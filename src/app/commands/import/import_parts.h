@@ -55,8 +55,9 @@ command_line::OptionSpec format_option(const std::vector<interop::ForeignFormat<
   return {.name = "format",
           .value = "KIND",
           .choices = std::move(choices),
-          .text = "Read the files as {}.",
-          .default_value = "detect"};
+          .text = "Take the files as {}.",
+          .default_value = "detect",
+          .details = "With detect the content of each file tells it."};
 }
 
 /// Returns the format that --format says, or nothing if the files tell it.
