@@ -131,18 +131,6 @@ void choose_families(const command_line::Options& options, planner::PlannerOptio
   for (const ScheduleFamily family : kScheduleFamilies) {
     if (family != ScheduleFamily::OneFOneB && name == to_string(family)) planner.family = family;
   }
-  const bool is_1f1b = !planner.every_family &&
-                       is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
-  if (!is_1f1b && replicas_of(options) == Replicas::Independent) {
-    throw command_line::usage_error(
-        "--replicas",
-        fmt::format("independent replicas need --schedule 1f1b or gpipe, got {}", name));
-  }
-  if (!is_1f1b && !planner.every_family && options.has("planner")) {
-    throw command_line::usage_error(
-        "--planner",
-        fmt::format("a choice of planner needs --schedule 1f1b, gpipe or auto, got {}", name));
-  }
 }
 
 planner::PlannerOptions planner_options_of(const command_line::Options& options) {
@@ -158,26 +146,42 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   if (options.choice("optimizer-step") == "per-bucket") {
     planner.optimizer = OptimizerTiming::PerBucket;
   }
-  if (options.choice("planner") == "dapple") {
-    planner.planner = PlannerKind::Dapple;
-    if (options.has("gap")) {
-      throw command_line::usage_error("--gap",
-                                      "needs --planner exact, as the planner dapple proves no gap");
-    }
-  }
+  if (options.choice("planner") == "dapple") { planner.planner = PlannerKind::Dapple; }
   planner.memory_limit = memory_limit_of(options);
   planner.target_gap = options.fraction("gap").value_or(Factor{});
   planner.contention = contention_of(options).value_or(Contention::Shared);
   planner.replicas = replicas_of(options).value_or(Replicas::Together);
   planner.ignore_memory = options.has("unlimited-memory");
   planner.baselines = !options.has("no-baselines");
-  if (!planner.baselines && options.has("write-baselines")) {
-    throw command_line::usage_error("--write-baselines", "cannot be used with --no-baselines");
-  }
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   planner.threads = static_cast<int>(
       options.positive_integer("threads", kMostThreads).value_or(std::min(cores, kMostThreads)));
   return planner;
+}
+
+/// Throws Error(Usage) if options were given that exclude each other.
+void check_combinations(const command_line::Options& options,
+                        const planner::PlannerOptions& planner) {
+  const bool is_1f1b = !planner.every_family &&
+                       is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
+  const std::string schedule = options.choice("schedule");
+  if (!is_1f1b && planner.replicas == Replicas::Independent) {
+    throw command_line::usage_error(
+        "--replicas",
+        fmt::format("independent replicas need --schedule 1f1b or gpipe, got {}", schedule));
+  }
+  if (!is_1f1b && !planner.every_family && options.has("planner")) {
+    throw command_line::usage_error(
+        "--planner",
+        fmt::format("a choice of planner needs --schedule 1f1b, gpipe or auto, got {}", schedule));
+  }
+  if (planner.planner == PlannerKind::Dapple && options.has("gap")) {
+    throw command_line::usage_error("--gap",
+                                    "needs --planner exact, as the planner dapple proves no gap");
+  }
+  if (!planner.baselines && options.has("write-baselines")) {
+    throw command_line::usage_error("--write-baselines", "cannot be used with --no-baselines");
+  }
 }
 
 }  // namespace
@@ -206,6 +210,7 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
                              .trace = options.text("trace"),
                              .baselines = options.text("write-baselines")};
   if (options.has("for")) request.target = options.choice("for");
+  check_combinations(options, request.planner);
   return request;
 }
 

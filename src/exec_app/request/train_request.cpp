@@ -75,6 +75,34 @@ std::vector<command_line::OptionSpec> file_rows() {
                       "A file of that name is replaced; \"-\" is stdout.")};
 }
 
+void check_checkpoints(const TrainRequest& request) {
+  if (request.checkpoint_every > 0 && !request.checkpoint) {
+    throw command_line::usage_error("--checkpoint-every", "needs --checkpoint FILE");
+  }
+  if (request.checkpoint_every > 0 && request.checkpoint == "-") {
+    throw command_line::usage_error(
+        "--checkpoint-every",
+        "needs a file as --checkpoint, got \"-\", which takes only one checkpoint");
+  }
+  if (request.weights && request.resume) {
+    throw command_line::usage_error("--weights",
+                                    "cannot be used with --resume, as a training has one start");
+  }
+}
+
+/// Throws Error(Usage) if options are given that --verify does not heed.
+void check_verification(const command_line::Options& options) {
+  for (const char* name : {"checkpoint", "save-weights", "timeline", "trace"}) {
+    if (!options.has(name)) continue;
+    throw command_line::usage_error(std::string("--") + name,
+                                    "cannot be used with --verify, which writes no file");
+  }
+  if (options.has("log-every")) {
+    throw command_line::usage_error("--log-every",
+                                    "cannot be used with --verify, which tells of no steps");
+  }
+}
+
 }  // namespace
 
 std::vector<command_line::OptionSection> train_options() {
@@ -118,33 +146,13 @@ TrainRequest train_request(const command_line::Options& options) {
     request.log_every = *every;
   }
   if (const auto every = options.positive_integer("checkpoint-every", kMostSteps)) {
-    if (!request.checkpoint) {
-      throw command_line::usage_error("--checkpoint-every", "needs --checkpoint FILE");
-    }
-    if (request.checkpoint == "-") {
-      throw command_line::usage_error(
-          "--checkpoint-every",
-          "needs a file as --checkpoint, got \"-\", which takes only one checkpoint");
-    }
     request.checkpoint_every = *every;
   }
   if (const auto timeout = options.positive_seconds("timeout")) {
     request.timeout = std::chrono::nanoseconds(timeout->ns);
   }
-  if (request.weights && request.resume) {
-    throw command_line::usage_error("--weights",
-                                    "cannot be used with --resume, as a training has one start");
-  }
-  for (const char* name : {"checkpoint", "save-weights", "timeline", "trace"}) {
-    if (request.verifies && options.has(name)) {
-      throw command_line::usage_error(std::string("--") + name,
-                                      "cannot be used with --verify, which writes no file");
-    }
-  }
-  if (request.verifies && options.has("log-every")) {
-    throw command_line::usage_error("--log-every",
-                                    "cannot be used with --verify, which tells of no steps");
-  }
+  check_checkpoints(request);
+  if (request.verifies) check_verification(options);
   return request;
 }
 
