@@ -27,8 +27,8 @@ class FirstPart : public Progress {
 std::variant<MadePlan, Infeasible> plan_as_asked(const PlanningContext& context) {
   if (!asks_for_families(context.options)) return plan_one_family(context);
   if (context.options.replicas == Replicas::Independent) {
-    throw Error(ErrorKind::BadInput, "--replicas",
-                {{"",
+    throw Error(ErrorKind::BadInput, "",
+                {{"/request/replicas",
                   "expected together with a schedule beyond 1f1b and gpipe, whose bounds are of "
                   "replicas that start together, got independent"}});
   }

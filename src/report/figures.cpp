@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "dapple/plan/record_text.h"
 #include "dapple/report/causes.h"
 #include "dapple/report/show.h"
 
@@ -193,7 +194,7 @@ std::string counts_text(const SearchRecord& search) {
                        show_count(search.simulated));
   }
   if (search.states == 0 && search.candidates == 0) {
-    if (search.planner == "exact") {
+    if (search.planner == kExactPlanner) {
       return search.open == 0 ? "nothing beyond the first plans, which none can beat"
                               : "nothing beyond the first plans";
     }

@@ -157,8 +157,10 @@ TEST_CASE("plans are the same with one thread, with two, and again") {
       const auto made =
           planner::make_plan({problem.profile, topology, options_for(problem, threads)});
       const auto* plan = std::get_if<planner::MadePlan>(&made);
-      return plan == nullptr ? std::get<planner::Infeasible>(made).remedy
-                             : io::write_plan(plan->document);
+      if (plan != nullptr) return io::write_plan(plan->document);
+      const planner::Infeasible& nothing = std::get<planner::Infeasible>(made);
+      return std::to_string(static_cast<int>(nothing.remedy.kind)) + " " +
+             std::to_string(nothing.remedy.value) + " " + std::to_string(nothing.missing().count);
     };
     const std::string one = text(1);
     REQUIRE(text(2) == one);

@@ -27,8 +27,8 @@ inline Pipeline family_pipeline(ScheduleFamily family, std::int32_t devices,
   const auto made = planner::reschedule(
       plain.plan, plain.profile, plain.topology,
       {.family = family, .chunks_per_device = loops ? 2 : 1, .evaluations = 50});
-  if (const auto* none = std::get_if<planner::NoSchedule>(&made)) {
-    throw std::runtime_error(none->reasons.front());
+  if (std::holds_alternative<planner::NoSchedule>(made)) {
+    throw std::runtime_error("the pipeline cannot run under the family");
   }
   return {profile, description, std::get<planner::Rescheduled>(made).plan};
 }

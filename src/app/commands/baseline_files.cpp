@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "dapple/io/documents/documents.h"
+#include "dapple/plan/record_text.h"
+#include "dapple/plan/warning_text.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/planner/result/made_plan.h"
@@ -33,11 +35,10 @@ PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::M
   document.request.reset();
   document.search = {};
   document.search.planner = baseline.figures.name;
-  document.search.cut = {"everything but the best of this kind that was found"};
+  document.search.cut = {std::string{kCutOfBaseline}};
   document.warnings = planner::warnings_about(document, topology);
   if (!baseline.figures.feasible) {
-    document.warnings.push_back(
-        fmt::format("does not fit: {} bytes missing", baseline.figures.missing.count));
+    document.warnings.push_back(warning_of_missing(baseline.figures.missing));
   }
   return document;
 }

@@ -9,6 +9,7 @@
 
 #include "app/commands/baseline_files.h"
 #include "app/commands/commands.h"
+#include "app/commands/no_plan_text.h"
 #include "app/commands/other_scaling.h"
 #include "app/commands/progress_line.h"
 #include "app/request/for_target.h"
@@ -31,37 +32,6 @@
 
 namespace dapple::app {
 namespace {
-
-void print_infeasible(command_line::Console& console, const planner::Infeasible& infeasible,
-                      const ModelProfile& profile, const TopologyDescription& topology) {
-  const std::string error = report::paint("error:", report::Ink::Bad, console.err_style);
-  const std::string subject =
-      fmt::format("{} on {}", printable(profile.name), printable(topology.name));
-  if (infeasible.stopped) {
-    console.err << fmt::format("{} no plan was found before the search was stopped: {}\n", error,
-                               subject);
-    return;
-  }
-  const bool is_pinned = !infeasible.pins.empty();
-  console.err << fmt::format("{} no plan {}{}: {}\n", error,
-                             infeasible.conflict.empty() ? "fits" : "was found",
-                             is_pinned ? " with what is pinned" : "", subject);
-  if (is_pinned) {
-    console.err << fmt::format("  pinned           {}\n",
-                               printable(fmt::format("{}", fmt::join(infeasible.pins, ", "))));
-  }
-  if (infeasible.conflict.empty()) {
-    console.err << fmt::format(
-        "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n"
-        "  closest plan     {}\n",
-        printable(infeasible.device), report::show(infeasible.needed, infeasible.limit),
-        report::show(infeasible.limit), report::show(infeasible.missing(), infeasible.limit),
-        infeasible.missing().count, printable(infeasible.closest_plan));
-  } else {
-    console.err << fmt::format("  because          {}\n", printable(infeasible.conflict));
-  }
-  console.err << fmt::format("  cheapest remedy  {}\n", printable(infeasible.remedy));
-}
 
 struct Inputs {
   ModelProfile profile;
@@ -105,14 +75,27 @@ struct SearchEnd {
   std::optional<OtherScaling> scaling = std::nullopt;
 };
 
+/// Makes a plan. Throws Error(BadInput) with the option that a fault of the request comes from.
+std::variant<planner::MadePlan, planner::Infeasible> make_plan(
+    const planner::PlanningContext& context,
+    const std::optional<planner::PlanRestriction>& restriction) {
+  try {
+    return restriction ? planner::make_restricted_plan(context, *restriction)
+                       : planner::make_plan(context);
+  } catch (const Error& error) {
+    const Violation& fault = error.violations().front();
+    if (fault.place != "/request/micro_batch_size") throw;
+    throw Error{error.kind(), "--micro-batch", {{"", fault.message}}};
+  }
+}
+
 /// Searches a plan. Takes `progress` by value, as signals are caught only while it exists.
 SearchEnd search(const Inputs& inputs, const Topology& topology,
                  const planner::PlannerOptions& planner,
                  const std::optional<planner::PlanRestriction>& restriction,
                  ProgressLine progress) {
   const planner::PlanningContext context{inputs.profile, topology, planner, &progress};
-  auto result = restriction ? planner::make_restricted_plan(context, *restriction)
-                            : planner::make_plan(context);
+  auto result = make_plan(context, restriction);
   SearchEnd end{.result = std::move(result), .stop_reason = progress.stop_reason()};
   if (const auto* made = std::get_if<planner::MadePlan>(&end.result)) {
     end.scaling = in_other_scaling(made->document, topology);
@@ -154,9 +137,7 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   const bool out_is_taken = output == "-" || trace == "-";
   const auto [stream, style] = console.words(out_is_taken);
   command_line::Results results(console);
-  if (request.baselines) {
-    write_baselines(*request.baselines, finding.made, topology, results);
-  }
+  if (request.baselines) { write_baselines(*request.baselines, finding.made, topology, results); }
   results.add(output, io::write_plan(document));
   if (trace) results.add(*trace, io::write_trace(timeline, topology));
   results.commit();
@@ -219,7 +200,7 @@ int run_plan(const command_line::Options& options, command_line::Console& consol
   SearchEnd end =
       search(inputs, topology, planner, restriction, ProgressLine{console, request.time_limit});
   if (const auto* infeasible = std::get_if<planner::Infeasible>(&end.result)) {
-    print_infeasible(console, *infeasible, inputs.profile, inputs.topology);
+    console.err << no_plan_text(*infeasible, inputs.profile, topology, console.err_style);
     return command_line::kInfeasible;
   }
   planner::MadePlan made = std::get<planner::MadePlan>(std::move(end.result));

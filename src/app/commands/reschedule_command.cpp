@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/commands/commands.h"
+#include "app/commands/no_plan_text.h"
 #include "app/commands/progress_line.h"
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
@@ -15,6 +16,8 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/files/read_file.h"
 #include "dapple/plan/optimality.h"
+#include "dapple/plan/record_text.h"
+#include "dapple/plan/warning_text.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/warnings.h"
@@ -88,18 +91,16 @@ void renew(PlanDocument& document, planner::Rescheduled&& made, const Topology& 
   document.search = {};
   document.schedules.clear();
   document.search.planner = kReschedulePlanner;
-  document.search.cut = {"stages, devices and micro-batches other than the given plan's"};
+  document.search.cut = {std::string{kCutOfReschedule}};
   document.warnings = planner::warnings_about(document, topology);
-  if (made.is_stopped) document.warnings.push_back(planner::stop_warning(stop_reason));
+  if (made.is_stopped) document.warnings.push_back(warning_of_reschedule_stop(stop_reason));
   document.search.candidates = made.effort.tried;
   document.search.simulated = made.effort.simulated;
   if (!made.lower_bound) return;
-  document.search.searched = {fmt::format("orders of {}", to_string(document.plan.family))};
-  document.prediction.lower_bound = made.lower_bound;
-  document.prediction.optimality_gap =
-      optimality_gap(document.prediction.iteration, *made.lower_bound);
+  document.search.searched = {orders_of(document.plan.family)};
+  set_proven_bound(document.prediction, made.lower_bound);
   // The orders that were not tried are a single open part of the space.
-  document.search.open = document.prediction.iteration == *made.lower_bound ? 0 : 1;
+  document.search.open = is_gap_closed(document.prediction) ? 0 : 1;
 }
 
 std::string verdict(const Prediction& before, const Prediction& after) {
@@ -178,13 +179,12 @@ int refuse(command_line::Console& console, const planner::NoSchedule& none,
   const std::string family(to_string(request.family));
   console.err << fmt::format("{} no {} schedule of these stages: {}\n",
                              report::paint("error:", report::Ink::Bad, console.err_style), family,
-                             printable(none.reasons.front()));
-  for (std::size_t i = 1; i < none.reasons.size(); ++i) {
-    console.err << fmt::format("  also             {}\n", printable(none.reasons[i]));
-  }
+                             printable(refusal_text(none.reason, request.family)));
   std::string remedy = fmt::format("\"plan --schedule {}\", which chooses stages for it", family);
   if (request.family == ScheduleFamily::Given) remedy = "an order that does without that";
-  if (none.is_too_long) {
+  const bool is_too_long = std::holds_alternative<planner::TooLongToSimulate>(none.reason) ||
+                           std::holds_alternative<planner::TooLongToSearch>(none.reason);
+  if (is_too_long) {
     remedy = "a larger --memory-limit, or a plan with larger micro-batches";
   } else if (none.shortage) {
     const MemoryShortage& worst = *none.shortage;
@@ -227,10 +227,10 @@ int run_reschedule(const command_line::Options& options, command_line::Console& 
   const Prediction before = document.prediction;
   planner::Rescheduled& rescheduled = std::get<planner::Rescheduled>(made);
   if (!rescheduled.evaluation.shortages.empty()) {
-    return refuse(console,
-                  {.reasons = {"what it holds does not fit into memory"},
-                   .shortage = rescheduled.evaluation.shortages.front()},
-                  request, subject.topology);
+    return refuse(
+        console,
+        {.reason = planner::DoesNotFit{}, .shortage = rescheduled.evaluation.shortages.front()},
+        request, subject.topology);
   }
   const Timeline timeline = std::move(rescheduled.evaluation.timeline);
   const std::optional<Duration> otherwise = rescheduled.evaluation.otherwise;

@@ -77,11 +77,37 @@ std::optional<planner::PlanRestriction> restriction_in(const PlanDocument& docum
   }
 }
 
+std::string unchecked_reason(const planner::Unchecked& unchecked) {
+  using Kind = planner::UncheckedKind;
+  switch (unchecked.kind) {
+    case Kind::WhatWasNotAsked:
+      return "baselines, warnings and the space: the file does not say what was asked";
+    case Kind::WarningsOfOlderVersion:
+      return "warnings: the file is of a version that gave others";
+    case Kind::WarningsOfImport:
+      return fmt::format("{} warning{} of the import: the imported file is not here",
+                         unchecked.warnings, unchecked.warnings == 1 ? "" : "s");
+    case Kind::Baselines:
+      return "baselines: stopped before they were chosen anew";
+    case Kind::BaselinesOfStoppedSearch:
+      return "baselines: the search was stopped before they were as good as they can be";
+    case Kind::Families:
+      return "the records of schedule families: stopped before the search was repeated";
+    case Kind::FamiliesBeyondBudget:
+      return "the records of schedule families: the search is too long to be repeated here, "
+             "--budget allows more";
+    case Kind::FamiliesOfStoppedSearch:
+      return "the records of schedule families: the search was stopped, and cannot be repeated";
+  }
+  throw Bug("what was not checked is of no kind");
+}
+
 std::string unchecked_text(const planner::PlanVerification& verification,
                            const report::TextStyle& style) {
   std::string text;
-  for (const std::string& part : verification.unchecked) {
-    text += fmt::format("  open     {}\n", report::fill_lines(printable(part), 11, style));
+  for (const planner::Unchecked& part : verification.unchecked) {
+    text += fmt::format("  open     {}\n",
+                        report::fill_lines(printable(unchecked_reason(part)), 11, style));
   }
   return text;
 }

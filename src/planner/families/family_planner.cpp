@@ -104,8 +104,9 @@ class FamilyPlanner {
   struct Attempt {
     SimulatedPlan simulated;
     Score work;
+    // The shortage of the closest plan, and that plan, where it does not fit.
     std::optional<MemoryShortage> shortage;
-    std::string shape;
+    Plan closest;
   };
   void bound_spaces();
   void raise_bound(Duration most);
@@ -289,7 +290,7 @@ void FamilyPlanner::explain_shortage(const Plan& plan, const CostModel& costs,
   fill_depths(least);
   const auto shortages = simulate::memory_shortages(generate(least), costs.plan_cost(least));
   if (!shortages.empty()) attempt.shortage = shortages.front();
-  attempt.shape = shape_of(least);
+  attempt.closest = std::move(least);
 }
 
 FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t chunks,
@@ -319,7 +320,7 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
   const auto shortages = simulate::memory_shortages(generate(plan), cost);
   if (!shortages.empty()) {
     result.shortage = shortages.front();
-    result.shape = shape_of(plan);
+    result.closest = std::move(plan);
     return result;
   }
   if (reordered.iteration) {
@@ -342,7 +343,7 @@ void FamilyPlanner::account(const Attempt& attempt) {
   if (!attempt.shortage) return;
   if (outcome_.shortage && outcome_.shortage->missing() <= attempt.shortage->missing()) return;
   outcome_.shortage = attempt.shortage;
-  outcome_.closest_shape = attempt.shape;
+  outcome_.closest = attempt.closest;
 }
 
 void FamilyPlanner::compare() {

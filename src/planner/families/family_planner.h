@@ -39,9 +39,9 @@ struct FamilyOutcome {
   // The number of shapes put under the family.
   std::int64_t candidates = 0;
   std::int64_t simulated = 0;
-  // The shortage and the description of the closest shape, where nothing fits.
+  // The shortage of the closest plan, and that plan, where nothing fits.
   std::optional<MemoryShortage> shortage;
-  std::string closest_shape;
+  Plan closest;
 };
 
 /// Whether each device holds several stages under the family.

@@ -1,7 +1,5 @@
 #include "planner/families/plan_families.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -11,6 +9,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/plan/optimality.h"
+#include "dapple/plan/record_text.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/warnings.h"
@@ -18,7 +17,6 @@
 #include "dapple/planner/result/made_plan.h"
 #include "planner/families/family_planner.h"
 #include "planner/request/micro_batches.h"
-#include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
 
 namespace dapple::planner {
@@ -33,10 +31,6 @@ Topology with_unlimited_memory(const Topology& topology, const PlannerOptions& o
     kind.reserved = {};
   }
   return Topology(std::move(description));
-}
-
-double percent_above(Duration time, Duration least) {
-  return 100.0 * static_cast<double>((time - least).ns) / static_cast<double>(least.ns);
 }
 
 class FamilyComparison {
@@ -61,8 +55,7 @@ class FamilyComparison {
   std::vector<ScheduleRecord> records_of_first() const;
   std::vector<ScheduleRecord> records(const PlanDocument& document) const;
   ScheduleRecord record_of(const Looked& looked, double bubble) const;
-  std::string reason_of(const Looked& looked, double bubble) const;
-  std::string compared(Duration iteration) const;
+  FamilyReason reason_of(const Looked& looked, double bubble) const;
   Infeasible explain() const;
 
   const PlanningContext context_;
@@ -130,40 +123,38 @@ void FamilyComparison::fill_search(PlanDocument& document) const {
     search.candidates += outcome.candidates;
     search.simulated += outcome.simulated;
     if (outcome.lower_bound >= best_.iteration) continue;
-    const std::string_view family = to_string(looked.family);
-    search.cut.push_back(outcome.is_searched ? fmt::format(kCutShapes, family, outcome.candidates)
-                                             : fmt::format(kCutFamily, family));
+    search.cut.push_back(outcome.is_searched ? cut_shapes(looked.family, outcome.candidates)
+                                             : cut_of_family(looked.family));
   }
   // Plans that the 1F1B search left open are no faster than the best plan, of another family.
   if (is_gap_closed(document.prediction)) search.open = 0;
   search.complete = search.cut.empty() && document.prediction.lower_bound.has_value();
 }
 
-std::string FamilyComparison::compared(Duration iteration) const {
-  if (iteration == best_.iteration) return "found as fast";
-  return fmt::format("found {:.2g} % slower", percent_above(iteration, best_.iteration));
-}
-
-/// Says in a few words why the plan is of this family or not.
-std::string FamilyComparison::reason_of(const Looked& looked, double bubble) const {
+/// Returns why the plan is of this family or not.
+FamilyReason FamilyComparison::reason_of(const Looked& looked, double bubble) const {
+  using Kind = FamilyOutcomeKind;
   const FamilyOutcome& outcome = looked.outcome;
-  const std::string limit = limit_of_family(best_.iteration, outcome.lower_bound);
-  if (looked.family == best_.plan.family) return fmt::format("{}; {}", kReasonOfPlan, limit);
-  if (outcome.lower_bound.is_infinite()) return "no plan of it fits memory";
-  if (outcome.is_stopped) return "stopped before it was searched; " + limit;
-  if (!outcome.is_searched) {
-    return fmt::format("{}; the bubble is {:.1f} %", limit, 100 * bubble);
+  FamilyReason reason{
+      .plan = best_.iteration, .lower_bound = outcome.lower_bound, .bubble = bubble};
+  if (looked.family == best_.plan.family) {
+    reason.kind = Kind::IsPlan;
+  } else if (outcome.lower_bound.is_infinite()) {
+    reason.kind = Kind::NoneFits;
+    reason.lower_bound.reset();
+  } else if (outcome.is_stopped) {
+    reason.kind = Kind::Stopped;
+  } else if (!outcome.is_searched) {
+    reason.kind = Kind::NotSearched;
+  } else if (!outcome.best.feasible()) {
+    reason.kind = outcome.shortage ? Kind::NoneFoundThatFits : Kind::NoneFoundThatRuns;
+  } else {
+    const Plan& found = outcome.best.plan;
+    reason.kind = Kind::Found;
+    reason.found = outcome.best.iteration;
+    if (stages_by_device_group(found).size() > 1) reason.messages = found.chunks_per_device;
   }
-  if (!outcome.best.feasible()) {
-    return (outcome.shortage ? "none found that fits memory; " : "none found that can run so; ") +
-           limit;
-  }
-  std::string reason = compared(outcome.best.iteration);
-  const Plan& found = outcome.best.plan;
-  if (stages_by_device_group(found).size() > 1 && found.chunks_per_device > 1) {
-    reason += fmt::format(", {} x messages", found.chunks_per_device);
-  }
-  return reason + "; " + limit;
+  return reason;
 }
 
 ScheduleRecord FamilyComparison::record_of(const Looked& looked, double bubble) const {
@@ -173,7 +164,7 @@ ScheduleRecord FamilyComparison::record_of(const Looked& looked, double bubble) 
                         .lower_bound = std::nullopt,
                         .shape = {},
                         .missing = {},
-                        .reason = reason_of(looked, bubble)};
+                        .reason = text_of(reason_of(looked, bubble))};
   if (!outcome.lower_bound.is_infinite()) record.lower_bound = outcome.lower_bound;
   if (outcome.best.feasible()) {
     record.iteration = outcome.best.iteration;
@@ -194,16 +185,19 @@ std::vector<ScheduleRecord> FamilyComparison::records_of_first() const {
                        .lower_bound = bound_of_first_,
                        .shape = {},
                        .missing = missing_,
-                       .reason = "1f1b with everything in flight: searched there"};
+                       .reason = text_of({.kind = FamilyOutcomeKind::SearchedAs1F1B})};
   ScheduleRecord record = gpipe;
   record.family = ScheduleFamily::OneFOneB;
   if (first_) {
     const bool is_best = best_.plan.family == first_->plan.family;
     record.iteration = first_->iteration;
     record.shape = shape_of(first_->plan);
-    record.reason = is_best ? "this plan" : compared(first_->iteration);
+    record.reason = text_of({.kind = is_best ? FamilyOutcomeKind::IsPlan : FamilyOutcomeKind::Found,
+                             .plan = best_.iteration,
+                             .found = first_->iteration});
   } else {
-    record.reason = missing_.count > 0 ? "no plan of it fits memory" : "none was found";
+    record.reason = text_of(
+        {.kind = missing_.count > 0 ? FamilyOutcomeKind::NoneFits : FamilyOutcomeKind::NoneFound});
   }
   return {std::move(gpipe), std::move(record)};
 }
@@ -247,21 +241,18 @@ MadePlan FamilyComparison::make_document(std::optional<MadePlan> first) {
 Infeasible FamilyComparison::explain() const {
   Infeasible infeasible;
   infeasible.stopped = StopQuestion(context_.progress)();
-  infeasible.pins = to_texts(context_.options.pins, context_.profile);
+  infeasible.pins = context_.options.pins;
   const FamilyOutcome& outcome = looked_.front().outcome;
-  infeasible.remedy = "--schedule auto: it looks at all families";
+  infeasible.remedy.kind = RemedyKind::EveryFamily;
   // Only some shapes were tried, so nothing is proven.
   infeasible.is_certain = false;
   if (!outcome.shortage) {
     infeasible.conflict =
-        fmt::format("of the shapes that were tried none {} as {}, others may",
-                    missing_.count > 0 ? "fits" : "can run", to_string(looked_.front().family));
+        NoShapeUnderFamily{.family = looked_.front().family, .lacks_memory = missing_.count > 0};
     return infeasible;
   }
-  infeasible.device = context_.topology.device(outcome.shortage->device).name;
-  infeasible.needed = outcome.shortage->needed;
-  infeasible.limit = outcome.shortage->limit;
-  infeasible.closest_plan = outcome.closest_shape;
+  infeasible.shortage = outcome.shortage;
+  infeasible.closest = outcome.closest;
   return infeasible;
 }
 
@@ -269,7 +260,7 @@ std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, 
   auto* made = std::get_if<MadePlan>(&first);
   if (made != nullptr) {
     take_first(*made);
-  } else if (const Infeasible& none = std::get<Infeasible>(first); !none.device.empty()) {
+  } else if (const Infeasible& none = std::get<Infeasible>(first); none.shortage) {
     missing_ = none.missing();
   }
   const PlannerOptions& options = context_.options;

@@ -1,7 +1,5 @@
 #include "dapple/planner/families/reschedule.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -48,7 +46,7 @@ class Rescheduler {
   void take_order();
   void search_order();
   const Plan* known() const;
-  void refuse_memory(std::string reason, const Plan& least);
+  void refuse_memory(Refusal reason, const Plan& least);
   bool is_told_to_stop() {
     is_stopped_ = is_stopped_ || (options_.should_stop && options_.should_stop());
     return is_stopped_;
@@ -58,8 +56,9 @@ class Rescheduler {
     effort_.tried += score.simulated;
     effort_.simulated += score.simulated;
   }
-  void refuse(std::string reason) { reasons_.push_back(std::move(reason)); }
-  void refuse_faults(const std::vector<Violation>& faults);
+  void refuse_faults(std::vector<Violation> faults) {
+    if (!faults.empty()) refusal_ = PlanFaults{std::move(faults)};
+  }
 
   const Plan& filed_;
   const ModelProfile& profile_;
@@ -71,9 +70,8 @@ class Rescheduler {
   bool is_kept_ = false;
   std::optional<Duration> iteration_;
   std::optional<Duration> lower_bound_;
-  std::vector<std::string> reasons_;
+  std::optional<Refusal> refusal_;
   std::optional<MemoryShortage> shortage_;
-  bool is_too_long_ = false;
   bool is_stopped_ = false;
   OrderEffort effort_;
 };
@@ -93,24 +91,12 @@ std::variant<Reordered, NoSchedule> Rescheduler::run() {
       choose_depths();
     }
   }
-  if (!reasons_.empty()) return NoSchedule{std::move(reasons_), shortage_, is_too_long_};
+  if (refusal_) return NoSchedule{std::move(*refusal_), shortage_};
   return Reordered{.plan = std::move(plan_),
                    .iteration = iteration_,
                    .lower_bound = lower_bound_,
                    .is_stopped = is_stopped_ && (!iteration_ || iteration_ != lower_bound_),
                    .effort = effort_};
-}
-
-/// Adds the first fault as the reason; the others mostly follow from it and are only counted.
-void Rescheduler::refuse_faults(const std::vector<Violation>& faults) {
-  if (faults.empty()) return;
-  const Violation& first = faults.front();
-  std::string reason = first.place.empty() ? first.message : first.place + ": " + first.message;
-  if (faults.size() > 1) {
-    reason += fmt::format(" ({} more fault{} not listed)", faults.size() - 1,
-                          faults.size() == 2 ? " is" : "s are");
-  }
-  refuse(std::move(reason));
 }
 
 /// Makes a stage for every chunk of every group of devices, keeping the plan's stages where
@@ -139,8 +125,7 @@ bool Rescheduler::recut() {
   is_kept_ = same_places;
   if (is_kept_) return true;
   if (stages > costs_.layer_count()) {
-    refuse(fmt::format("expected at least {} layers, one for each stage, got {}", stages,
-                       costs_.layer_count()));
+    refusal_ = TooFewLayers{.stages = stages, .layers = costs_.layer_count()};
     return false;
   }
   const auto time_of = [&](std::int32_t stage, LayerRange layers) {
@@ -173,16 +158,17 @@ bool Rescheduler::has_room() {
   const bool is_searched = searches_order(options_.family);
   const std::int64_t most_tasks = options_.memory_limit.count / kBytesOfATask;
   const std::int64_t most = most_passes(options_.memory_limit);
-  is_too_long_ = passes > most || (is_searched && tasks > most_tasks);
-  if (!is_too_long_) return true;
-  const auto limit = static_cast<double>(options_.memory_limit.count) / (1 << 30);
-  refuse(passes > most
-             ? fmt::format("{} micro-batches on {} stages make {} stage passes; at most {} can be "
-                           "simulated within --memory-limit {:.2f} GiB",
-                           plan_.num_micro_batches, stages, passes, most, limit)
-             : fmt::format("its orders have {} tasks; at most {} can be searched within "
-                           "--memory-limit {:.2f} GiB",
-                           tasks, most_tasks, limit));
+  if (passes > most) {
+    refusal_ = TooLongToSimulate{.micro_batches = plan_.num_micro_batches,
+                                 .stages = stages,
+                                 .passes = passes,
+                                 .most_passes = most,
+                                 .memory_limit = options_.memory_limit};
+    return false;
+  }
+  if (!is_searched || tasks <= most_tasks) return true;
+  refusal_ = TooLongToSearch{
+      .tasks = tasks, .most_tasks = most_tasks, .memory_limit = options_.memory_limit};
   return false;
 }
 
@@ -196,7 +182,7 @@ void Rescheduler::choose_depths() {
   }
   if (options_.family == ScheduleFamily::OneFOneB) return search_depths();
   refuse_faults(validate(plan_, costs_.layer_count(), topology_));
-  if (reasons_.empty()) fill_depths(plan_);
+  if (!refusal_) fill_depths(plan_);
 }
 
 void Rescheduler::search_depths() {
@@ -226,8 +212,7 @@ void Rescheduler::search_depths() {
   if (!best) {
     Plan least = plan_;
     least.warmup_depths.assign(least.stages.size(), 1);
-    return refuse_memory("not even one micro-batch in flight on every stage fits into memory",
-                         least);
+    return refuse_memory(NoDepthsFit{}, least);
   }
   plan_.warmup_depths = best->plan.warmup_depths;
 }
@@ -251,17 +236,15 @@ void Rescheduler::take_order() {
   plan_.order = options_.order;
   plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
   refuse_faults(validate(plan_, costs_.layer_count(), topology_));
-  if (!reasons_.empty()) return;
+  if (refusal_) return;
   fill_depths(plan_);
   refuse_faults(validate(generate(plan_), plan_));
 }
 
 void Rescheduler::search_order() {
   if (deals_micro_batches(plan_)) {
-    return refuse(
-        fmt::format("expected replicas that share each micro-batch, as {} deals none, "
-                    "got a stage that deals them",
-                    to_string(plan_.family)));
+    refusal_ = DealsMicroBatches{};
+    return;
   }
   std::optional<SearchedOrder> found =
       planner::search_order({.plan = plan_,
@@ -269,12 +252,7 @@ void Rescheduler::search_order() {
                              .costs = costs_,
                              .options = options_,
                              .should_stop = [this] { return is_told_to_stop(); }});
-  if (!found) {
-    return refuse_memory(fmt::format("no order of {} fits into memory, not even one micro-batch "
-                                     "after the other",
-                                     to_string(plan_.family)),
-                         one_by_one(plan_));
-  }
+  if (!found) return refuse_memory(NoOrderFits{}, one_by_one(plan_));
   plan_.order = std::move(found->order);
   fill_depths(plan_);
   iteration_ = found->iteration;
@@ -292,11 +270,11 @@ const Plan* Rescheduler::known() const {
 
 /// Refuses the plan for lack of memory. `least` is the plan that needs the least memory of all that
 /// the family allows.
-void Rescheduler::refuse_memory(std::string reason, const Plan& least) {
+void Rescheduler::refuse_memory(Refusal reason, const Plan& least) {
   const auto shortages = simulate::memory_shortages(generate(least), costs_.plan_cost(least));
   check(!shortages.empty(), "nothing was found to fit where the least of plans does");
   shortage_ = shortages.front();
-  refuse(std::move(reason));
+  refusal_ = std::move(reason);
 }
 
 }  // namespace
@@ -304,11 +282,6 @@ void Rescheduler::refuse_memory(std::string reason, const Plan& least) {
 std::variant<Reordered, NoSchedule> reorder(const Plan& plan, const CostModel& costs,
                                             const Reschedule& options) {
   return Rescheduler(plan, costs, options).run();
-}
-
-std::string stop_warning(StopReason reason) {
-  return fmt::format("the search for the best order or depths was {} before it was through",
-                     reason == StopReason::Signal ? "interrupted" : "stopped by --time-limit");
 }
 
 namespace {

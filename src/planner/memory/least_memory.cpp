@@ -1,7 +1,5 @@
 #include "planner/memory/least_memory.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "dapple/planner/request/planner_options.h"
@@ -19,7 +17,7 @@ constexpr std::int64_t kWorkOfAnyPlan = 10'000'000;
 constexpr std::int64_t kWorkOfExplanation = 10'000'000;
 
 struct Choice {
-  Bytes missing{INT64_MAX};
+  Bytes missing = Bytes::infinite();
   std::int32_t begin = 0;
   std::int32_t replicas = 0;
   // Stages, or independent replicas, including those before it.
@@ -160,7 +158,7 @@ Bytes LeastMemorySearch::memory_lower_bound(LayerRange layers, std::int32_t firs
 
 Choice LeastMemorySearch::stage(Buckets& buckets, std::int32_t begin, std::int32_t first_device,
                                 std::int32_t replicas) const {
-  Choice choice{.missing = {INT64_MAX}, .begin = begin, .replicas = replicas};
+  Choice choice{.missing = Bytes::infinite(), .begin = begin, .replicas = replicas};
   const LayerRange layers{begin, buckets.end};
   const Bytes bucket = replicas > 1 ? largest_bucket(buckets, begin) : Bytes{};
   for (const bool recompute : {false, true}) {
@@ -189,9 +187,9 @@ Choice LeastMemorySearch::stage(Buckets& buckets, std::int32_t begin, std::int32
 
 bool LeastMemorySearch::is_better(const Choice& choice, const Choice& best) const {
   if (goal_ == Goal::LeastMissing) return choice.missing < best.missing;
-  if (choice.missing.count == INT64_MAX) return false;
+  if (choice.missing.is_infinite()) return false;
   if (choice.missing.count > 0 && !problem_.ignore_memory) return false;
-  return best.missing.count == INT64_MAX || choice.lanes < best.lanes;
+  return best.missing.is_infinite() || choice.lanes < best.lanes;
 }
 
 bool LeastMemorySearch::is_hopeless(Bytes missing, const Choice& best) const {
@@ -312,7 +310,7 @@ LeastMemory LeastMemorySearch::run() {
     const Choice best = tables_.back()[static_cast<std::size_t>(costs_.layer_count())][used];
     result.missing = best.missing;
     result.plan.stages.clear();
-    if (best.missing.count == INT64_MAX) return result;
+    if (best.missing.is_infinite()) return result;
     read_tables(used, result.plan);
     const std::int64_t lanes = lane_passes(result.plan.stages, 1, problem_.replicas);
     result.too_many_lanes = lanes > most_lanes ? lanes : 0;
@@ -321,22 +319,6 @@ LeastMemory LeastMemorySearch::run() {
     if (result.too_many_lanes == 0 || !fits || problem_.pins.stages) return result;
   }
   return result;
-}
-
-double gibibytes(Bytes size) {
-  return static_cast<double>(size.count) / (1024.0 * 1024 * 1024);
-}
-
-std::string shape_of(const search::Candidate& plan) {
-  std::int64_t devices = 0;
-  bool recompute = false;
-  for (const StagePlan& stage : plan.stages) {
-    devices += static_cast<std::int64_t>(stage.devices.size());
-    recompute = recompute || stage.recompute;
-  }
-  return fmt::format("{} stage{} on {} device{}, micro-batches of {}{}", plan.stages.size(),
-                     plan.stages.size() == 1 ? "" : "s", devices, devices == 1 ? "" : "s",
-                     plan.micro_batch_size, recompute ? ", with recomputation" : "");
 }
 
 /// Tests whether changed requests have a plan that fits, within the allowance of the explanation. A
@@ -384,37 +366,28 @@ std::optional<std::int32_t> enough_devices(Remedies& remedies,
   return enough;
 }
 
-std::string remedy_for(Remedies& remedies, const PlannerOptions& options,
-                       const search::SearchProblem& closest, Bytes missing) {
-  const std::int32_t devices = remedies.costs().topology().device_count();
+Remedy remedy_for(Remedies& remedies, const PlannerOptions& options,
+                  const search::SearchProblem& closest, Bytes missing) {
   search::SearchProblem freed = closest;
   if (options.micro_batch_size) {
     freed.micro_batch_size = smallest_micro_batch(options);
     if (freed.micro_batch_size < closest.micro_batch_size && remedies.works(freed)) {
-      return fmt::format("a smaller micro-batch: leave out --micro-batch, or ask for {}",
-                         freed.micro_batch_size);
+      return {.kind = RemedyKind::SmallerMicroBatch, .value = freed.micro_batch_size};
     }
   } else if (closest.micro_batch_size > 1) {
     freed.micro_batch_size = 1;
     if (remedies.works(freed)) {
-      return fmt::format(
-          "a global batch with more divisors: {} is the smallest micro-batch of this "
-          "one that leaves a number of micro-batches that can be searched",
-          closest.micro_batch_size);
+      return {.kind = RemedyKind::MoreDivisors, .value = closest.micro_batch_size};
     }
   }
   freed = closest;
   freed.gpipe = false;
-  if (closest.gpipe && remedies.works(freed)) {
-    return "--schedule 1f1b: it holds fewer micro-batches at a time";
-  }
-  const std::string memory =
-      fmt::format("{:.2f} GiB more memory per device", gibibytes(missing) + 0.005);
+  if (closest.gpipe && remedies.works(freed)) return {.kind = RemedyKind::OneFOneB};
   if (const auto enough = enough_devices(remedies, closest)) {
-    return fmt::format("a deeper split over {} devices like the last (now {}), or {}", *enough,
-                       devices, memory);
+    return {.kind = RemedyKind::MoreDevices, .value = *enough, .memory = missing};
   }
-  return remedies.are_spent() ? memory : memory + "; a deeper split would not help";
+  return {.kind = remedies.are_spent() ? RemedyKind::MoreMemory : RemedyKind::OnlyMoreMemory,
+          .memory = missing};
 }
 
 /// Returns the request with other pins, at the smallest micro-batch size and bucket size that they
@@ -435,60 +408,66 @@ search::SearchProblem least_problem(const CostModel& costs, const PlannerOptions
       .most_passes = most_passes(options.memory_limit)};
 }
 
-/// Returns the pins with one of them left out, for each of them, in the order of to_texts().
-std::vector<Pins> each_left_out(const Pins& pins) {
-  std::vector<Pins> fewer;
-  const auto leave_out = [&](auto change) { change(fewer.emplace_back(pins)); };
-  if (pins.stages) leave_out([](Pins& rest) { rest.stages.reset(); });
-  if (pins.replicas) leave_out([](Pins& rest) { rest.replicas.reset(); });
-  if (pins.recompute) leave_out([](Pins& rest) { rest.recompute.reset(); });
-  if (pins.least_depths) leave_out([](Pins& rest) { rest.least_depths = false; });
-  for (std::size_t i = 0; i < pins.cuts.size(); ++i) {
-    leave_out([i](Pins& rest) { rest.cuts.erase(rest.cuts.begin() + static_cast<int>(i)); });
-  }
-  for (std::size_t i = 0; i < pins.joints.size(); ++i) {
-    leave_out([i](Pins& rest) { rest.joints.erase(rest.joints.begin() + static_cast<int>(i)); });
-  }
-  return fewer;
+/// Returns each pin by itself, in the order of to_texts().
+std::vector<Pins> single_pins(const Pins& pins) {
+  std::vector<Pins> all;
+  const auto add = [&](auto pin) { pin(all.emplace_back()); };
+  if (pins.stages) add([&](Pins& one) { one.stages = pins.stages; });
+  if (pins.replicas) add([&](Pins& one) { one.replicas = pins.replicas; });
+  if (pins.recompute) add([&](Pins& one) { one.recompute = pins.recompute; });
+  if (pins.least_depths) add([&](Pins& one) { one.least_depths = true; });
+  for (const std::int32_t cut : pins.cuts) add([&](Pins& one) { one.cuts = {cut}; });
+  for (const std::int32_t joint : pins.joints) add([&](Pins& one) { one.joints = {joint}; });
+  return all;
+}
+
+/// Returns `pins` without `one` of them.
+Pins without(const Pins& pins, const Pins& one) {
+  Pins rest = pins;
+  if (one.stages) rest.stages.reset();
+  if (one.replicas) rest.replicas.reset();
+  if (one.recompute) rest.recompute.reset();
+  if (one.least_depths) rest.least_depths = false;
+  for (const std::int32_t cut : one.cuts) std::erase(rest.cuts, cut);
+  for (const std::int32_t joint : one.joints) std::erase(rest.joints, joint);
+  return rest;
 }
 
 /// Suggests leaving out one pin, or all of them, if some plan fits then.
-std::optional<std::string> remedy_among_pins(Remedies& remedies, const PlannerOptions& options,
-                                             const std::vector<std::int64_t>& micro_batch_sizes) {
+std::optional<Remedy> remedy_among_pins(Remedies& remedies, const PlannerOptions& options,
+                                        const std::vector<std::int64_t>& micro_batch_sizes) {
   const auto works = [&](const Pins& pins) {
     return remedies.works(least_problem(remedies.costs(), options, pins, micro_batch_sizes));
   };
-  if (options.pins.empty()) return std::nullopt;
-  const std::vector<std::string> texts = to_texts(options.pins, remedies.costs().profile());
-  const std::vector<Pins> fewer = each_left_out(options.pins);
-  for (std::size_t i = 0; i < fewer.size(); ++i) {
-    if (works(fewer[i])) return "leave out --pin " + texts[i];
+  const std::vector<Pins> pins = single_pins(options.pins);
+  for (const Pins& one : pins) {
+    if (!works(without(options.pins, one))) continue;
+    return Remedy{.kind = RemedyKind::FewerPins, .pins = one};
   }
-  if (texts.size() > 1 && works({})) return "leave out all that is pinned";
+  if (pins.size() > 1 && works({})) {
+    return Remedy{.kind = RemedyKind::FewerPins, .pins = options.pins};
+  }
   return std::nullopt;
 }
 
-/// Says why no plan satisfies the pins.
-std::string conflict_of(const CostModel& costs, const Pins& pins, std::int64_t micro_batch_size) {
+/// Returns why no plan satisfies the pins.
+Conflict conflict_of(const CostModel& costs, const Pins& pins, std::int64_t micro_batch_size) {
   const std::int64_t replicas = pins.replicas.value_or(1);
   if (replicas > micro_batch_size) {
-    return fmt::format("{} replicas need micro-batches of {} samples or more, the largest has {}",
-                       replicas, replicas, micro_batch_size);
+    return TooFewSamples{.replicas = replicas, .largest_micro_batch = micro_batch_size};
   }
   const std::int64_t stages = fewest_as_pinned(pins);
   const std::int64_t devices = costs.topology().device_count();
   if (stages * replicas > devices) {
-    return fmt::format("{} stage{} of {} replica{} need {} devices, there are {}", stages,
-                       stages == 1 ? "" : "s", replicas, replicas == 1 ? "" : "s",
-                       stages * replicas, devices);
+    return TooFewDevices{.stages = stages, .replicas = replicas, .devices = devices};
   }
-  return fmt::format("no split of {} layers is as pinned", costs.layer_count());
+  return NoSuchSplit{.layers = costs.layer_count()};
 }
 
 /// Suggests a larger micro-batch than the requested one, with which some plan fits and can be
 /// simulated.
-std::optional<std::string> larger_micro_batch(Remedies& remedies, const PlannerOptions& options,
-                                              const search::SearchProblem& closest) {
+std::optional<Remedy> larger_micro_batch(Remedies& remedies, const PlannerOptions& options,
+                                         const search::SearchProblem& closest) {
   if (!options.micro_batch_size) return std::nullopt;
   PlannerOptions free = options;
   free.micro_batch_size.reset();
@@ -496,29 +475,24 @@ std::optional<std::string> larger_micro_batch(Remedies& remedies, const PlannerO
     if (size <= closest.micro_batch_size) continue;
     search::SearchProblem larger = closest;
     larger.micro_batch_size = size;
-    if (remedies.works(larger)) {
-      return fmt::format("a larger --micro-batch helps: {} or more", size);
-    }
+    if (remedies.works(larger)) return Remedy{.kind = RemedyKind::LargerMicroBatch, .value = size};
   }
   return std::nullopt;
 }
 
-/// Explains that every plan that fits has more stage passes than can be simulated.
-void explain_passes(const LeastMemory& least, const search::SearchProblem& problem,
-                    Bytes memory_limit, Infeasible& infeasible) {
-  const std::int64_t micro_batches = problem.global_batch_size / problem.micro_batch_size;
-  infeasible.conflict = fmt::format(
-      "{} {}, the fewest that {}, and {} micro-batches make {} stage passes; at most {} can be "
-      "simulated{}",
-      least.too_many_lanes,
-      problem.replicas == Replicas::Independent ? "independent replicas" : "stages",
-      least.plan.stages.empty() ? "are as pinned"
-      : problem.pins.empty()    ? "fit"
-                                : "fit as pinned",
-      micro_batches, least.too_many_lanes * micro_batches, problem.most_passes,
-      problem.most_passes < kMaxStagePasses
-          ? fmt::format(" within --memory-limit {:.2f} GiB", gibibytes(memory_limit))
-          : std::string());
+/// Returns why every plan that fits has more stage passes than can be simulated.
+TooManyPasses passes_conflict(const LeastMemory& least, const search::SearchProblem& problem,
+                              Bytes memory_limit) {
+  using Fewest = TooManyPasses::Fewest;
+  const bool follows_from_memory = problem.most_passes < kMaxStagePasses;
+  return {.lanes = least.too_many_lanes,
+          .replicas = problem.replicas,
+          .fewest = least.plan.stages.empty() ? Fewest::Pinned
+                    : problem.pins.empty()    ? Fewest::Fitting
+                                              : Fewest::FittingAsPinned,
+          .micro_batches = problem.global_batch_size / problem.micro_batch_size,
+          .most_passes = problem.most_passes,
+          .memory_limit = follows_from_memory ? std::optional(memory_limit) : std::nullopt};
 }
 
 /// Explains what the tightest device of the closest plan lacks.
@@ -535,11 +509,8 @@ void explain_memory(const LeastMemory& closest, const search::SearchProblem& pro
   fill_gradient_buckets(plan, costs.profile());
   const std::vector<MemoryShortage> shortages = memory_shortages(costs.plan_cost(plan));
   check(!shortages.empty(), "nothing was found to fit, but the least of plans does");
-  const MemoryShortage& tightest = shortages.front();
-  infeasible.device = costs.topology().device(tightest.device).name;
-  infeasible.needed = tightest.needed;
-  infeasible.limit = tightest.limit;
-  infeasible.closest_plan = shape_of(closest.plan);
+  infeasible.shortage = shortages.front();
+  infeasible.closest = std::move(plan);
 }
 
 /// Explains why no plan fits the request, with the cheapest remedy that works: where there are
@@ -550,13 +521,11 @@ Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& opti
   search::SearchProblem problem = least_problem(costs, options, options.pins, micro_batch_sizes);
   problem.micro_batch_size = closest.plan.micro_batch_size;
   Infeasible infeasible;
-  infeasible.pins = to_texts(options.pins, costs.profile());
+  infeasible.pins = options.pins;
   if (!closest.is_known) {
     infeasible.is_certain = false;
-    infeasible.conflict =
-        "none was found, and to find out whether any fits memory takes more than the work and "
-        "memory that a search may take";
-    infeasible.remedy = "fewer and larger layers in the profile, or a larger --memory-limit";
+    infeasible.conflict = FitUnknown{};
+    infeasible.remedy.kind = RemedyKind::SmallerSearch;
     return infeasible;
   }
   search::Allowance allowance({.work = kWorkOfExplanation, .kept = options.memory_limit});
@@ -564,17 +533,16 @@ Infeasible explain_infeasible(const CostModel& costs, const PlannerOptions& opti
   const auto fewer_pins = remedy_among_pins(remedies, options, micro_batch_sizes);
   if (closest.plan.stages.empty() && closest.too_many_lanes == 0) {
     infeasible.conflict = conflict_of(costs, options.pins, problem.micro_batch_size);
-    infeasible.remedy = fewer_pins.value_or("none was found: nothing fits without pins either");
+    infeasible.remedy = fewer_pins.value_or(Remedy{});
     return infeasible;
   }
   if (closest.fits(options.ignore_memory)) {
-    explain_passes(closest, problem, options.memory_limit, infeasible);
+    infeasible.conflict = passes_conflict(closest, problem, options.memory_limit);
     const auto larger = larger_micro_batch(remedies, options, problem);
     const std::int64_t micro_batches = problem.most_passes / closest.too_many_lanes;
-    infeasible.remedy = larger       ? *larger
-                        : fewer_pins ? *fewer_pins
-                                     : fmt::format("a --global-batch of at most {}",
-                                                   micro_batches * problem.micro_batch_size);
+    const Remedy smaller{.kind = RemedyKind::SmallerGlobalBatch,
+                         .value = micro_batches * problem.micro_batch_size};
+    infeasible.remedy = larger ? *larger : fewer_pins.value_or(smaller);
     return infeasible;
   }
   explain_memory(closest, problem, costs, infeasible);
@@ -608,11 +576,7 @@ std::variant<search::Candidate, Infeasible> find_any_plan(
     if (!closest) closest = std::move(least);
     if (!may_do) break;
   }
-  if (allowance.is_stopped()) {
-    Infeasible unknown;
-    unknown.stopped = true;
-    return unknown;
-  }
+  if (allowance.is_stopped()) return stopped_before_a_plan();
   return explain_infeasible(costs, options, sizes, *closest);
 }
 

@@ -18,7 +18,7 @@ struct LeastMemory {
   // False where the allowance ended first; then nothing below is filled in.
   bool is_known = true;
   search::Candidate plan;
-  // The bytes missing on the tightest device of the plan: zero or less if it fits, INT64_MAX if no
+  // The bytes missing on the tightest device of the plan: zero or less if it fits, infinite if no
   // plan satisfies the pins, and `plan` is empty.
   Bytes missing;
   // The number of stages, or of independent replicas, of the plan, where no plan that fits has few
@@ -26,7 +26,7 @@ struct LeastMemory {
   std::int64_t too_many_lanes = 0;
 
   bool fits(bool ignore_memory) const {
-    return missing.count <= 0 || (ignore_memory && missing.count != INT64_MAX);
+    return missing.count <= 0 || (ignore_memory && !missing.is_infinite());
   }
   /// Whether it fits and can be simulated.
   bool can_run(bool ignore_memory) const { return fits(ignore_memory) && too_many_lanes == 0; }

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -8,6 +6,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
+#include "dapple/plan/record_text.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 #include "dapple/search/dapple_search/even_split.h"
@@ -16,7 +15,6 @@
 #include "planner/one_family/dapple_planner.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
-#include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
 
 namespace dapple::planner {
@@ -416,14 +414,14 @@ SearchRecord DapplePlanner::record() const {
   SearchRecord record = record_;
   record.planner = kDapplePlanner;
   record.complete = false;
-  record.searched = dapple_dimensions(context_.options);
+  record.searched = dapple_dimensions(!context_.options.bucket_size);
   for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
     record.cut.push_back(std::move(pinned));
   }
-  record.cut.push_back(fmt::format(kCutNarrowed, narrowed_));
+  record.cut.push_back(cut_narrowed(narrowed_));
   record.cut.emplace_back(kCutPolicies);
   if (context_.topology.device_count() > kFewDevices) record.cut.emplace_back(kCutReplicaCounts);
-  if (not_simulated_ > 0) record.cut.push_back(fmt::format(kCutNotSimulated, not_simulated_));
+  if (not_simulated_ > 0) record.cut.push_back(cut_not_simulated(not_simulated_));
   return record;
 }
 

@@ -2,6 +2,7 @@
 // dynamic programming of search/dapple_search/dapple_search.h, which runs at two widths.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "planner/candidates/candidate_evaluator.h"
 
 namespace dapple::planner {
+
+/// With more devices than this, the DAPPLE planner does not try every number of replicas.
+inline constexpr std::int32_t kFewDevices = 16;
 
 struct DapplePlans {
   // The best few plans, best first; empty where none that fits was found.

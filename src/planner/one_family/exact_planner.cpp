@@ -1,7 +1,5 @@
 #include "planner/one_family/exact_planner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -10,13 +8,13 @@
 
 #include "dapple/core/parallel.h"
 #include "dapple/plan/optimality.h"
+#include "dapple/plan/record_text.h"
 #include "dapple/planner/candidates/depth_search.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/search/exact/exact_search.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
-#include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
 
 namespace dapple::planner {
@@ -414,27 +412,24 @@ SearchRecord ExactPlanner::record() const {
     record.open += search->open(best());
     covers_all_placements = covers_all_placements && search->covers_all_placements();
   }
-  record.searched = exact_dimensions(context_.options, covers_all_placements);
+  record.searched = exact_dimensions(covers_all_placements, !context_.options.bucket_size);
   for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
     record.cut.push_back(std::move(pinned));
   }
   if (context_.options.family == ScheduleFamily::GPipe) record.cut.emplace_back(kCutOrders);
   if (context_.topology.device_count() > search::ExactSearch::kMostDevices) {
-    record.cut.push_back(cut_of_many_devices());
+    record.cut.push_back(cut_of_many_devices(search::ExactSearch::kMostDevices));
   } else if (const auto count = std::count_if(searches_.begin(), searches_.end(),
                                               [&](const auto& search) {
                                                 return !search->is_prepared() &&
                                                        search->bound() < best();
                                               });
              count > 0 && !is_stopped_()) {
-    record.cut.push_back(fmt::format(kCutTooLong, count, searches_.size()));
+    record.cut.push_back(cut_too_long(count, static_cast<std::int64_t>(searches_.size())));
   }
   if (!covers_all_placements) {
-    record.cut.push_back(
-        fmt::format(kCutPlacements,
-                    100 * (static_cast<double>(bound().ns) /
-                               static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1)) -
-                           1)));
+    const auto anywhere = static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1));
+    record.cut.push_back(cut_placements(100 * (static_cast<double>(bound().ns) / anywhere - 1)));
   }
   record.complete = record.cut.empty();
   return record;

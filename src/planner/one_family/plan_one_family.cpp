@@ -1,7 +1,5 @@
 #include "planner/one_family/plan_one_family.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -41,12 +39,14 @@ std::variant<SimulatedPlan, Infeasible> plan_of_least_memory(
   check(options.pins.least_depths || options.pins.in_order,
         "the plan of least memory fits, but not at any depths");
   Infeasible infeasible;
-  infeasible.pins = to_texts(options.pins, context.profile);
+  infeasible.pins = options.pins;
   infeasible.is_certain = false;
-  infeasible.conflict =
-      fmt::format("some plan fits, but none was found that does {}",
-                  options.pins.least_depths ? "with these depths" : "with the devices in order");
-  infeasible.remedy = options.pins.least_depths ? "leaving out --pin depths=least" : "more memory";
+  infeasible.conflict = NotFoundAsPinned{.by_depths = options.pins.least_depths};
+  infeasible.remedy.kind = RemedyKind::SomeMemory;
+  if (options.pins.least_depths) {
+    infeasible.remedy.kind = RemedyKind::FewerPins;
+    infeasible.remedy.pins.least_depths = true;
+  }
   return infeasible;
 }
 
@@ -68,13 +68,6 @@ std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const Planning
   std::vector<BaselinePlan> plans = make_baselines(context.with(of_others));
   if (auto baseline = baseline_of(dapple, context)) plans.push_back(*std::move(baseline));
   return plans;
-}
-
-/// Says that the search was stopped before it was known whether a plan fits.
-Infeasible stopped_before_a_plan() {
-  Infeasible unknown;
-  unknown.stopped = true;
-  return unknown;
 }
 
 /// Adds the baselines that fit and are plans of the requested kind.

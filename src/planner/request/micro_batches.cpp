@@ -6,6 +6,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/plan/limits.h"
+#include "dapple/plan/record_text.h"
 #include "dapple/planner/request/planner_options.h"
 
 namespace dapple::planner {
@@ -30,12 +31,13 @@ MicroBatchSizes micro_batch_sizes(const PlannerOptions& options) {
   if (options.micro_batch_size) {
     const std::int64_t size = *options.micro_batch_size;
     if (size < 1 || global % size != 0) {
-      throw Error(ErrorKind::BadInput, "--micro-batch",
-                  {{"", fmt::format("expected a divisor of the global batch of {}, got {}", global,
-                                    size)}});
+      throw Error(
+          ErrorKind::BadInput, "",
+          {{"/request/micro_batch_size",
+            fmt::format("expected a divisor of the global batch of {}, got {}", global, size)}});
     }
     result.sizes = {size};
-    result.cut.push_back(fmt::format("micro-batch size: only {}, as asked", size));
+    result.cut.push_back(cut_of_micro_batch_size(size));
   } else {
     result.sizes = divisors(global);
   }
@@ -43,23 +45,24 @@ MicroBatchSizes micro_batch_sizes(const PlannerOptions& options) {
     const std::int64_t replicas = *options.pins.replicas;
     std::erase_if(result.sizes, [replicas](std::int64_t size) { return size % replicas != 0; });
     if (result.sizes.empty()) {
-      throw Error(ErrorKind::BadInput, "--micro-batch",
-                  {{"", fmt::format("expected a size that {} replicas share evenly, got none in a "
-                                    "global batch of {}",
-                                    replicas, global)}});
+      throw Error(ErrorKind::BadInput, "",
+                  {{"/request/micro_batch_size",
+                    fmt::format("expected a size that {} replicas share evenly, got none in a "
+                                "global batch of {}",
+                                replicas, global)}});
     }
   }
   const auto small = std::find_if(result.sizes.begin(), result.sizes.end(), [&](std::int64_t size) {
     return global / size <= kMostMicroBatches;
   });
   if (small == result.sizes.end()) {
-    throw Error(ErrorKind::BadInput, "--micro-batch",
-                {{"", fmt::format("expected at most {} micro-batches, got {}", kMostMicroBatches,
-                                  global / result.sizes.back())}});
+    throw Error(ErrorKind::BadInput, "",
+                {{"/request/micro_batch_size",
+                  fmt::format("expected at most {} micro-batches, got {}", kMostMicroBatches,
+                              global / result.sizes.back())}});
   }
   if (small != result.sizes.begin()) {
-    result.cut.push_back(fmt::format("micro-batch sizes below {}: more than {} micro-batches",
-                                     *small, kMostMicroBatches));
+    result.cut.push_back(cut_of_small_micro_batches(*small, kMostMicroBatches));
     result.sizes.erase(result.sizes.begin(), small);
   }
   return result;

@@ -1,7 +1,5 @@
 #include "dapple/planner/request/warnings.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -13,13 +11,12 @@
 
 #include "dapple/cost/cost_model.h"
 #include "dapple/plan/optimality.h"
+#include "dapple/plan/warning_text.h"
 #include "dapple/profile/doubts.h"
-#include "planner/request/search_record.h"
+#include "planner/request/gap_causes.h"
 
 namespace dapple::planner {
 namespace {
-
-constexpr double kGibibyte = std::int64_t{1} << 30;
 
 std::size_t used_devices(const Plan& plan) {
   std::set<DeviceIndex> devices;
@@ -34,11 +31,7 @@ void warn_about_speedup(const PlanDocument& document, std::vector<std::string>& 
   const std::size_t devices = used_devices(document.plan);
   // Do not warn of a rounding error.
   if (!speedup || *speedup <= static_cast<double>(devices) * (1 + 1e-9)) return;
-  warnings.push_back(
-      fmt::format("the plan is {:.4g} times as fast as one device, and has {}: the profile has "
-                  "samples of small "
-                  "batches cost less than those of large ones",
-                  *speedup, devices));
+  warnings.push_back(warning_of_speedup(*speedup, devices));
 }
 
 /// Whether a kind of device is a GPU, judged by its name, as topologies do not say.
@@ -71,25 +64,18 @@ void warn_about_reserve(const PlanDocument& document, const Topology& topology,
     if (is_fuller) fullest = &figures;
   }
   if (fullest == nullptr) return;
-  const Bytes slack = fullest->memory_limit - fullest->peak_memory;
-  warnings.push_back(fmt::format(
-      "nothing of the memory of {} is reserved for driver, framework and what they leave unused: "
-      "{} has {:.3g} GiB to spare, {:.1f} % of what it needs, where measured peaks were 23 to 34 % "
-      "above such predictions",
-      topology.kind_of(fullest->device).name, topology.device(fullest->device).name,
-      static_cast<double>(slack.count) / kGibibyte,
-      100 * static_cast<double>(slack.count) /
-          static_cast<double>(std::max<std::int64_t>(1, fullest->peak_memory.count))));
+  warnings.push_back(warning_of(FullestGpu{.kind = topology.kind_of(fullest->device).name,
+                                           .name = topology.device(fullest->device).name,
+                                           .peak = fullest->peak_memory,
+                                           .limit = fullest->memory_limit}));
 }
 
-/// Says why devices stay idle. Without a request there was no search, so nothing is known about
-/// other plans.
-std::string_view why_idle(const PlanDocument& document) {
-  if (!document.request) return "the plan does not use them";
+/// Without a request there was no search.
+WhyIdle why_idle(const PlanDocument& document) {
+  if (!document.request) return WhyIdle::NotSearched;
   const Pins& pins = document.request->pins;
   const bool is_pinned = pins.stages || pins.replicas || !pins.cuts.empty() || !pins.joints.empty();
-  return is_pinned ? "no plan that was found with what is pinned gains from them"
-                   : "no plan that was found gains from them";
+  return is_pinned ? WhyIdle::NoGainAsPinned : WhyIdle::NoGain;
 }
 
 /// The factor between a plan's and a measured batch size above which a warning is given.
@@ -97,33 +83,24 @@ constexpr std::int64_t kTrustedBatchFactor = 4;
 
 void warn_about_batch(const Plan& plan, const ModelProfile& profile,
                       std::vector<std::string>& warnings) {
-  std::int64_t smallest = INT64_MAX;
-  std::int64_t largest = 0;
+  ScaledBatches scaled{
+      .all_stages = plan.stages.size(), .fewest_measured = kMaxCount, .most_measured = 0};
   for (const Layer& layer : profile.layers) {
-    smallest = std::min(smallest, layer.measurements.front().batch_size);
-    largest = std::max(largest, layer.measurements.back().batch_size);
+    scaled.fewest_measured =
+        std::min(scaled.fewest_measured, layer.measurements.front().batch_size);
+    scaled.most_measured = std::max(scaled.most_measured, layer.measurements.back().batch_size);
   }
-  std::int64_t least = INT64_MAX;
-  std::int64_t most = 0;
-  std::size_t stages = 0;
   for (const StagePlan& stage : plan.stages) {
     const std::int64_t samples = samples_of(plan, stage, 0).size();
-    if (samples * kTrustedBatchFactor >= smallest && samples <= largest * kTrustedBatchFactor) {
+    if (samples * kTrustedBatchFactor >= scaled.fewest_measured &&
+        samples <= scaled.most_measured * kTrustedBatchFactor) {
       continue;
     }
-    least = std::min(least, samples);
-    most = std::max(most, samples);
-    ++stages;
+    scaled.fewest = scaled.stages == 0 ? samples : std::min(scaled.fewest, samples);
+    scaled.most = std::max(scaled.most, samples);
+    ++scaled.stages;
   }
-  if (stages == 0) return;
-  const auto range = [](std::int64_t from, std::int64_t to) {
-    return from == to ? fmt::format("{}", from) : fmt::format("{} to {}", from, to);
-  };
-  warnings.push_back(
-      fmt::format("{} of {} stages work on {} samples at a time, but the profile was measured at "
-                  "{}: their times "
-                  "are scaled, and real kernels do not scale that far",
-                  stages, plan.stages.size(), range(least, most), range(smallest, largest)));
+  if (scaled.stages > 0) warnings.push_back(warning_of(scaled));
 }
 
 /// Whether some device has room for the whole model at micro-batches of one sample.
@@ -158,57 +135,38 @@ void warn_about_halves(const Plan& plan, const ModelProfile& profile,
     ++trained;
     if (!layer.measurements.front().input_gradient) ++halved;
   }
-  if (halved == 0) return;
-  warnings.push_back(
-      halved == trained
-          ? "the profile does not measure the parts of its layers' backwards: each counts as half"
-          : fmt::format("the profile does not measure the parts of the backward of {} of {} layers "
-                        "with parameters: each counts as half",
-                        halved, trained));
+  if (halved > 0) warnings.push_back(warning_of_halves(halved, trained));
 }
 
 /// Returns warnings about the assumptions behind a plan's figures: batch sizes far from a measured
 /// one; idle devices, with the reason `why_idle`; a single-device time for a model that no single
 /// device has room for; parts of backwards that were not measured; no optimizer time.
 std::vector<std::string> warnings_about_costs(const Plan& plan, const ModelProfile& profile,
-                                              const Topology& topology, std::string_view why_idle) {
+                                              const Topology& topology, WhyIdle why_idle) {
   std::vector<std::string> warnings;
   warn_about_batch(plan, profile, warnings);
   std::int32_t used = 0;
   for (const StagePlan& stage : plan.stages)
     used += static_cast<std::int32_t>(stage.devices.size());
   if (used < topology.device_count()) {
-    warnings.push_back(fmt::format("{} of {} devices stay idle: {}", topology.device_count() - used,
-                                   topology.device_count(), why_idle));
-  }
-  if (!fits_one_device(CostModel(profile, topology))) {
-    warnings.push_back("the speedup is over one device that had room for the model: none here has");
-  }
-  warn_about_halves(plan, profile, warnings);
-  if (!profile.optimizer.step_ns_per_parameter_byte) {
     warnings.push_back(
-        "the profile has no step_ns_per_parameter_byte: the optimizer step counts as "
-        "no time");
+        warning_of_idle_devices(topology.device_count() - used, topology.device_count(), why_idle));
   }
+  if (!fits_one_device(CostModel(profile, topology))) warnings.emplace_back(kOneDeviceWarning);
+  warn_about_halves(plan, profile, warnings);
+  if (!profile.optimizer.step_ns_per_parameter_byte) warnings.emplace_back(kNoStepWarning);
   return warnings;
 }
 
 /// Warns of what ended the search, unless the requested gap was reached.
 void warn_of_end(const PlanDocument& document, std::vector<std::string>& warnings) {
   const PlanRequest& request = *document.request;
-  const bool is_exact = request.planner == PlannerKind::Exact;
   if (has_reached_gap(document)) return;
-  if (request.stopped_by == StopReason::None) {
-    if (!is_exact) return;
-    warnings.push_back(cause_of_gap(document));
-    return;
+  if (request.stopped_by != StopReason::None) {
+    warnings.push_back(warning_of_stop(request.stopped_by, request.time_limit, request.planner));
+  } else if (request.planner == PlannerKind::Exact) {
+    warnings.push_back(warning_of(causes_of_gap(document)));
   }
-  const double limit = static_cast<double>(request.time_limit.value_or(Duration{}).ns) * 1e-9;
-  warnings.push_back(fmt::format("the search was {} before {}",
-                                 request.stopped_by == StopReason::Signal
-                                     ? "interrupted"
-                                     : fmt::format("stopped by --time-limit {}", limit),
-                                 is_exact ? "the gap was closed" : "it was through"));
 }
 
 }  // namespace
@@ -230,14 +188,8 @@ std::vector<std::string> warnings_of(const PlanDocument& document, const Topolog
   for (std::string& warning : warnings_about(document, topology)) {
     warnings.push_back(std::move(warning));
   }
-  if (request.ignore_memory) {
-    warnings.emplace_back("searched with --unlimited-memory: the plan may not fit");
-  }
-  if (request.mode.contention == Contention::Off) {
-    warnings.emplace_back(
-        "simulated with --contention off: transfers do not slow each other, so real iterations may "
-        "take longer");
-  }
+  if (request.ignore_memory) warnings.emplace_back(kUnlimitedMemoryWarning);
+  if (request.mode.contention == Contention::Off) warnings.emplace_back(kNoContentionWarning);
   warn_of_end(document, warnings);
   return warnings;
 }

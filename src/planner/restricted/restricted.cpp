@@ -1,7 +1,5 @@
 #include "dapple/planner/restricted/restricted.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "dapple/plan/optimality.h"
+#include "dapple/plan/record_text.h"
 #include "dapple/planner/candidates/score.h"
 #include "dapple/planner/make_plan.h"
 #include "dapple/planner/request/plan_restriction.h"
@@ -22,7 +21,6 @@
 #include "planner/one_family/plan_one_family.h"
 #include "planner/request/asked_families.h"
 #include "planner/request/micro_batches.h"
-#include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
 #include "planner/restricted/restricted_families.h"
 
@@ -93,9 +91,7 @@ class RestrictedPlanner {
       return finish();
     }
     if (closest_) return explain();
-    Infeasible unknown;
-    unknown.stopped = true;
-    return unknown;
+    return stopped_before_a_plan();
   }
 
  private:
@@ -167,10 +163,10 @@ class RestrictedPlanner {
   void take(Infeasible infeasible) {
     if (infeasible.stopped || !infeasible.is_certain) leave_open();
     if (infeasible.stopped) return;
-    const bool is_shortage = infeasible.conflict.empty();
+    const bool is_shortage = !infeasible.conflict;
     const bool is_closer =
-        !closest_ || (is_shortage &&
-                      (!closest_->conflict.empty() || infeasible.missing() < closest_->missing()));
+        !closest_ ||
+        (is_shortage && (closest_->conflict || infeasible.missing() < closest_->missing()));
     if (is_closer) closest_ = std::move(infeasible);
   }
 
@@ -216,18 +212,19 @@ class RestrictedPlanner {
     record.open = is_gap_closed(prediction) ? 0 : open_;
     record.kept = kept_;
     // Remove what was pinned only in the part of the best plan, as it was free in the whole space.
-    std::erase_if(record.cut, [](const std::string& cut) { return cut.starts_with(kCutPinned); });
+    std::erase_if(record.cut, is_cut_of_pin);
     for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
       record.cut.push_back(std::move(pinned));
     }
-    record.cut.push_back(cut_of_runtime(restriction_, restriction_.least_depths));
+    record.cut.push_back(
+        cut_of_runtime(inexpressible_parts(restriction_, restriction_.least_depths)));
     return std::move(*best_);
   }
 
   Infeasible explain() {
-    closest_->pins = to_texts(context_.options.pins, context_.profile);
-    closest_->pins.push_back("what " + restriction_.runtime + " can express");
-    closest_->remedy = "planning without --for may find a plan";
+    closest_->pins = context_.options.pins;
+    closest_->runtime = restriction_.runtime;
+    closest_->remedy = {.kind = RemedyKind::EveryRuntime};
     return std::move(*closest_);
   }
 

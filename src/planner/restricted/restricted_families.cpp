@@ -1,13 +1,12 @@
 #include "planner/restricted/restricted_families.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "dapple/plan/optimality.h"
+#include "dapple/plan/record_text.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/restricted/restricted.h"
@@ -29,7 +28,7 @@ class RestrictedFamilies {
     const StopQuestion is_stopped(context_.progress);
     std::optional<Infeasible> first_failure;
     for (const ScheduleFamily family : restriction_.families) {
-      auto made = is_stopped() ? not_looked_at() : plan_for(family);
+      auto made = is_stopped() ? stopped_before_a_plan() : plan_for(family);
       if (auto* plan = std::get_if<MadePlan>(&made)) {
         take(family, std::move(*plan));
         continue;
@@ -45,8 +44,9 @@ class RestrictedFamilies {
            .iteration = std::nullopt,
            .lower_bound = bound,
            .shape = {},
-           .missing = infeasible.conflict.empty() ? infeasible.missing() : Bytes{},
-           .reason = infeasible.stopped ? "stopped before it was searched" : "none was found"});
+           .missing = infeasible.missing(),
+           .reason = text_of({.kind = infeasible.stopped ? FamilyOutcomeKind::Stopped
+                                                         : FamilyOutcomeKind::NoneFound})});
       if (!first_failure) first_failure = infeasible;
     }
     if (!best_) return std::move(*first_failure);
@@ -63,12 +63,6 @@ class RestrictedFamilies {
     PlanRestriction restriction = restriction_;
     restriction.least_depths = restriction_.least_depths && is_1f1b;
     return make_restricted_plan(context_.with(options), restriction);
-  }
-
-  static std::variant<MadePlan, Infeasible> not_looked_at() {
-    Infeasible unknown;
-    unknown.stopped = true;
-    return unknown;
   }
 
   /// Returns the bound of a family for which nothing was proven: the one that holds for all plans.
@@ -104,11 +98,11 @@ class RestrictedFamilies {
     set_proven_bound(prediction, is_proven_ ? std::optional(bound_) : std::nullopt);
     for (ScheduleRecord& record : records_) {
       if (!record.iteration) continue;
-      const double above = percent_above(*record.iteration, prediction.iteration);
-      record.reason = record.family == document.plan.family ? "this plan"
-                      : *record.iteration == prediction.iteration
-                          ? "found as fast"
-                          : fmt::format("found {:.2g} % slower", above);
+      const bool is_plan = record.family == document.plan.family;
+      record.reason =
+          text_of({.kind = is_plan ? FamilyOutcomeKind::IsPlan : FamilyOutcomeKind::Found,
+                   .plan = prediction.iteration,
+                   .found = *record.iteration});
     }
     std::sort(records_.begin(), records_.end(),
               [](const ScheduleRecord& a, const ScheduleRecord& b) { return a.family < b.family; });
@@ -122,10 +116,6 @@ class RestrictedFamilies {
       document.baselines.push_back(baseline.figures);
     }
     return std::move(*best_);
-  }
-
-  static double percent_above(Duration time, Duration least) {
-    return 100.0 * static_cast<double>((time - least).ns) / static_cast<double>(least.ns);
   }
 
   const PlanningContext context_;

@@ -261,10 +261,8 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
   const bool is_of_plan_alone =
       document.schedules.size() == 1 && document.request->family && !claimed.restriction;
   if (document.schedules.empty() || is_of_plan_alone) return;
-  const char* const kRecords = "the records of schedule families: ";
   if (document.request->stopped_by != StopReason::None) {
-    verification.unchecked.push_back(std::string{kRecords} +
-                                     "the search was stopped, and cannot be repeated");
+    verification.unchecked.push_back({UncheckedKind::FamiliesOfStoppedSearch});
     return;
   }
   const PlannerOptions asked = options_of(*document.request, document.plan.global_batch_size);
@@ -276,11 +274,8 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
                                         : make_plan(context);
   if (budgeted.has_ended()) {
     verification.is_stopped = verification.is_stopped || budgeted.is_stopped();
-    verification.unchecked.push_back(std::string{kRecords} +
-                                     (budgeted.is_stopped()
-                                          ? "stopped before the search was repeated"
-                                          : "the search is too long to be repeated here, --budget "
-                                            "allows more"));
+    verification.unchecked.push_back(
+        {budgeted.is_stopped() ? UncheckedKind::Families : UncheckedKind::FamiliesBeyondBudget});
     return;
   }
   if (const auto* plan = std::get_if<MadePlan>(&made)) {
@@ -305,8 +300,7 @@ PlanVerification verify(const PlanDocument& document, const Topology& topology,
       check_search(claims, claimed);
     } else if (!check_unsearched(claims, claimed, verification.unchecked)) {
       check_unasked(claims, claimed);
-      verification.unchecked.emplace_back(
-          "baselines, warnings and the space: the file does not say what was asked");
+      verification.unchecked.push_back({UncheckedKind::WhatWasNotAsked});
     }
   }
   if (claims.empty() && is_asked) {

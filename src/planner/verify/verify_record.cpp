@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "dapple/plan/optimality.h"
+#include "dapple/plan/record_text.h"
+#include "dapple/plan/warning_text.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
@@ -18,11 +20,11 @@
 #include "planner/candidates/as_pinned.h"
 #include "planner/families/family_planner.h"
 #include "planner/families/plan_families.h"
+#include "planner/one_family/dapple_planner.h"
 #include "planner/one_family/plan_one_family.h"
 #include "planner/request/asked_families.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
-#include "planner/request/search_record.h"
 #include "planner/request/stop_question.h"
 
 namespace dapple::planner {
@@ -39,7 +41,7 @@ struct ExpectedLine {
 
   bool matches(const std::string& line) const {
     if (!older.empty() && line == older) return true;
-    return counts ? is_line_of(text, line) : text == line;
+    return counts ? figures_in(text, line).has_value() : text == line;
   }
 };
 
@@ -250,21 +252,22 @@ std::vector<ExpectedLine> cuts_of_exact(const ClaimedPlan& claimed, const Planne
   std::vector<ExpectedLine> lines;
   if (options.family == ScheduleFamily::GPipe) lines.push_back({.text = std::string{kCutOrders}});
   if (claimed.topology.device_count() > search::ExactSearch::kMostDevices) {
-    lines.push_back({.text = cut_of_many_devices()});
+    lines.push_back({.text = cut_of_many_devices(search::ExactSearch::kMostDevices)});
   } else {
-    lines.push_back({.text = kCutTooLong, .counts = true, .may_be_missing = true});
+    lines.push_back({.text = std::string{kTooLongPattern}, .counts = true, .may_be_missing = true});
   }
-  if (!all_placements) lines.push_back({.text = kCutPlacements, .counts = true});
+  if (!all_placements) lines.push_back({.text = std::string{kPlacementsPattern}, .counts = true});
   return lines;
 }
 
 std::vector<ExpectedLine> cuts_of_dapple(const ClaimedPlan& claimed) {
-  std::vector<ExpectedLine> lines{{.text = kCutNarrowed, .counts = true},
+  std::vector<ExpectedLine> lines{{.text = std::string{kNarrowedPattern}, .counts = true},
                                   {.text = std::string{kCutPolicies}}};
   if (claimed.topology.device_count() > kFewDevices) {
     lines.push_back({.text = std::string{kCutReplicaCounts}});
   }
-  lines.push_back({.text = kCutNotSimulated, .counts = true, .may_be_missing = true});
+  lines.push_back(
+      {.text = std::string{kNotSimulatedPattern}, .counts = true, .may_be_missing = true});
   return lines;
 }
 
@@ -273,11 +276,9 @@ std::vector<ExpectedLine> cuts_of_dapple(const ClaimedPlan& claimed) {
 void add_family_cuts(const ClaimedPlan& claimed, std::vector<ExpectedLine>& lines) {
   const PlanDocument& document = claimed.document;
   const auto add = [&](const ScheduleRecord& record, bool may_be_missing) {
-    const std::string name{to_string(record.family)};
-    const auto behind_name = [](const char* pattern) { return std::string{pattern}.substr(2); };
-    lines.push_back({.text = name + behind_name(kCutFamily), .may_be_missing = true});
+    lines.push_back({.text = cut_of_family(record.family), .may_be_missing = true});
     lines.push_back(
-        {.text = name + behind_name(kCutShapes), .counts = true, .may_be_missing = may_be_missing});
+        {.text = shapes_pattern(record.family), .counts = true, .may_be_missing = may_be_missing});
   };
   for (const ScheduleFamily family : kFamiliesBeyond1F1B) {
     const auto found =
@@ -290,10 +291,8 @@ void add_family_cuts(const ClaimedPlan& claimed, std::vector<ExpectedLine>& line
       continue;
     }
     if (*record.lower_bound >= document.prediction.iteration) continue;
-    const std::string unsearched =
-        std::string{to_string(record.family)} + std::string{kCutFamily}.substr(2);
     const auto& cut = document.search.cut;
-    add(record, std::find(cut.begin(), cut.end(), unsearched) != cut.end());
+    add(record, std::find(cut.begin(), cut.end(), cut_of_family(record.family)) != cut.end());
   }
 }
 
@@ -312,10 +311,10 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   std::vector<ExpectedLine> pinned = fixed_lines(cuts_of_pins(request.pins, document.profile));
   if (!claimed.restriction) add(pinned);
   if (planner == kExactPlanner) {
-    searched = fixed_lines(exact_dimensions(options, all_placements));
+    searched = fixed_lines(exact_dimensions(all_placements, !options.bucket_size));
     add(cuts_of_exact(claimed, options, all_placements));
   } else if (planner == kDapplePlanner) {
-    searched = fixed_lines(dapple_dimensions(options));
+    searched = fixed_lines(dapple_dimensions(!options.bucket_size));
     add(cuts_of_dapple(claimed));
   } else {
     searched = fixed_lines(families_dimensions());
@@ -327,8 +326,8 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   if (claimed.restriction) {
     add(std::move(pinned));
     const bool is_1f1b = is_planned_as_1f1b(document.plan.family);
-    cut.push_back({.text = cut_of_runtime(*claimed.restriction,
-                                          claimed.restriction->least_depths && is_1f1b)});
+    cut.push_back({.text = cut_of_runtime(inexpressible_parts(
+                       *claimed.restriction, claimed.restriction->least_depths && is_1f1b))});
   }
   check_lines(claims, "/search_space/searched", searched, document.search.searched);
   claims.expect_text("/search_space/outside", kOutsideSpace, document.search.outside);
@@ -352,8 +351,10 @@ void check_own_record(Claims& claims, const ClaimedPlan& claimed) {
           place + "/lower_bound_ns",
           fmt::format("expected {}, as of the plan, whose family alone was looked at", bound->ns));
     }
-    const std::string limit = limit_of_family(document.prediction.iteration, *bound);
-    claims.expect_text(place + "/reason", fmt::format("{}; {}", kReasonOfPlan, limit),
+    claims.expect_text(place + "/reason",
+                       text_of({.kind = FamilyOutcomeKind::IsPlan,
+                                .plan = document.prediction.iteration,
+                                .lower_bound = bound}),
                        record.reason);
   }
 }
@@ -446,7 +447,7 @@ void check_search(Claims& claims, const ClaimedPlan& claimed) {
   claims.expect("/search_space/complete", is_complete, document.search.complete);
   check_open(claims, claimed);
   std::vector<ExpectedLine> warnings = fixed_lines(warnings_of(document, claimed.topology));
-  if (!warnings.empty() && warnings.back().text.ends_with(kGapStays)) {
+  if (!warnings.empty() && is_gap_warning(warnings.back().text)) {
     warnings.back().older = kSpentBudget;
   }
   check_lines(claims, "/warnings", warnings, document.warnings);
@@ -492,15 +493,14 @@ void check_unasked(Claims& claims, const ClaimedPlan& claimed) {
   if (!search.complete) {
     // The warning about a gap requires that there is one.
     const auto says_stays =
-        std::find_if(document.warnings.begin(), document.warnings.end(),
-                     [](const std::string& warning) { return warning.ends_with(kGapStays); });
+        std::find_if(document.warnings.begin(), document.warnings.end(), is_gap_warning);
     if (is_closed && says_stays != document.warnings.end()) {
       claims.refuse("/warnings", fmt::format("expected none of \"{}\", as there is no gap, got it",
                                              *says_stays));
     }
   }
   if (search.complete) {
-    std::vector<ExpectedLine> whole = fixed_lines(exact_dimensions({}, true));
+    std::vector<ExpectedLine> whole = fixed_lines(exact_dimensions(true, false));
     whole.push_back({.text = std::string{kBucketSizes}, .may_be_missing = true});
     if (!document.schedules.empty()) whole.push_back({.text = std::string{kFamilies}});
     if (search.planner == kExactPlanner) {
@@ -525,11 +525,11 @@ enum class Unsearched : std::uint8_t { Imported, Rescheduled, Baseline };
 std::string_view cut_of(Unsearched kind) {
   switch (kind) {
     case Unsearched::Imported:
-      return "everything but the imported plan";
+      return kCutOfImport;
     case Unsearched::Rescheduled:
-      return "stages, devices and micro-batches other than the given plan's";
+      return kCutOfReschedule;
     case Unsearched::Baseline:
-      return "everything but the best of this kind that was found";
+      return kCutOfBaseline;
   }
   throw Bug("a plan that nobody searched is of no kind");
 }
@@ -537,7 +537,7 @@ std::string_view cut_of(Unsearched kind) {
 /// Returns how a plan without a search was made; nothing for a plan of a planner. The DAPPLE
 /// planner has the name of a baseline, so a baseline is recognized by what its record leaves out.
 std::optional<Unsearched> unsearched_kind(const SearchRecord& search) {
-  if (search.planner == "import") return Unsearched::Imported;
+  if (search.planner == kImportPlanner) return Unsearched::Imported;
   if (search.planner == kReschedulePlanner) return Unsearched::Rescheduled;
   const bool is_baseline = std::find(std::begin(kBaselineNames), std::end(kBaselineNames),
                                      search.planner) != std::end(kBaselineNames) &&
@@ -549,32 +549,32 @@ std::optional<Unsearched> unsearched_kind(const SearchRecord& search) {
 /// Checks the warnings that follow from the plan. An import puts the warnings about the imported
 /// file before them, which cannot be checked without that file.
 void check_unsearched_warnings(Claims& claims, const ClaimedPlan& claimed, Unsearched kind,
-                               std::vector<std::string>& unchecked) {
+                               std::vector<Unchecked>& unchecked) {
   const PlanDocument& document = claimed.document;
   if (document.search.outside.empty()) {
-    unchecked.emplace_back("warnings: the file is of a version that gave others");
+    unchecked.push_back({UncheckedKind::WarningsOfOlderVersion});
     return;
   }
   std::vector<ExpectedLine> expected = fixed_lines(warnings_about(document, claimed.topology));
   const std::vector<DeviceFigures>& devices = document.prediction.devices;
   if (kind == Unsearched::Baseline && std::any_of(devices.begin(), devices.end(), lacks_memory)) {
-    expected.push_back({.text = "does not fit: {} bytes missing", .counts = true});
+    expected.push_back({.text = std::string{kMissingPattern}, .counts = true});
   }
   const ScheduleFamily family = document.plan.family;
   const bool is_searched = family == ScheduleFamily::OneFOneB || searches_order(family);
   if (kind == Unsearched::Rescheduled && is_searched &&
       document.prediction.lower_bound != document.prediction.iteration) {
     const StopReason by =
-        document.warnings.empty() || document.warnings.back() != stop_warning(StopReason::Signal)
+        document.warnings.empty() ||
+                document.warnings.back() != warning_of_reschedule_stop(StopReason::Signal)
             ? StopReason::TimeLimit
             : StopReason::Signal;
-    expected.push_back({.text = stop_warning(by), .may_be_missing = true});
+    expected.push_back({.text = warning_of_reschedule_stop(by), .may_be_missing = true});
   }
   std::size_t of_import = 0;
   if (kind == Unsearched::Imported && document.warnings.size() > expected.size()) {
     of_import = document.warnings.size() - expected.size();
-    unchecked.push_back(fmt::format("{} warning{} of the import: the imported file is not here",
-                                    of_import, of_import == 1 ? "" : "s"));
+    unchecked.push_back({UncheckedKind::WarningsOfImport, of_import});
   }
   std::vector<ExpectedLine> lines;
   for (std::size_t i = 0; i < of_import; ++i) lines.push_back({.text = document.warnings[i]});
@@ -585,7 +585,7 @@ void check_unsearched_warnings(Claims& claims, const ClaimedPlan& claimed, Unsea
 }  // namespace
 
 bool check_unsearched(Claims& claims, const ClaimedPlan& claimed,
-                      std::vector<std::string>& unchecked) {
+                      std::vector<Unchecked>& unchecked) {
   const PlanDocument& document = claimed.document;
   const SearchRecord& search = document.search;
   const std::optional<Unsearched> kind = unsearched_kind(search);
@@ -595,7 +595,7 @@ bool check_unsearched(Claims& claims, const ClaimedPlan& claimed,
   std::vector<std::string> searched;
   const bool has_bound = document.prediction.lower_bound.has_value();
   if (kind == Unsearched::Rescheduled && has_bound) {
-    searched.push_back(fmt::format("orders of {}", to_string(document.plan.family)));
+    searched.push_back(orders_of(document.plan.family));
   } else if (has_bound) {
     claims.refuse("/predicted/lower_bound_ns", "expected null, as nothing was searched, got one");
   }
@@ -638,7 +638,7 @@ void compare_baseline(Claims& claims, const std::string& place, const Baseline& 
 /// made here, which cannot be distinguished from a false claim; but they cannot be faster.
 void compare_stopped_baselines(Claims& claims, const std::vector<Baseline>& claimed,
                                const std::vector<BaselinePlan>& fresh,
-                               std::vector<std::string>& unchecked) {
+                               std::vector<Unchecked>& unchecked) {
   std::size_t next = 0;
   bool is_whole = claimed.size() == fresh.size();
   for (std::size_t i = 0; i < claimed.size(); ++i) {
@@ -661,8 +661,7 @@ void compare_stopped_baselines(Claims& claims, const std::vector<Baseline>& clai
     }
   }
   if (is_whole) return;
-  unchecked.emplace_back(
-      "baselines: the search was stopped before they were as good as they can be");
+  unchecked.push_back({UncheckedKind::BaselinesOfStoppedSearch});
 }
 
 void compare_baselines(Claims& claims, const ClaimedPlan& claimed,
@@ -692,7 +691,7 @@ void compare_baselines(Claims& claims, const ClaimedPlan& claimed,
 }  // namespace
 
 void check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* progress,
-                          std::vector<std::string>& unchecked) {
+                          std::vector<Unchecked>& unchecked) {
   const PlanDocument& document = claimed.document;
   if (!document.request->baselines) {
     if (document.baselines.empty()) return;
@@ -704,7 +703,7 @@ void check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* 
   const std::vector<BaselinePlan> fresh =
       plans_of_others({document.profile, claimed.topology, options, progress});
   if (StopQuestion(progress)()) {
-    unchecked.emplace_back("baselines: stopped before they were chosen anew");
+    unchecked.push_back({UncheckedKind::Baselines});
   } else if (document.request->stopped_by != StopReason::None) {
     // A stop before all baselines were chosen shows in the document, as the last one is left out.
     const bool shows_stop = document.baselines.size() < fresh.size() || fresh.empty();

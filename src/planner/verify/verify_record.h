@@ -9,6 +9,7 @@
 #include "dapple/plan/document.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/verify/verify.h"
 #include "planner/verify/claims.h"
 
 namespace dapple::planner {
@@ -37,15 +38,15 @@ void check_search(Claims& claims, const ClaimedPlan& claimed);
 /// as a baseline. Returns false for any other plan, without checking anything. Adds to `unchecked`
 /// the warnings that do not follow from the plan.
 bool check_unsearched(Claims& claims, const ClaimedPlan& claimed,
-                      std::vector<std::string>& unchecked);
+                      std::vector<Unchecked>& unchecked);
 
 /// Checks that a document of a planner without a request does not contradict itself.
 void check_unasked(Claims& claims, const ClaimedPlan& claimed);
 
 /// Makes the baselines anew, which takes about as long as the DAPPLE planner does, and compares
-/// them. Adds a line to `unchecked` if it was stopped first, or if the search was stopped and some
+/// them. Adds to `unchecked` if it was stopped first, or if the search was stopped and some
 /// baselines are missing or slower than those made here. Requires: the same as check_search().
 void check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* progress,
-                          std::vector<std::string>& unchecked);
+                          std::vector<Unchecked>& unchecked);
 
 }  // namespace dapple::planner

@@ -98,8 +98,8 @@ TEST_CASE("too little memory for any stash makes a stage recompute") {
   const Topology tight(with_memory(small::cluster({.servers = 1, .devices = 1}), 399));
   const planner::Infeasible nothing = refusal(even_model(0, 1, 100), tight, batch(4));
   CHECK(nothing.missing() == Bytes{1});
-  CHECK(nothing.needed == Bytes{400});
-  CHECK(nothing.device == "node0:0");
+  CHECK(nothing.shortage->needed == Bytes{400});
+  CHECK(nothing.shortage->device == DeviceIndex{0});
   const Topology enough(with_memory(small::cluster({.servers = 1, .devices = 1}), 400));
   CHECK(plan_for(even_model(0, 1, 100), enough, batch(4)).plan.micro_batch_size == 1);
 }
@@ -128,23 +128,26 @@ TEST_CASE("an impossible request names a remedy that works") {
   // Each layer weighs 2,000 bytes; four layers on one device 8,000 and the stash.
   const planner::Infeasible one_device = refusal(
       profile, Topology(with_memory(small::cluster({.servers = 1, .devices = 1}), 2500)), batch(4));
-  CHECK(one_device.remedy.find("4 devices") != std::string::npos);
+  CHECK(one_device.remedy.kind == planner::RemedyKind::MoreDevices);
+  CHECK(one_device.remedy.value == 4);
   const planner::Infeasible hopeless = refusal(
       profile, Topology(with_memory(small::cluster({.servers = 4, .devices = 1}), 1500)), batch(4));
-  CHECK(hopeless.remedy.find("a deeper split would not help") != std::string::npos);
+  CHECK(hopeless.remedy.kind == planner::RemedyKind::OnlyMoreMemory);
+  CHECK(hopeless.remedy.memory == hopeless.missing());
   planner::PlannerOptions large = batch(64);
   large.micro_batch_size = 64;
   const planner::Infeasible pinned =
       refusal(even_model(0, 1, 100),
               Topology(with_memory(small::cluster({.servers = 1, .devices = 1}), 450)), large);
-  CHECK(pinned.remedy.find("--micro-batch") != std::string::npos);
+  CHECK(pinned.remedy.kind == planner::RemedyKind::SmallerMicroBatch);
+  CHECK(pinned.remedy.value == 1);
   planner::PlannerOptions gpipe = batch(64);
   gpipe.family = ScheduleFamily::GPipe;
   gpipe.micro_batch_size = 1;
   const planner::Infeasible held =
       refusal(even_model(0, 1, 100),
               Topology(with_memory(small::cluster({.servers = 1, .devices = 1}), 450)), gpipe);
-  CHECK(held.remedy.find("--schedule 1f1b") != std::string::npos);
+  CHECK(held.remedy.kind == planner::RemedyKind::OneFOneB);
 }
 
 TEST_CASE("where pins leave no room, the closest plan is one that is as pinned") {
@@ -157,13 +160,15 @@ TEST_CASE("where pins leave no room, the closest plan is one that is as pinned")
   options.pins.stages = 3;
   options.pins.recompute = false;
   const planner::Infeasible pinned = refusal(profile, topology, options);
-  CHECK(pinned.pins == std::vector<std::string>{"stages=3", "recompute=off"});
-  CHECK(pinned.conflict.empty());
-  CHECK(pinned.closest_plan == "3 stages on 3 devices, micro-batches of 1");
+  CHECK(pinned.pins == options.pins);
+  CHECK_FALSE(pinned.conflict);
+  CHECK(pinned.closest.stages.size() == 3);
+  CHECK(pinned.closest.micro_batch_size == 1);
   // 4,000 of weights and gradients, one micro-batch of two layers, one boundary of four tensors if
   // the two layers are the first or the last ones.
   CHECK(pinned.missing() == Bytes{4000 + 2 + 4 - 3000});
-  CHECK(pinned.remedy == "leave out --pin stages=3");
+  CHECK(pinned.remedy.kind == planner::RemedyKind::FewerPins);
+  CHECK(to_texts(pinned.remedy.pins, profile) == std::vector<std::string>{"stages=3"});
 }
 
 TEST_CASE("a layer that is joined makes a stage too large, and leaving that out is the remedy") {
@@ -174,8 +179,9 @@ TEST_CASE("a layer that is joined makes a stage too large, and leaving that out 
   options.pins.cuts = {1};
   options.pins.joints = {2};
   const planner::Infeasible joined = refusal(profile, topology, options);
-  CHECK(joined.pins == std::vector<std::string>{"cut=layer1", "join=layer2"});
-  CHECK(joined.remedy == "leave out --pin join=layer2");
+  CHECK(joined.pins == options.pins);
+  CHECK(joined.remedy.kind == planner::RemedyKind::FewerPins);
+  CHECK(to_texts(joined.remedy.pins, profile) == std::vector<std::string>{"join=layer2"});
 }
 
 TEST_CASE("pins that contradict the devices say how many they need") {
@@ -185,14 +191,19 @@ TEST_CASE("pins that contradict the devices say how many they need") {
   options.pins.cuts = {1, 2};
   options.pins.replicas = 2;
   const planner::Infeasible torn = refusal(even_model(0, 1, 1), topology, options);
-  CHECK(torn.conflict == "3 stages of 2 replicas need 6 devices, there are 4");
-  CHECK(torn.remedy == "leave out --pin replicas=2");
+  const auto& too_few = std::get<planner::TooFewDevices>(*torn.conflict);
+  CHECK(too_few.stages == 3);
+  CHECK(too_few.replicas == 2);
+  CHECK(too_few.devices == 4);
+  CHECK(torn.remedy.pins.replicas == 2);
+  CHECK(torn.remedy.pins.cuts.empty());
   options.pins = {};
   options.pins.replicas = 3;
   options.micro_batch_size = 2;
   const planner::Infeasible few_samples = refusal(even_model(0, 1, 1), topology, options);
-  CHECK(few_samples.conflict ==
-        "3 replicas need micro-batches of 3 samples or more, the largest has 2");
+  const auto& samples = std::get<planner::TooFewSamples>(*few_samples.conflict);
+  CHECK(samples.replicas == 3);
+  CHECK(samples.largest_micro_batch == 2);
 }
 
 TEST_CASE("with unlimited memory, pins that nothing fits are planned all the same") {
@@ -221,8 +232,9 @@ TEST_CASE("a micro-batch size that does not divide the global batch is refused")
   planner::PlannerOptions options = batch(10);
   options.micro_batch_size = 3;
   const Topology topology(small::cluster({.servers = 1, .devices = 1}));
-  CHECK_THROWS_WITH(planner::make_plan({even_model(0, 1, 1), topology, options}),
-                    "--micro-batch: expected a divisor of the global batch of 10, got 3");
+  CHECK_THROWS_WITH(
+      planner::make_plan({even_model(0, 1, 1), topology, options}),
+      "/request/micro_batch_size: expected a divisor of the global batch of 10, got 3");
 }
 
 TEST_CASE("the GPipe family holds every micro-batch on every stage") {

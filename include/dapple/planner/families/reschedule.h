@@ -13,10 +13,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
 #include <variant>
 #include <vector>
 
+#include "dapple/core/error.h"
+#include "dapple/core/quantity.h"
 #include "dapple/cost/memory.h"
 #include "dapple/plan/plan.h"
 #include "dapple/plan/request.h"
@@ -75,19 +76,47 @@ struct Rescheduled {
   OrderEffort effort;
 };
 
-/// Returns the warning for a plan whose search for orders or depths was ended early by a time limit
-/// or a signal.
-std::string stop_warning(StopReason reason);
+// The reasons for which a plan cannot run under a schedule.
+
+/// The plan would not be sound; the faults after the first mostly follow from it.
+struct PlanFaults {
+  std::vector<Violation> faults;
+};
+struct TooFewLayers {
+  std::int64_t stages = 1;
+  std::int64_t layers = 1;
+};
+/// The plan has more stage passes than can be simulated within the memory limit.
+struct TooLongToSimulate {
+  std::int64_t micro_batches = 1;
+  std::int64_t stages = 1;
+  std::int64_t passes = 1;
+  std::int64_t most_passes = 1;
+  Bytes memory_limit;
+};
+/// Its orders have more tasks than can be searched within the memory limit.
+struct TooLongToSearch {
+  std::int64_t tasks = 1;
+  std::int64_t most_tasks = 1;
+  Bytes memory_limit;
+};
+/// A stage deals its micro-batches, which the family does not.
+struct DealsMicroBatches {};
+/// Not even one micro-batch in flight on every stage fits into memory.
+struct NoDepthsFit {};
+/// No order fits into memory, not even one micro-batch after the other.
+struct NoOrderFits {};
+/// The plan under the schedule, whose order leaves no choice, does not fit into memory.
+struct DoesNotFit {};
+using Refusal = std::variant<PlanFaults, TooFewLayers, TooLongToSimulate, TooLongToSearch,
+                             DealsMicroBatches, NoDepthsFit, NoOrderFits, DoesNotFit>;
 
 /// Why a plan cannot run under a schedule.
 struct NoSchedule {
-  std::vector<std::string> reasons;
+  Refusal reason;
   /// Where memory is the reason: the largest shortage of any device, in the order that needs the
   /// least memory.
   std::optional<MemoryShortage> shortage = {};
-  /// Whether the plan has more stage passes or tasks than can be simulated and searched within the
-  /// memory limit.
-  bool is_too_long = false;
 };
 
 /// Puts the plan's groups of devices under another schedule.

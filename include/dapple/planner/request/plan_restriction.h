@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dapple/plan/record_text.h"
 #include "dapple/plan/schedule_family.h"
 
 namespace dapple::planner {
@@ -27,5 +28,15 @@ struct PlanRestriction {
   /// options ask for every family.
   std::vector<ScheduleFamily> families = {ScheduleFamily::OneFOneB};
 };
+
+/// Returns what the runtime cannot express, for the record. `only_least_depths` says whether other
+/// depths count among it.
+inline InexpressibleParts inexpressible_parts(const PlanRestriction& restriction,
+                                              bool only_least_depths) {
+  return {.runtime = restriction.runtime,
+          .other_orders_of_devices = restriction.in_order,
+          .other_depths = only_least_depths,
+          .some_boundaries = !restriction.joints.empty()};
+}
 
 }  // namespace dapple::planner

@@ -5,6 +5,7 @@
 // search's pruning is found.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,6 +41,31 @@ enum class BoundProof {
   Exhaustion,
 };
 
+/// What was neither confirmed nor refuted, and why.
+enum class UncheckedKind : std::uint8_t {
+  /// Baselines, warnings and the space: the file does not say what was requested.
+  WhatWasNotAsked,
+  /// The file is of a version that gave other warnings.
+  WarningsOfOlderVersion,
+  /// The imported file, from which some warnings follow, is not here.
+  WarningsOfImport,
+  /// `progress` said stop before the baselines were chosen anew.
+  Baselines,
+  /// The search was stopped before the baselines were as good as they can be.
+  BaselinesOfStoppedSearch,
+  /// `progress` said stop before the search, which gives the records of families, was repeated.
+  Families,
+  FamiliesBeyondBudget,
+  FamiliesOfStoppedSearch,
+};
+struct Unchecked {
+  UncheckedKind kind{};
+  /// The number of warnings of an import.
+  std::size_t warnings = 0;
+
+  friend bool operator==(const Unchecked&, const Unchecked&) = default;
+};
+
 struct PlanVerification {
   /// The false claims, with their places in the file.
   std::vector<Violation> violations;
@@ -47,8 +73,8 @@ struct PlanVerification {
   /// The lower bound on all plans of the requested space, as derived anew.
   Duration proven;
   BoundProof proof = BoundProof::LeastWork;
-  /// What else was neither confirmed nor refuted, and why, in words.
-  std::vector<std::string> unchecked;
+  /// What else was neither confirmed nor refuted.
+  std::vector<Unchecked> unchecked;
   /// Whether `progress` said stop before the budget was spent.
   bool is_stopped = false;
   /// Partial plans costed to derive the bound.

@@ -14,6 +14,7 @@
 #include "dapple/cost/memory.h"
 #include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/plan/record_text.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/report/summary.h"
@@ -153,8 +154,8 @@ PlanDocument document_of(interop::ImportedPlan imported, const TopologyDescripti
   document.profile = std::move(imported.profile);
   document.topology = topology;
   document.plan = std::move(imported.plan);
-  document.search.planner = "import";
-  document.search.cut = {"everything but the imported plan"};
+  document.search.planner = kImportPlanner;
+  document.search.cut = {std::string{kCutOfImport}};
   document.warnings = std::move(imported.warnings);
   return document;
 }

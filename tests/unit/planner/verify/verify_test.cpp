@@ -194,8 +194,7 @@ TEST_CASE("of a file that does not say what was asked, figures and bound alone a
   const planner::PlanVerification verification = planner::verify(best.document, best.topology);
   CHECK(verification.bound == planner::BoundCheck::Proven);
   CHECK(verification.unchecked ==
-        std::vector<std::string>{
-            "baselines, warnings and the space: the file does not say what was asked"});
+        std::vector<planner::Unchecked>{{planner::UncheckedKind::WhatWasNotAsked}});
   CHECK_FALSE(verification.is_whole());
 }
 

@@ -1,0 +1,23 @@
+// Words why there is no plan, and what would help.
+#pragma once
+
+#include <string>
+
+#include "dapple/plan/schedule_family.h"
+#include "dapple/planner/families/reschedule.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/report/show.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple::app {
+
+/// Returns the lines for a model without a plan: what is pinned, what is missing on the tightest
+/// device or why else there is none, and the remedy.
+std::string no_plan_text(const planner::Infeasible& infeasible, const ModelProfile& profile,
+                         const Topology& topology, const report::TextStyle& style);
+
+/// Returns why a plan cannot run under the schedule.
+std::string refusal_text(const planner::Refusal& refusal, ScheduleFamily family);
+
+}  // namespace dapple::app

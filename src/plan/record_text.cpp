@@ -1,0 +1,200 @@
+#include "dapple/plan/record_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "dapple/core/error.h"
+#include "dapple/plan/optimality.h"
+
+namespace dapple {
+namespace {
+
+/// The beginning of a line about a pin.
+constexpr std::string_view kCutPinned = "pinned: ";
+
+bool is_number(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char letter) {
+    return (letter >= '0' && letter <= '9') || letter == '.' || letter == 'e' || letter == '+' ||
+           letter == '-';
+  });
+}
+
+/// Says by how much a plan of a family may be faster than one that takes `iteration`.
+std::string limit_of_family(Duration iteration, Duration lower_bound) {
+  const double possible = optimality_gap(iteration, std::min(lower_bound, iteration));
+  if (possible <= 0) return "none is faster";
+  return fmt::format("none is over {:.1f} % faster", std::ceil(1000 * possible) / 10);
+}
+
+/// Compares the best plan of a family with the plan.
+std::string compared(const FamilyReason& reason) {
+  if (reason.found == reason.plan) return "found as fast";
+  const double above = 100.0 * static_cast<double>((reason.found - reason.plan).ns) /
+                       static_cast<double>(reason.plan.ns);
+  return fmt::format("found {:.2g} % slower", above);
+}
+
+/// Returns what was found, without the bound.
+std::string_view outcome_text(FamilyOutcomeKind kind) {
+  switch (kind) {
+    case FamilyOutcomeKind::IsPlan:
+      return "this plan";
+    case FamilyOutcomeKind::SearchedAs1F1B:
+      return "1f1b with everything in flight: searched there";
+    case FamilyOutcomeKind::Stopped:
+      return "stopped before it was searched";
+    case FamilyOutcomeKind::NoneFits:
+      return "no plan of it fits memory";
+    case FamilyOutcomeKind::NoneFound:
+      return "none was found";
+    case FamilyOutcomeKind::NoneFoundThatFits:
+      return "none found that fits memory";
+    case FamilyOutcomeKind::NoneFoundThatRuns:
+      return "none found that can run so";
+    case FamilyOutcomeKind::Found:
+    case FamilyOutcomeKind::NotSearched:
+      break;
+  }
+  throw Bug("this outcome of a family is worded with its figures");
+}
+
+}  // namespace
+
+std::vector<std::string> exact_dimensions(bool all_placements, bool all_bucket_sizes) {
+  std::vector<std::string> searched{
+      "stage boundaries",
+      "replicas per stage",
+      all_placements ? "placement: every set of devices, replicas in the order of their numbers"
+                     : "placement: three policies",
+      "micro-batch sizes that divide the global batch",
+      "warm-up depths",
+      "recomputation per stage",
+      "idle devices"};
+  if (all_bucket_sizes) searched.emplace_back(kBucketSizes);
+  return searched;
+}
+
+std::vector<std::string> dapple_dimensions(bool all_bucket_sizes) {
+  std::vector<std::string> searched{
+      "stage boundaries",
+      "replicas per stage",
+      "placement by three policies",
+      "micro-batch sizes that divide the global batch",
+      "warm-up depths: policies A and B, deeper ones, what memory allows",
+      "recomputation per stage",
+      "idle devices"};
+  if (all_bucket_sizes) searched.emplace_back(kBucketSizes);
+  return searched;
+}
+
+std::vector<std::string> families_dimensions() {
+  return {"stage boundaries", "replicas per stage",
+          "micro-batch sizes that divide the global batch"};
+}
+
+std::string orders_of(ScheduleFamily family) {
+  return fmt::format("orders of {}", to_string(family));
+}
+
+std::string shapes_pattern(ScheduleFamily family) {
+  return std::string(to_string(family)) +
+         ": all but {} shapes and what is near the best of them; the bound holds for the rest too";
+}
+
+std::string cut_too_long(std::int64_t count, std::int64_t all) {
+  return fmt::format(kTooLongPattern, count, all);
+}
+
+std::string cut_placements(double percent) {
+  return fmt::format(kPlacementsPattern, percent);
+}
+
+std::string cut_narrowed(std::int64_t count) {
+  return fmt::format(kNarrowedPattern, count);
+}
+
+std::string cut_not_simulated(std::int64_t count) {
+  return fmt::format(kNotSimulatedPattern, count);
+}
+
+std::string cut_shapes(ScheduleFamily family, std::int64_t tried) {
+  return fmt::format(fmt::runtime(shapes_pattern(family)), tried);
+}
+
+std::optional<std::vector<double>> figures_in(std::string_view pattern, std::string_view line) {
+  std::vector<double> figures;
+  for (std::size_t open = pattern.find('{'); open != std::string_view::npos;
+       open = pattern.find('{')) {
+    if (line.substr(0, open) != pattern.substr(0, open)) return std::nullopt;
+    pattern.remove_prefix(pattern.find('}', open) + 1);
+    line.remove_prefix(open);
+    const std::size_t end = std::min(line.find_first_of(" :;"), line.size());
+    const std::string number(line.substr(0, end));
+    if (!is_number(number)) return std::nullopt;
+    figures.push_back(std::strtod(number.c_str(), nullptr));
+    line.remove_prefix(end);
+  }
+  if (pattern != line) return std::nullopt;
+  return figures;
+}
+
+std::string cut_of_many_devices(std::int32_t most) {
+  return fmt::format(
+      "more than {} devices: nothing was searched beyond the first plans, and the bound is that of "
+      "the work alone",
+      most);
+}
+
+std::string cut_of_family(ScheduleFamily family) {
+  return fmt::format("{}: not searched; the bound holds for it too", to_string(family));
+}
+
+std::string cut_of_micro_batch_size(std::int64_t only) {
+  return fmt::format("micro-batch size: only {}, as asked", only);
+}
+
+std::string cut_of_small_micro_batches(std::int64_t smallest, std::int64_t most_micro_batches) {
+  return fmt::format("micro-batch sizes below {}: more than {} micro-batches", smallest,
+                     most_micro_batches);
+}
+
+std::string cut_of_runtime(const InexpressibleParts& parts) {
+  return fmt::format(
+      "what {} cannot express: replicas that differ from stage to stage or have unequal shares, "
+      "recomputation in some stages{}{}{}",
+      parts.runtime,
+      parts.other_orders_of_devices ? ", devices in another order than its launcher's" : "",
+      parts.other_depths ? ", other depths than the least" : "",
+      parts.some_boundaries ? ", some boundaries" : "");
+}
+
+std::vector<std::string> cuts_of_pins(const Pins& pins, const ModelProfile& profile) {
+  std::vector<std::string> cuts = to_texts(pins, profile);
+  for (std::string& cut : cuts) cut.insert(0, kCutPinned);
+  return cuts;
+}
+
+bool is_cut_of_pin(std::string_view line) {
+  return line.starts_with(kCutPinned);
+}
+
+std::string text_of(const FamilyReason& reason) {
+  const std::string limit =
+      reason.lower_bound ? limit_of_family(reason.plan, *reason.lower_bound) : std::string();
+  if (reason.kind == FamilyOutcomeKind::NotSearched) {
+    return fmt::format("{}; the bubble is {:.1f} %", limit, 100 * reason.bubble);
+  }
+  std::string text;
+  if (reason.kind == FamilyOutcomeKind::Found) {
+    text = compared(reason);
+    if (reason.messages > 1) text += fmt::format(", {} x messages", reason.messages);
+  } else {
+    text = outcome_text(reason.kind);
+  }
+  return limit.empty() ? text : text + "; " + limit;
+}
+
+}  // namespace dapple
