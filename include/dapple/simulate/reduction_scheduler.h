@@ -51,12 +51,12 @@ class ReductionScheduler {
   /// O(actions).
   ReductionScheduler(const Schedule& schedule, const PlanCost& costs);
 
-  /// Notes that a bucket of a stage is ready on one more lane. Returns the reduction that starts
-  /// therefore.
+  /// Notes that a bucket of a stage is ready on one more lane. Returns the reduction that
+  /// this starts, if any.
   std::optional<Reduction> bucket_ready(StageIndex stage, std::size_t bucket);
 
   /// Notes that one more lane has computed all its gradients of a stage. Returns the reduction that
-  /// starts therefore.
+  /// this starts, if any.
   std::optional<Reduction> gradients_made(StageIndex stage);
 
   /// Notes that a reduction is over. The caller then asks start_next() for each of its groups.
