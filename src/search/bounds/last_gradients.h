@@ -20,6 +20,11 @@
 namespace dapple::search {
 
 /// Lower bounds on two times that are counted from the end of a stage's last backward.
+///
+/// | member         | symbol, docs/bounds.md | unit | equations              |
+/// | -------------- | ---------------------- | ---- | ---------------------- |
+/// | gradient       | d_last                 | ns   | (B12), (B2), (B7)      |
+/// | after_backward | A_next                 | ns   | (B12), (B8), (B9)      |
 struct LastSending {
   /// Until the last gradients have arrived at the stage in front.
   Duration gradient;
