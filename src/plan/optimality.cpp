@@ -19,6 +19,10 @@ Duration gap_threshold(Duration iteration, Factor gap) {
   return iteration - Duration{divide_down(allowed, kOne.billionths)};
 }
 
+bool is_within_gap(Duration iteration, Duration lower_bound, Factor gap) {
+  return lower_bound >= gap_threshold(iteration, gap);
+}
+
 void set_proven_bound(Prediction& prediction, std::optional<Duration> bound) {
   prediction.lower_bound.reset();
   prediction.optimality_gap.reset();
@@ -35,7 +39,7 @@ bool has_reached_gap(const PlanDocument& document) {
   const PlanRequest& request = *document.request;
   const std::optional<Duration>& bound = document.prediction.lower_bound;
   if (request.planner != PlannerKind::Exact || !bound) return false;
-  return *bound >= gap_threshold(document.prediction.iteration, request.target_gap);
+  return is_within_gap(document.prediction.iteration, *bound, request.target_gap);
 }
 
 bool is_search_done(const PlanDocument& document) {

@@ -18,6 +18,9 @@ double optimality_gap(Duration iteration, Duration lower_bound);
 /// An infinite iteration, that of no plan, has an infinite threshold. Requires: gap below 1.
 Duration gap_threshold(Duration iteration, Factor gap);
 
+/// Whether a bound proves that no plan is faster than this iteration by more than the gap.
+bool is_within_gap(Duration iteration, Duration lower_bound, Factor gap);
+
 /// Sets the prediction's lower bound to the smaller of `bound` and its own iteration, and sets the
 /// optimality gap; clears both where nothing was proven.
 void set_proven_bound(Prediction& prediction, std::optional<Duration> bound);

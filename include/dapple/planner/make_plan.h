@@ -10,8 +10,9 @@
 namespace dapple::planner {
 
 /// Returns the fastest feasible plan that the planner finds, no slower than any feasible baseline.
-/// Requires: check_compatible() is empty. Deterministic, unless stopped. Throws Error(BadInput) if
-/// options contradict each other (a micro-batch size that does not divide the global batch).
+/// Requires: check_compatible() is empty. Deterministic, unless stopped. Throws Error(BadInput),
+/// with a place in the request as a plan's file records it, if options contradict each other (a
+/// micro-batch size that does not divide the global batch).
 std::variant<MadePlan, Infeasible> make_plan(const PlanningContext& context);
 
 }  // namespace dapple::planner

@@ -168,13 +168,13 @@ void renew(Subject& subject, const planner::Evaluation& evaluation, bool recost)
 std::pair<std::string, std::string> summary_and_statistics(const Subject& subject,
                                                            const Timeline& timeline,
                                                            const report::TextStyle& style) {
-  constexpr std::size_t kFewActions = 100'000;
   std::string summary;
   std::string statistics;
   const std::function<void()> texts[] = {
       [&] { summary = report::write_summary(subject.document, timeline, subject.topology, style); },
       [&] { statistics = report::write_statistics(timeline, style); }};
-  parallel_for(std::size(texts), timeline.actions.size() > kFewActions ? 2 : 1,
+  const PlanDocument& document = subject.document;
+  parallel_for(std::size(texts), planner::threads_for(document.plan, document.prediction.replicas),
                [&](std::size_t i) { texts[i](); });
   return {std::move(summary), std::move(statistics)};
 }

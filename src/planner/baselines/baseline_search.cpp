@@ -124,7 +124,7 @@ SimulatedPlan BaselineSearch::fastest() const {
 
 BaselinePlan BaselineSearch::least_memory() const {
   Plan closest;
-  Bytes least{INT64_MAX};
+  Bytes least = Bytes::infinite();
   for (const search::Candidate& candidate : candidates_) {
     Plan plan = plan_at(candidate, 1);
     make_room(costs_, options_);

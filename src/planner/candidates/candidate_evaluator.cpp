@@ -84,7 +84,7 @@ std::vector<Depths> CandidateEvaluator::depths_to_try(const Plan& plan, const Pl
 }
 
 Score CandidateEvaluator::score(const search::Candidate& candidate, std::size_t order,
-                                Duration to_beat, std::int64_t budget) const {
+                                Duration to_beat, std::optional<std::int64_t> budget) const {
   const CostModel costs(context_.profile, context_.topology);
   Score score;
   score.bound = candidate.bound;
@@ -109,7 +109,7 @@ Score CandidateEvaluator::score(const search::Candidate& candidate, std::size_t 
   std::vector<Depths> tried;
   for (const Depths& wanted : depths_to_try(best.plan, deepest_cost, score.bound, are_all)) {
     if (score.bound >= best.iteration) break;
-    if (score.actions >= budget || is_stopped()) {
+    if ((budget && score.actions >= *budget) || is_stopped()) {
       are_all = false;
       break;
     }

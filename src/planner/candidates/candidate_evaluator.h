@@ -118,10 +118,10 @@ class CandidateEvaluator {
 
   /// Simulates the candidate at all legal depths that fit into memory where these are few, else at
   /// the depth families and at depths for several targets. The best plan is infeasible if none fits
-  /// or none is faster than `to_beat`. Once `budget` actions are spent, no further depths are
-  /// tried, and the candidate is not settled.
+  /// or none is faster than `to_beat`. Once `budget` actions, if it is given, are spent, no further
+  /// depths are tried, and the candidate is not settled.
   Score score(const search::Candidate& candidate, std::size_t order, Duration to_beat,
-              std::int64_t budget = INT64_MAX) const;
+              std::optional<std::int64_t> budget = {}) const;
 
   /// Simulates the candidate like score(), with nothing to beat and half of the budget, and refines
   /// the best depths found with refine().

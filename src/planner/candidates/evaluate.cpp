@@ -24,7 +24,7 @@ Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
   for (std::int32_t i = 0; i < costs.topology().device_count(); ++i) {
     kinds.insert(costs.topology().device(DeviceIndex{i}).kind);
   }
-  Duration least{INT64_MAX};
+  Duration least = Duration::infinite();
   for (const std::int32_t kind : kinds) {
     const LayerTable& table = costs.table(plan.global_batch_size, kind);
     least = std::min(least, table.forward(all) + table.backward(all));
@@ -46,11 +46,6 @@ StageFigures figures_of(const PlanCost& costs, std::size_t stage) {
 
 /// Plans with more stage passes than this are not simulated in the other mode for replicas.
 constexpr std::int64_t kMostPassesOfOther = 2'000'000;
-
-/// Simulations of a plan with more stage passes than this run in parallel, as many as
-/// kBytesOfARecordedPass has room for.
-constexpr std::int64_t kFewPasses = 10'000;
-constexpr int kSimulationsSideBySide = 2;
 
 /// Returns the iteration in the other mode for replicas (together or independent), if that makes a
 /// difference and does not take too long.
@@ -124,6 +119,12 @@ void predict(Evaluation& evaluation, const Plan& plan, const PartialTimes& times
 
 }  // namespace
 
+int threads_for(const Plan& plan, Replicas replicas) {
+  // A recorded simulation has room for two simulations (kBytesOfARecordedPass).
+  constexpr std::int64_t kFewPasses = 10'000;
+  return lane_passes(plan.stages, plan.num_micro_batches, replicas) > kFewPasses ? 2 : 1;
+}
+
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
                     SimulationMode mode, const std::function<void()>& beside) {
   fill_gradient_buckets(plan, profile);
@@ -168,8 +169,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
       [&] {
         if (beside) beside();
       }};
-  const bool is_long = lane_passes(plan.stages, plan.num_micro_batches, mode.replicas) > kFewPasses;
-  parallel_for(std::size(parts), is_long ? kSimulationsSideBySide : 1,
+  parallel_for(std::size(parts), threads_for(plan, mode.replicas),
                [&](std::size_t i) { parts[i](); });
   evaluation.timeline = std::move(run.timeline);
   evaluation.prediction.contention = mode.contention;

@@ -31,43 +31,43 @@ namespace {
 constexpr std::size_t kFlowsOfAnAction = 32;
 
 /// The work of simulating transfers with many flows, beyond their own actions, in actions.
-std::int64_t actions_of_flows(const search::BoundedPlan& plan) {
-  if (plan.mode.contention != Contention::Shared) return 0;
+std::int64_t actions_of_flows(const search::BoundedPlan& bounded) {
+  if (bounded.mode.contention != Contention::Shared) return 0;
   const auto flows_of = [](const std::vector<TransferCost>& transfers) {
     return transfers.empty() ? std::size_t{0} : transfers.front().flows.size();
   };
   std::size_t actions = 0;
-  for (const BoundaryCost& boundary : plan.costs.boundaries) {
+  for (const BoundaryCost& boundary : bounded.costs.boundaries) {
     actions += flows_of(boundary.forward) / kFlowsOfAnAction;
     actions += flows_of(boundary.backward) / kFlowsOfAnAction;
   }
-  return static_cast<std::int64_t>(actions) * plan.plan.num_micro_batches;
+  return static_cast<std::int64_t>(actions) * bounded.plan.num_micro_batches;
 }
 
-Recorded run_and_count(const search::BoundedPlan& plan, bool record,
+Recorded run_and_count(const search::BoundedPlan& bounded, bool record,
                        const std::function<bool()>& should_stop, Score& score) {
-  Recorded recorded{.schedule = generate(plan.plan, plan.mode.replicas), .result = {}};
+  Recorded recorded{.schedule = generate(bounded.plan, bounded.mode.replicas), .result = {}};
   for (const Lane& lane : recorded.schedule.lanes) {
     score.actions += static_cast<std::int64_t>(lane.actions.size());
   }
-  score.actions += actions_of_flows(plan);
+  score.actions += actions_of_flows(bounded);
   ++score.simulated;
   recorded.result = simulate::simulate(
-      recorded.schedule, plan.costs, plan.topology,
-      {.contention = plan.mode.contention, .record = record, .should_stop = should_stop});
+      recorded.schedule, bounded.costs, bounded.topology,
+      {.contention = bounded.mode.contention, .record = record, .should_stop = should_stop});
   return recorded;
 }
 
 }  // namespace
 
-Duration simulate_and_count(const search::BoundedPlan& plan, Score& score,
+Duration simulate_and_count(const search::BoundedPlan& bounded, Score& score,
                             const std::function<bool()>& should_stop) {
-  return run_and_count(plan, false, should_stop, score).result.iteration;
+  return run_and_count(bounded, false, should_stop, score).result.iteration;
 }
 
-Recorded record_and_count(const search::BoundedPlan& plan, Score& score,
+Recorded record_and_count(const search::BoundedPlan& bounded, Score& score,
                           const std::function<bool()>& should_stop) {
-  return run_and_count(plan, true, should_stop, score);
+  return run_and_count(bounded, true, should_stop, score);
 }
 
 }  // namespace dapple::planner

@@ -14,7 +14,7 @@ constexpr std::int64_t kBoundSteps = 200;
 }  // namespace
 
 std::vector<std::size_t> simulation_order(const std::vector<search::Candidate>& candidates) {
-  Duration least{INT64_MAX};
+  Duration least = Duration::infinite();
   for (const search::Candidate& candidate : candidates) least = std::min(least, candidate.bound);
   const auto rank = [&](std::size_t position) {
     const search::Candidate& candidate = candidates[position];

@@ -142,7 +142,7 @@ class FamilyPlanner {
 bool FamilyPlanner::is_near_enough() const {
   if (kept_.empty()) return true;
   const Duration best = kept_.front().iteration;
-  return gap_threshold(best, context_.options.target_gap) <= outcome_.lower_bound;
+  return is_within_gap(best, outcome_.lower_bound, context_.options.target_gap);
 }
 
 void FamilyPlanner::tell_progress() const {

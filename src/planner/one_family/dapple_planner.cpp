@@ -112,19 +112,26 @@ class DapplePlanner {
   DapplePlans run();
 
  private:
-  std::vector<std::int32_t> opening_stage_counts() const;
+  // The phases of a run, and their steps.
+  void open();
   std::vector<search::Candidate> opening() const;
+  std::vector<std::int32_t> opening_stage_counts() const;
+  search::Candidate even_candidate(const CostModel& costs, std::int64_t micro_batch_size,
+                                   std::int32_t stages) const;
   void bound_opening(std::vector<search::Candidate>& candidates) const;
+  void search_at_both_widths();
+  std::vector<search::Candidate> search(search::SearchEffort effort);
+  void refine_best();
+
+  void simulate_best_first(const std::vector<search::Candidate>& candidates, std::int64_t budget);
+  void simulate_side_by_side(const std::vector<search::Candidate>& candidates,
+                             std::span<const std::size_t> positions);
+  void simulate_shortest(const std::vector<search::Candidate>& candidates);
   bool is_allowed(const search::Candidate& candidate) const;
+  bool is_long(const search::Candidate& candidate) const;
   Duration incumbent() const {
     return kept_.empty() ? Duration::infinite() : kept_.front().iteration;
   }
-  std::vector<search::Candidate> search(search::SearchEffort effort);
-  bool is_long(const search::Candidate& candidate) const;
-  void simulate_best_first(const std::vector<search::Candidate>& candidates, std::int64_t budget);
-  void simulate_shortest(const std::vector<search::Candidate>& candidates);
-  void simulate_side_by_side(const std::vector<search::Candidate>& candidates,
-                             std::span<const std::size_t> positions);
   void account(const Score& score);
   void tell_progress();
   SearchRecord record() const;
@@ -144,6 +151,56 @@ class DapplePlanner {
   // During the opening a first plan is made even after a stop.
   bool is_opening_ = true;
 };
+
+DapplePlans DapplePlanner::run() {
+  MicroBatchSizes sizes = micro_batch_sizes(context_.options);
+  micro_batch_sizes_ = std::move(sizes.sizes);
+  record_.cut = std::move(sizes.cut);
+  // The exact search, where it follows, tries the other bucket sizes.
+  gradients_ = context_.options.planner == PlannerKind::Exact
+                   ? std::vector{usual_gradients(context_.options)}
+                   : gradient_synchronizations(context_.options, context_.profile);
+  open();
+  search_at_both_widths();
+  refine_best();
+  return {.best = std::move(kept_), .record = record()};
+}
+
+/// Simulates the opening plans.
+void DapplePlanner::open() {
+  const std::vector<search::Candidate> first = opening();
+  record_.candidates += static_cast<std::int64_t>(first.size());
+  simulate_best_first(first, action_budget_ / kOpeningPart);
+  is_opening_ = false;
+}
+
+/// Returns the opening plans: stages of even load on equal numbers of devices in order, for every
+/// number of stages that divides the devices, or with the pinned number of replicas. They give the
+/// search its first incumbent.
+std::vector<search::Candidate> DapplePlanner::opening() const {
+  std::vector<search::Candidate> candidates;
+  const std::int32_t devices = context_.topology.device_count();
+  const auto layers = static_cast<std::int32_t>(context_.profile.layers.size());
+  const CostModel costs(context_.profile, context_.topology);
+  const std::optional<std::int32_t> pinned = context_.options.pins.replicas;
+  const std::vector<std::int32_t> counts = opening_stage_counts();
+  std::vector<std::pair<std::int64_t, std::int32_t>> shapes;  // size of micro-batch, stages
+  for (const std::int64_t size : micro_batch_sizes_) {
+    for (const std::int32_t stages : counts) {
+      if (pinned.value_or(devices / stages) <= size) shapes.emplace_back(size, stages);
+    }
+  }
+  thin_out(shapes, kOpeningWork / (devices + layers));
+  std::int64_t size_of_table = 0;
+  for (const auto& [size, stages] : shapes) {
+    // Shapes are sorted by micro-batch size, so only one table is needed at a time.
+    if (std::exchange(size_of_table, size) != size) costs.forget_tables();
+    search::Candidate candidate = even_candidate(costs, size, stages);
+    if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
+  }
+  bound_opening(candidates);
+  return candidates;
+}
 
 /// Returns the numbers of stages of the opening plans: those that divide the devices or, with a
 /// pinned number of replicas, the largest possible number and its halves, the most first, as they
@@ -170,44 +227,25 @@ std::vector<std::int32_t> DapplePlanner::opening_stage_counts() const {
   return counts;
 }
 
-/// Returns the opening plans: stages of even load on equal numbers of devices in order, for every
-/// number of stages that divides the devices, or with the pinned number of replicas. They give the
-/// search its first incumbent.
-std::vector<search::Candidate> DapplePlanner::opening() const {
-  std::vector<search::Candidate> candidates;
-  const std::int32_t devices = context_.topology.device_count();
-  const auto layers = static_cast<std::int32_t>(context_.profile.layers.size());
-  const CostModel costs(context_.profile, context_.topology);
-  const std::optional<std::int32_t> pinned = context_.options.pins.replicas;
-  const std::vector<std::int32_t> counts = opening_stage_counts();
-  std::vector<std::pair<std::int64_t, std::int32_t>> shapes;  // size of micro-batch, stages
-  for (const std::int64_t size : micro_batch_sizes_) {
-    for (const std::int32_t stages : counts) {
-      if (pinned.value_or(devices / stages) <= size) shapes.emplace_back(size, stages);
-    }
+/// Returns stages of even load on equal numbers of devices in order.
+search::Candidate DapplePlanner::even_candidate(const CostModel& costs,
+                                                std::int64_t micro_batch_size,
+                                                std::int32_t stages) const {
+  const LayerTable& table =
+      costs.table(micro_batch_size, context_.topology.device(DeviceIndex{0}).kind);
+  const std::int32_t replicas =
+      context_.options.pins.replicas.value_or(context_.topology.device_count() / stages);
+  search::Candidate candidate{.micro_batch_size = micro_batch_size,
+                              .gradients = usual_gradients(context_.options),
+                              .stages = {},
+                              .bound = {}};
+  std::int32_t device = 0;
+  for (const LayerRange range : search::even_split(table, costs.layer_count(), stages)) {
+    StagePlan& stage = candidate.stages.emplace_back();
+    stage.layers = range;
+    for (std::int32_t r = 0; r < replicas; ++r) stage.devices.push_back(DeviceIndex{device++});
   }
-  thin_out(shapes, kOpeningWork / (devices + layers));
-  std::int64_t size_of_table = 0;
-  for (const auto& [size, stages] : shapes) {
-    // Shapes are sorted by micro-batch size, so only one table is needed at a time.
-    if (std::exchange(size_of_table, size) != size) costs.forget_tables();
-    const LayerTable& table = costs.table(size, context_.topology.device(DeviceIndex{0}).kind);
-    search::Candidate candidate{.micro_batch_size = size,
-                                .gradients = usual_gradients(context_.options),
-                                .stages = {},
-                                .bound = {}};
-    std::int32_t device = 0;
-    for (const LayerRange range : search::even_split(table, layers, stages)) {
-      StagePlan& stage = candidate.stages.emplace_back();
-      stage.layers = range;
-      for (std::int32_t r = 0; r < pinned.value_or(devices / stages); ++r) {
-        stage.devices.push_back(DeviceIndex{device++});
-      }
-    }
-    if (is_allowed(candidate)) candidates.push_back(std::move(candidate));
-  }
-  bound_opening(candidates);
-  return candidates;
+  return candidate;
 }
 
 /// Bounds the opening candidates.
@@ -230,15 +268,15 @@ void DapplePlanner::bound_opening(std::vector<search::Candidate>& candidates) co
   candidates.resize(next);
 }
 
-bool DapplePlanner::is_allowed(const search::Candidate& candidate) const {
-  const Pins& pins = context_.options.pins;
-  if (pins.stages && *pins.stages != static_cast<std::int32_t>(candidate.stages.size())) {
-    return false;
+/// Searches narrowly, for a good incumbent, and then thoroughly.
+void DapplePlanner::search_at_both_widths() {
+  const SearchSize size{.layers = static_cast<std::int64_t>(context_.profile.layers.size()),
+                        .devices = context_.topology.device_count()};
+  for (const auto& effort : {scout, thorough}) {
+    // With many devices the first search would take as long as the main one and find less.
+    if (is_stopped_() || (effort == scout && size.devices > kManyDevices)) continue;
+    simulate_best_first(search(effort(size, incumbent())), action_budget_);
   }
-  return std::all_of(candidate.stages.begin(), candidate.stages.end(), [&](const StagePlan& stage) {
-    return pins.allow(stage.layers, static_cast<std::int64_t>(stage.devices.size()),
-                      stage.recompute);
-  });
 }
 
 std::vector<search::Candidate> DapplePlanner::search(search::SearchEffort effort) {
@@ -281,17 +319,22 @@ std::vector<search::Candidate> DapplePlanner::search(search::SearchEffort effort
   return candidates;
 }
 
-void DapplePlanner::account(const Score& score) {
-  actions_ += score.actions;
-  record_.simulated += score.simulated;
-  if (!score.best.feasible()) return;
-  kept_.push_back(score.best);
-}
-
-/// Whether a single simulation takes more than the budget of one candidate.
-bool DapplePlanner::is_long(const search::Candidate& candidate) const {
-  return least_actions(candidate, context_.options.global_batch_size) >
-         action_budget_ / kCandidatePart;
+/// Refines the depths of the best few plans.
+void DapplePlanner::refine_best() {
+  kept_.resize(std::min(kept_.size(), kRefined));
+  // The exact search refines depths better, where this is only its start.
+  const bool is_start =
+      context_.options.planner == PlannerKind::Exact && !context_.options.baselines;
+  std::vector<Score> refined(is_start || is_stopped_() ? 0 : kept_.size());
+  const auto bytes_of = [&](const SimulatedPlan& some) {
+    return simulation_bytes(some, context_.options);
+  };
+  const int threads = threads_with_room(kept_, bytes_of, context_.options);
+  parallel_for(refined.size(), threads, [&](std::size_t i) {
+    refined[i] = evaluator_.refine(kept_[i], action_budget_ / kRefinementPart);
+  });
+  for (const Score& result : refined) account(result);
+  std::stable_sort(kept_.begin(), kept_.end(), better);
 }
 
 /// Simulates candidates in simulation order until `budget` actions are spent in total. Candidates
@@ -319,6 +362,28 @@ void DapplePlanner::simulate_best_first(const std::vector<search::Candidate>& ca
   }
 }
 
+void DapplePlanner::simulate_side_by_side(const std::vector<search::Candidate>& candidates,
+                                          std::span<const std::size_t> positions) {
+  const Duration to_beat = incumbent();
+  if (std::all_of(positions.begin(), positions.end(),
+                  [&](std::size_t position) { return candidates[position].bound >= to_beat; })) {
+    return;
+  }
+  std::vector<Score> scores(positions.size());
+  const auto bytes_of = [&](std::size_t position) {
+    return simulation_bytes(candidates[position], context_.options);
+  };
+  const int threads = threads_with_room(positions, bytes_of, context_.options);
+  parallel_for(positions.size(), threads, [&](std::size_t i) {
+    scores[i] = evaluator_.score(candidates[positions[i]], positions[i], to_beat,
+                                 action_budget_ / kCandidatePart);
+  });
+  for (const Score& result : scores) account(result);
+  std::stable_sort(kept_.begin(), kept_.end(), better);
+  if (kept_.size() > 2 * kRefined) kept_.resize(2 * kRefined);
+  tell_progress();
+}
+
 /// Makes a plan after a stop, if there is none: of the candidates that fit, the one that takes the
 /// least to simulate, at the first depths that fit.
 void DapplePlanner::simulate_shortest(const std::vector<search::Candidate>& candidates) {
@@ -342,26 +407,28 @@ void DapplePlanner::simulate_shortest(const std::vector<search::Candidate>& cand
   tell_progress();
 }
 
-void DapplePlanner::simulate_side_by_side(const std::vector<search::Candidate>& candidates,
-                                          std::span<const std::size_t> positions) {
-  const Duration to_beat = incumbent();
-  if (std::all_of(positions.begin(), positions.end(),
-                  [&](std::size_t position) { return candidates[position].bound >= to_beat; })) {
-    return;
+bool DapplePlanner::is_allowed(const search::Candidate& candidate) const {
+  const Pins& pins = context_.options.pins;
+  if (pins.stages && *pins.stages != static_cast<std::int32_t>(candidate.stages.size())) {
+    return false;
   }
-  std::vector<Score> scores(positions.size());
-  const auto bytes_of = [&](std::size_t position) {
-    return simulation_bytes(candidates[position], context_.options);
-  };
-  const int threads = threads_with_room(positions, bytes_of, context_.options);
-  parallel_for(positions.size(), threads, [&](std::size_t i) {
-    scores[i] = evaluator_.score(candidates[positions[i]], positions[i], to_beat,
-                                 action_budget_ / kCandidatePart);
+  return std::all_of(candidate.stages.begin(), candidate.stages.end(), [&](const StagePlan& stage) {
+    return pins.allow(stage.layers, static_cast<std::int64_t>(stage.devices.size()),
+                      stage.recompute);
   });
-  for (const Score& result : scores) account(result);
-  std::stable_sort(kept_.begin(), kept_.end(), better);
-  if (kept_.size() > 2 * kRefined) kept_.resize(2 * kRefined);
-  tell_progress();
+}
+
+/// Whether a single simulation takes more than the budget of one candidate.
+bool DapplePlanner::is_long(const search::Candidate& candidate) const {
+  return least_actions(candidate, context_.options.global_batch_size) >
+         action_budget_ / kCandidatePart;
+}
+
+void DapplePlanner::account(const Score& score) {
+  actions_ += score.actions;
+  record_.simulated += score.simulated;
+  if (!score.best.feasible()) return;
+  kept_.push_back(score.best);
 }
 
 void DapplePlanner::tell_progress() {
@@ -372,42 +439,6 @@ void DapplePlanner::tell_progress() {
        .simulated = record_.simulated,
        .best = kept_.empty() ? std::nullopt : std::optional(kept_.front().iteration),
        .bound = std::nullopt});
-}
-
-DapplePlans DapplePlanner::run() {
-  MicroBatchSizes sizes = micro_batch_sizes(context_.options);
-  micro_batch_sizes_ = std::move(sizes.sizes);
-  record_.cut = std::move(sizes.cut);
-  // The exact search, where it follows, tries the other bucket sizes.
-  gradients_ = context_.options.planner == PlannerKind::Exact
-                   ? std::vector{usual_gradients(context_.options)}
-                   : gradient_synchronizations(context_.options, context_.profile);
-  const SearchSize size{.layers = static_cast<std::int64_t>(context_.profile.layers.size()),
-                        .devices = context_.topology.device_count()};
-  const std::vector<search::Candidate> first = opening();
-  record_.candidates += static_cast<std::int64_t>(first.size());
-  simulate_best_first(first, action_budget_ / kOpeningPart);
-  is_opening_ = false;
-  for (const auto& effort : {scout, thorough}) {
-    // With many devices the first search would take as long as the main one and find less.
-    if (is_stopped_() || (effort == scout && size.devices > kManyDevices)) continue;
-    simulate_best_first(search(effort(size, incumbent())), action_budget_);
-  }
-  kept_.resize(std::min(kept_.size(), kRefined));
-  // The exact search refines depths better, where this is only its start.
-  const bool is_start =
-      context_.options.planner == PlannerKind::Exact && !context_.options.baselines;
-  std::vector<Score> refined(is_start || is_stopped_() ? 0 : kept_.size());
-  const auto bytes_of = [&](const SimulatedPlan& some) {
-    return simulation_bytes(some, context_.options);
-  };
-  const int threads = threads_with_room(kept_, bytes_of, context_.options);
-  parallel_for(refined.size(), threads, [&](std::size_t i) {
-    refined[i] = evaluator_.refine(kept_[i], action_budget_ / kRefinementPart);
-  });
-  for (const Score& result : refined) account(result);
-  std::stable_sort(kept_.begin(), kept_.end(), better);
-  return {.best = std::move(kept_), .record = record()};
 }
 
 SearchRecord DapplePlanner::record() const {

@@ -75,25 +75,31 @@ class ExactPlanner {
   ExactPlans run(std::vector<SimulatedPlan> known);
 
  private:
+  // The phases of a run, and their steps.
   void prepare();
+  void search_and_simulate();
   void advance();
   std::vector<search::Candidate> take_batch();
   void simulate(const std::vector<search::Candidate>& candidates);
+  void settle_open_candidates();
   bool refine_depths();
-  void threshold_accepting();
-  std::size_t begin_depths(std::size_t count);
   void exhaust_depths(std::int64_t budget);
-  void finish();
+  std::size_t begin_depths(std::size_t count);
+  void threshold_accepting();
+
+  void account(const Score& score);
   void keep_best();
   void sort_open_candidates();
-  void account(const Score& score);
-  std::int64_t global_batch_size() const { return context_.options.global_batch_size; }
+
   Duration best() const { return best_.empty() ? Duration::infinite() : best_.front().iteration; }
-  // Plans whose bound is not below the threshold need not be examined to reach the requested gap.
+  // Plans whose bound is not below the threshold need not be examined to reach the requested gap
+  // (theta in docs/bounds.md).
   Duration threshold() const { return gap_threshold(best(), context_.options.target_gap); }
   Duration bound() const;
-  Duration bound_anywhere() const;
   Duration bound_of_unsearched() const;
+  Duration bound_anywhere() const;
+  std::int64_t global_batch_size() const { return context_.options.global_batch_size; }
+
   bool is_spent() const;
   // What all searches have spent so far.
   struct Spent {
@@ -106,6 +112,7 @@ class ExactPlanner {
   Spent spent_by_searches() const;
   void tell_progress();
   SearchRecord record() const;
+  void add_cuts(bool covers_all_placements, SearchRecord& record) const;
 
   const PlanningContext context_;
   StopQuestion is_stopped_;
@@ -123,37 +130,16 @@ class ExactPlanner {
   Bytes kept_of_open_candidates_;
 };
 
-/// Lower bound on the plans that have not become candidates.
-Duration ExactPlanner::bound_of_unsearched() const {
-  Duration least = Duration::infinite();
-  for (const auto& search : searches_) least = std::min(least, search->bound());
-  return least;
+ExactPlans ExactPlanner::run(std::vector<SimulatedPlan> known) {
+  best_ = std::move(known);
+  prepare();
+  search_and_simulate();
+  settle_open_candidates();
+  return {.best = best_, .record = record(), .lower_bound = bound_anywhere()};
 }
 
-Duration ExactPlanner::bound() const {
-  Duration least = std::min(best(), bound_of_unsearched());
-  for (const OpenCandidate& some : open_candidates_) least = std::min(least, some.candidate.bound);
-  return least;
-}
-
-/// Lower bound on plans with any placement, which is what is proven (C9). The search itself follows
-/// bound(), which covers only the placements that it enumerates.
-Duration ExactPlanner::bound_anywhere() const {
-  Duration least = bound();
-  for (const auto& search : searches_) least = std::min(least, search->bound_anywhere());
-  return least;
-}
-
-bool ExactPlanner::is_spent() const {
-  const Spent spent = spent_by_searches();
-  const bool is_all = searches_.front()->covers_all_placements();
-  return actions_ > kSearchLimits.actions || spent.entries > kSearchLimits.partial_plans ||
-         spent.states > (is_all ? kSearchLimits.states : kSearchLimits.states_of_some_placements) ||
-         spent.work - work_of_completion_ > kSearchLimits.pairs ||
-         spent.kept + kept_of_open_candidates_ >
-             Bytes{context_.options.memory_limit.count / kSearchLimits.part_of_search};
-}
-
+/// Makes the searches and computes their completion bounds, within what is left of the steps and
+/// the memory for all of them.
 void ExactPlanner::prepare() {
   record_.cut = micro_batch_sizes(context_.options).cut;
   for (const search::SearchProblem& problem : search_problems(context_)) {
@@ -180,17 +166,22 @@ void ExactPlanner::prepare() {
   work_of_completion_ = spent_by_searches().work;
 }
 
-ExactPlanner::Spent ExactPlanner::spent_by_searches() const {
-  Spent spent;
-  for (const auto& search : searches_) {
-    spent.states += search->states();
-    spent.entries += search->kept();
-    spent.work += search->work();
-    spent.kept += search->kept_bytes();
+/// Simulates candidates by rising bound until the bound meets the threshold, the work is spent, or
+/// the searches have no more candidates.
+void ExactPlanner::search_and_simulate() {
+  while (bound() < threshold() && !is_spent() && !is_stopped_()) {
+    advance();
+    const std::vector<search::Candidate> batch = take_batch();
+    simulate(batch);
+    tell_progress();
+    const bool is_stuck =
+        batch.empty() && std::all_of(searches_.begin(), searches_.end(),
+                                     [](const auto& search) { return search->is_exhausted(); });
+    if (is_stuck) break;
   }
-  return spent;
 }
 
+/// Lets every search try more stages, until it has a batch of candidates.
 void ExactPlanner::advance() {
   const Duration limit = threshold();
   const std::int64_t share = kSearchLimits.round / static_cast<std::int64_t>(searches_.size());
@@ -216,13 +207,8 @@ std::vector<search::Candidate> ExactPlanner::take_batch() {
   return batch;
 }
 
-void ExactPlanner::account(const Score& score) {
-  actions_ += score.actions;
-  record_.simulated += score.simulated;
-  if (!score.best.feasible()) return;
-  best_.push_back(score.best);
-}
-
+/// Simulates the candidates. Those that may be faster at other depths stay open; a new best plan
+/// has its depths refined.
 void ExactPlanner::simulate(const std::vector<search::Candidate>& candidates) {
   const Duration before = best();
   std::vector<Score> scores(candidates.size());
@@ -248,18 +234,16 @@ void ExactPlanner::simulate(const std::vector<search::Candidate>& candidates) {
   std::stable_sort(best_.begin(), best_.end(), better);
 }
 
-void ExactPlanner::keep_best() {
-  std::stable_sort(best_.begin(), best_.end(), better);
-  if (best_.size() > kSearchLimits.batch) best_.resize(kSearchLimits.batch);
-}
-
-void ExactPlanner::sort_open_candidates() {
-  std::erase_if(open_candidates_,
-                [&](const OpenCandidate& some) { return some.candidate.bound >= best(); });
-  std::stable_sort(open_candidates_.begin(), open_candidates_.end(),
-                   [](const OpenCandidate& a, const OpenCandidate& b) {
-                     return a.candidate.bound < b.candidate.bound;
-                   });
+/// Improves the best plan and raises the bound by searching the depths of the candidates that are
+/// still open, the cheaper methods first.
+void ExactPlanner::settle_open_candidates() {
+  const std::int64_t last = actions_ + kSearchLimits.refinement;
+  const auto is_open = [&] { return bound() < threshold() && !is_stopped_(); };
+  while (is_open() && actions_ < last && refine_depths())
+    exhaust_depths(kSearchLimits.exhaustion_between_refinements);
+  if (is_open()) threshold_accepting();
+  if (is_open()) exhaust_depths(kSearchLimits.exhaustion);
+  sort_open_candidates();
 }
 
 /// Refines the depths of some open candidates, those with the least bounds first. Returns whether
@@ -285,24 +269,6 @@ bool ExactPlanner::refine_depths() {
   keep_best();
   tell_progress();
   return !chosen.empty();
-}
-
-/// Runs threshold accepting from the depths of the best few plans.
-void ExactPlanner::threshold_accepting() {
-  std::vector<SimulatedPlan> starts = best_;
-  if (is_large(context_))
-    starts.resize(std::min(starts.size(), kSearchLimits.threshold_accepting_starts_of_large));
-  std::vector<Score> scores(starts.size());
-  const auto bytes_of = [&](const SimulatedPlan& start) {
-    return simulation_bytes(start, context_.options);
-  };
-  parallel_for(
-      starts.size(), threads_with_room(starts, bytes_of, context_.options), [&](std::size_t i) {
-        scores[i] = evaluator_.threshold_accepting(starts[i], kSearchLimits.threshold_accepting);
-      });
-  for (const Score& score : scores) account(score);
-  keep_best();
-  tell_progress();
 }
 
 /// Searches all depths of the open candidates within the budget, those with the least bounds first,
@@ -360,15 +326,88 @@ std::size_t ExactPlanner::begin_depths(std::size_t count) {
   return first_without;
 }
 
-/// Improves the best plan and raises the bound by searching depths, the cheaper methods first.
-void ExactPlanner::finish() {
-  const std::int64_t last = actions_ + kSearchLimits.refinement;
-  const auto is_open = [&] { return bound() < threshold() && !is_stopped_(); };
-  while (is_open() && actions_ < last && refine_depths())
-    exhaust_depths(kSearchLimits.exhaustion_between_refinements);
-  if (is_open()) threshold_accepting();
-  if (is_open()) exhaust_depths(kSearchLimits.exhaustion);
-  sort_open_candidates();
+/// Runs threshold accepting from the depths of the best few plans.
+void ExactPlanner::threshold_accepting() {
+  std::vector<SimulatedPlan> starts = best_;
+  if (is_large(context_))
+    starts.resize(std::min(starts.size(), kSearchLimits.threshold_accepting_starts_of_large));
+  std::vector<Score> scores(starts.size());
+  const auto bytes_of = [&](const SimulatedPlan& start) {
+    return simulation_bytes(start, context_.options);
+  };
+  parallel_for(
+      starts.size(), threads_with_room(starts, bytes_of, context_.options), [&](std::size_t i) {
+        scores[i] = evaluator_.threshold_accepting(starts[i], kSearchLimits.threshold_accepting);
+      });
+  for (const Score& score : scores) account(score);
+  keep_best();
+  tell_progress();
+}
+
+void ExactPlanner::account(const Score& score) {
+  actions_ += score.actions;
+  record_.simulated += score.simulated;
+  if (!score.best.feasible()) return;
+  best_.push_back(score.best);
+}
+
+void ExactPlanner::keep_best() {
+  std::stable_sort(best_.begin(), best_.end(), better);
+  if (best_.size() > kSearchLimits.batch) best_.resize(kSearchLimits.batch);
+}
+
+void ExactPlanner::sort_open_candidates() {
+  std::erase_if(open_candidates_,
+                [&](const OpenCandidate& some) { return some.candidate.bound >= best(); });
+  std::stable_sort(open_candidates_.begin(), open_candidates_.end(),
+                   [](const OpenCandidate& a, const OpenCandidate& b) {
+                     return a.candidate.bound < b.candidate.bound;
+                   });
+}
+
+/// Returns a lower bound on all plans with the placements that the searches enumerate, (C9) of
+/// docs/bounds.md over all searches; candidates enter with the bounds of their open depths.
+Duration ExactPlanner::bound() const {
+  Duration least = std::min(best(), bound_of_unsearched());
+  for (const OpenCandidate& some : open_candidates_) least = std::min(least, some.candidate.bound);
+  return least;
+}
+
+/// Returns a lower bound on the plans that have not become candidates: the least of the searches'
+/// bounds, (C9) of docs/bounds.md.
+Duration ExactPlanner::bound_of_unsearched() const {
+  Duration least = Duration::infinite();
+  for (const auto& search : searches_) least = std::min(least, search->bound());
+  return least;
+}
+
+/// Returns a lower bound on plans with any placement, (C9) of docs/bounds.md, which is what is
+/// proven. The search itself follows bound(), which covers only the placements that it enumerates.
+Duration ExactPlanner::bound_anywhere() const {
+  Duration least = bound();
+  for (const auto& search : searches_) least = std::min(least, search->bound_anywhere());
+  return least;
+}
+
+bool ExactPlanner::is_spent() const {
+  const Spent spent = spent_by_searches();
+  const bool is_all = searches_.front()->covers_all_placements();
+  return actions_ > kSearchLimits.actions || spent.entries > kSearchLimits.partial_plans ||
+         spent.states > (is_all ? kSearchLimits.states : kSearchLimits.states_of_some_placements) ||
+         spent.work - work_of_completion_ > kSearchLimits.pairs ||
+         spent.kept + kept_of_open_candidates_ >
+             Bytes{context_.options.memory_limit.count / kSearchLimits.part_of_search};
+}
+
+ExactPlanner::Spent ExactPlanner::spent_by_searches() const {
+  Spent spent;
+  for (const auto& search : searches_) {
+    spent.states += search->states();
+    spent.entries += search->kept();
+    spent.work += search->work();
+    spent.kept += search->kept_bytes();
+  }
+  return spent;
 }
 
 void ExactPlanner::tell_progress() {
@@ -383,24 +422,6 @@ void ExactPlanner::tell_progress() {
   context_.progress->update(progress);
 }
 
-ExactPlans ExactPlanner::run(std::vector<SimulatedPlan> known) {
-  best_ = std::move(known);
-  prepare();
-  while (bound() < threshold() && !is_spent()) {
-    if (is_stopped_()) break;
-    advance();
-    const std::vector<search::Candidate> batch = take_batch();
-    simulate(batch);
-    tell_progress();
-    const bool is_stuck =
-        batch.empty() && std::all_of(searches_.begin(), searches_.end(),
-                                     [](const auto& search) { return search->is_exhausted(); });
-    if (is_stuck) break;
-  }
-  finish();
-  return {.best = best_, .record = record(), .lower_bound = bound_anywhere()};
-}
-
 SearchRecord ExactPlanner::record() const {
   SearchRecord record = record_;
   record.planner = kExactPlanner;
@@ -413,6 +434,13 @@ SearchRecord ExactPlanner::record() const {
     covers_all_placements = covers_all_placements && search->covers_all_placements();
   }
   record.searched = exact_dimensions(covers_all_placements, !context_.options.bucket_size);
+  add_cuts(covers_all_placements, record);
+  record.complete = record.cut.empty();
+  return record;
+}
+
+/// Adds what was left out of the space.
+void ExactPlanner::add_cuts(bool covers_all_placements, SearchRecord& record) const {
   for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
     record.cut.push_back(std::move(pinned));
   }
@@ -431,8 +459,6 @@ SearchRecord ExactPlanner::record() const {
     const auto anywhere = static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1));
     record.cut.push_back(cut_placements(100 * (static_cast<double>(bound().ns) / anywhere - 1)));
   }
-  record.complete = record.cut.empty();
-  return record;
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
   if (options.baselines && bound && made.baselines.empty()) are_baselines_whole = false;
   const Duration iteration = document.prediction.iteration;
   const bool has_gap = bound && *bound < iteration;
-  if (has_gap && !are_baselines_whole && *bound >= gap_threshold(iteration, options.target_gap)) {
+  if (has_gap && !are_baselines_whole && is_within_gap(iteration, *bound, options.target_gap)) {
     made.lacks_baselines = true;
     if (!made.baselines.empty()) made.baselines.pop_back();
   }

@@ -14,7 +14,7 @@ std::vector<GradientSynchronization> gradient_synchronizations(const PlannerOpti
   // At a bucket size of one byte every layer with gradients is a bucket of its own.
   const std::vector<Bytes> layers = gradient_buckets(profile, all, Bytes{1}).sizes;
   Bytes sum{1};
-  Bytes least{INT64_MAX};
+  Bytes least = Bytes::infinite();
   for (const Bytes layer : layers) {
     sum += layer;
     least = std::min(least, layer);

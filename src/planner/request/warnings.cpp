@@ -70,7 +70,7 @@ void warn_about_reserve(const PlanDocument& document, const Topology& topology,
                                            .limit = fullest->memory_limit}));
 }
 
-/// Without a request there was no search.
+/// Returns why devices stay idle. Without a request there was no search.
 WhyIdle why_idle(const PlanDocument& document) {
   if (!document.request) return WhyIdle::NotSearched;
   const Pins& pins = document.request->pins;
@@ -138,9 +138,7 @@ void warn_about_halves(const Plan& plan, const ModelProfile& profile,
   if (halved > 0) warnings.push_back(warning_of_halves(halved, trained));
 }
 
-/// Returns warnings about the assumptions behind a plan's figures: batch sizes far from a measured
-/// one; idle devices, with the reason `why_idle`; a single-device time for a model that no single
-/// device has room for; parts of backwards that were not measured; no optimizer time.
+/// Returns warnings about the assumptions behind a plan's figures.
 std::vector<std::string> warnings_about_costs(const Plan& plan, const ModelProfile& profile,
                                               const Topology& topology, WhyIdle why_idle) {
   std::vector<std::string> warnings;

@@ -85,7 +85,7 @@ class PrefixLowerBound {
 
   /// The least round trip of one micro-batch through the first `layers` layers and back, on at most
   /// `devices` devices, in stages each of which has time for all of its work after the round trip
-  /// to it; INT64_MAX if there are no such stages.
+  /// to it; infinite if there are no such stages.
   Duration round_trip(std::int32_t layers, std::int64_t devices) const {
     return round_trips_[static_cast<std::size_t>(layers)][static_cast<std::size_t>(devices)];
   }
@@ -130,7 +130,7 @@ PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProbl
     kinds.insert(topology.device(DeviceIndex{d}).kind);
   }
   std::vector<Share> shares;
-  std::int64_t last = INT64_MAX;
+  std::optional<std::int64_t> last;
   for (std::int64_t count = 1; count <= std::min(devices_, micro_batch_size); ++count) {
     const std::int64_t largest = replica_share(micro_batch_size, count, 0).size();
     if (replicas ? count != *replicas : largest == last) continue;
@@ -144,7 +144,7 @@ PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProbl
 
 /// Returns the least forward and backward time of the layers over the tables.
 Duration PrefixLowerBound::least(const std::vector<const LayerTable*>& tables, LayerRange layers) {
-  Duration least{INT64_MAX};
+  Duration least = Duration::infinite();
   for (const LayerTable* table : tables) {
     least = std::min(least, table->forward(layers) + table->backward(layers));
   }
@@ -154,7 +154,7 @@ Duration PrefixLowerBound::least(const std::vector<const LayerTable*>& tables, L
 void PrefixLowerBound::fill_forwards(const std::vector<Share>& shares, std::int32_t layers) {
   forwards_.assign(static_cast<std::size_t>(layers) + 1, {});
   for (std::int32_t layer = 0; layer < layers && are_together_; ++layer) {
-    Duration least{INT64_MAX};
+    Duration least = Duration::infinite();
     for (const Share& share : shares) {
       for (const LayerTable* table : share.tables) {
         least = std::min(least, table->forward({layer, layer + 1}));
@@ -168,13 +168,12 @@ void PrefixLowerBound::fill_forwards(const std::vector<Share>& shares, std::int3
 /// Fills the table by a dynamic programme from the first layer on, over the beginning and the
 /// replicas of the last stage of each prefix.
 void PrefixLowerBound::fill_round_trips(const std::vector<Share>& shares, std::int32_t layers) {
-  constexpr Duration kNever{INT64_MAX};
   const auto columns = static_cast<std::size_t>(devices_) + 1;
   const std::int64_t steps =
       std::int64_t{layers} * layers * devices_ * static_cast<std::int64_t>(shares.size());
   const bool is_large = steps > kMostTableSteps;
   round_trips_.assign(static_cast<std::size_t>(layers) + 1,
-                      std::vector<Duration>(columns, is_large ? Duration{} : kNever));
+                      std::vector<Duration>(columns, is_large ? Duration{} : Duration::infinite()));
   if (is_large) return;
   round_trips_.front().assign(columns, {});
   for (std::int32_t end = 1; end <= layers; ++end) {
@@ -187,7 +186,7 @@ void PrefixLowerBound::fill_round_trips(const std::vector<Share>& shares, std::i
         const Duration trip = are_together_ ? one : Duration{};
         for (auto n = static_cast<std::size_t>(share.replicas); n < columns; ++n) {
           const Duration to_here = before[n - static_cast<std::size_t>(share.replicas)];
-          if (to_here == kNever || to_here + work >= below_) continue;
+          if (to_here.is_infinite() || to_here + work >= below_) continue;
           row[n] = std::min(row[n], to_here + trip);
         }
       }
@@ -397,7 +396,7 @@ bool Exhaustive::can_be_completed(std::int32_t begin, Duration bound, const Plan
   for (const AlikeDevices& alike : groups_) left += alike.count - alike.used;
   if (bound + prefix_bound_->forward(begin) >= problem_.below) return false;
   const Duration round_trip = prefix_bound_->round_trip(begin, left);
-  if (round_trip.ns == INT64_MAX) return false;
+  if (round_trip.is_infinite()) return false;
   const Duration span = span_of(cost, plan_.num_micro_batches, problem_.mode.replicas);
   return round_trip + span < problem_.below;
 }

@@ -16,8 +16,11 @@
 #include "dapple/planner/restricted/restricted.h"
 #include "dapple/planner/result/made_plan.h"
 #include "planner/verify/claims.h"
+#include "planner/verify/verify_baselines.h"
 #include "planner/verify/verify_bound.h"
 #include "planner/verify/verify_record.h"
+#include "planner/verify/verify_request.h"
+#include "planner/verify/verify_unsearched.h"
 
 namespace dapple::planner {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/verify/verify.h"
+#include "planner/verify/claimed_plan.h"
 #include "planner/verify/claims.h"
-#include "planner/verify/verify_record.h"
 
 namespace dapple::planner {
 

@@ -11,6 +11,8 @@ TEST_CASE("the threshold is the iteration less the allowed gap, rounded down") {
   CHECK(gap_threshold({1050}, {kOne.billionths / 100}) == Duration{1040});
   CHECK(gap_threshold({1050}, {}) == Duration{1050});
   CHECK(gap_threshold(Duration::infinite(), {kOne.billionths / 100}).is_infinite());
+  CHECK(is_within_gap({1050}, {1040}, {kOne.billionths / 100}));
+  CHECK_FALSE(is_within_gap({1050}, {1039}, {kOne.billionths / 100}));
 }
 
 TEST_CASE("a proven bound is at most the iteration, and goes with its gap") {

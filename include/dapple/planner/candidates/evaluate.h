@@ -30,6 +30,10 @@ struct Evaluation {
   std::optional<Duration> otherwise;
   std::vector<MemoryShortage> shortages;
 };
+/// Returns on how many threads tasks that each go through all actions of one plan are worth
+/// running: two for a long plan, else one.
+int threads_for(const Plan& plan, Replicas replicas);
+
 /// Computes the costs of a plan and simulates it. Fills in the plan's gradient buckets if it has
 /// none. Calls `beside` once and rethrows what it throws; where the plan is long, the call is made
 /// on a second thread, beside the simulation. Requires: validate(plan, ...) is empty.

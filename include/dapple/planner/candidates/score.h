@@ -44,7 +44,7 @@ struct Score {
 
 /// Simulates a plan and returns its iteration, which is infinite where `should_stop` ended the
 /// simulation; adds the work to the score.
-Duration simulate_and_count(const search::BoundedPlan& plan, Score& score,
+Duration simulate_and_count(const search::BoundedPlan& bounded, Score& score,
                             const std::function<bool()>& should_stop = {});
 
 /// A simulation with its schedule and timeline.
@@ -53,7 +53,7 @@ struct Recorded {
   simulate::SimulationResult result;
 };
 /// Simulates a plan like simulate_and_count() and records the timeline.
-Recorded record_and_count(const search::BoundedPlan& plan, Score& score,
+Recorded record_and_count(const search::BoundedPlan& bounded, Score& score,
                           const std::function<bool()>& should_stop = {});
 
 }  // namespace dapple::planner

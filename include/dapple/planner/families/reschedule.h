@@ -82,6 +82,7 @@ struct Rescheduled {
 struct PlanFaults {
   std::vector<Violation> faults;
 };
+/// The family needs a layer for each of its stages.
 struct TooFewLayers {
   std::int64_t stages = 1;
   std::int64_t layers = 1;

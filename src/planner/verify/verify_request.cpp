@@ -1,0 +1,152 @@
+#include "planner/verify/verify_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "dapple/plan/pins.h"
+#include "dapple/planner/request/planner_options.h"
+#include "planner/candidates/as_pinned.h"
+#include "planner/request/gradient_synchronizations.h"
+
+namespace dapple::planner {
+namespace {
+
+void check_pinned_layers(Claims& claims, const ClaimedPlan& claimed) {
+  const Pins& pins = claimed.document.request->pins;
+  const auto layers = static_cast<std::int32_t>(claimed.document.profile.layers.size());
+  const std::pair<const char*, const std::vector<std::int32_t>&> lists[] = {
+      {"cuts", pins.cuts}, {"joints", pins.joints}};
+  for (const auto& [name, list] : lists) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (list[i] < layers) continue;
+      claims.refuse(
+          fmt::format("/request/pins/{}/{}", name, i),
+          fmt::format("expected the number of a layer, 1 to {}, got {}", layers - 1, list[i]));
+    }
+  }
+}
+
+void check_pinned(Claims& claims, const ClaimedPlan& claimed) {
+  const Plan& plan = claimed.document.plan;
+  const Pins& pins = claimed.document.request->pins;
+  check_pinned_layers(claims, claimed);
+  if (pins.least_depths && claimed.document.request->family != ScheduleFamily::OneFOneB) {
+    claims.refuse("/request/pins/least_depths",
+                  "expected false, as the schedule is not 1f1b, got "
+                  "true");
+  }
+  if (!claims.empty()) return;
+  // The pins of a plan with several chunks applied to its groups of devices.
+  if (plan.chunks_per_device > 1 || is_as_pinned(plan, pins)) return;
+  claims.refuse("/request/pins",
+                fmt::format("expected pins that the plan keeps, got {}",
+                            fmt::join(to_texts(pins, claimed.document.profile), ", ")));
+}
+
+/// Checks that the target runtime can run the plan.
+void check_target(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanRequest& request = *claimed.document.request;
+  if (request.target.empty()) return;
+  const Plan& plan = claimed.document.plan;
+  const PlanRestriction& restriction = *claimed.restriction;
+  Pins pins;
+  pins.replicas = static_cast<std::int32_t>(plan.stages.front().devices.size());
+  pins.recompute = plan.stages.front().recompute;
+  pins.equal_shares = true;
+  pins.in_order = restriction.in_order;
+  pins.least_depths = restriction.least_depths && plan.family == ScheduleFamily::OneFOneB;
+  if (plan.chunks_per_device == 1) pins.joints = restriction.joints;
+  if (is_as_pinned(plan, pins) && (restriction.recomputes || !*pins.recompute)) return;
+  claims.refuse("/request/for", fmt::format("expected a runtime that can run the plan, got \"{}\"",
+                                            request.target));
+}
+
+void check_gradients(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const GradientSynchronization& gradients = document.plan.gradients;
+  const PlanRequest& request = *document.request;
+  claims.expect_text("/request/optimizer_step", to_string(gradients.optimizer),
+                     to_string(request.optimizer));
+  if (request.bucket_size) {
+    claims.expect("/request/bucket_bytes", gradients.bucket_size, *request.bucket_size);
+    return;
+  }
+  const auto synchronizations = gradient_synchronizations(
+      options_of(request, document.plan.global_batch_size), document.profile);
+  const bool is_tried =
+      gradients == usual_gradients(options_of(request, document.plan.global_batch_size)) ||
+      std::any_of(synchronizations.begin(), synchronizations.end(),
+                  [&](const GradientSynchronization& handling) {
+                    return handling.bucket_size == gradients.bucket_size;
+                  });
+  if (is_tried) return;
+  claims.refuse("/request/bucket_bytes",
+                fmt::format("expected {}, as no search of several sizes tries that, got null",
+                            gradients.bucket_size.count));
+}
+
+void check_schedule(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const PlanRequest& request = *document.request;
+  if (request.family) {
+    const bool is_asked_for =
+        document.plan.family == *request.family || (*request.family == ScheduleFamily::OneFOneB &&
+                                                    document.plan.family == ScheduleFamily::GPipe);
+    if (!is_asked_for) {
+      claims.expect_text("/request/schedule", to_string(document.plan.family),
+                         to_string(*request.family));
+    }
+  }
+  const bool is_beyond = !request.family || !is_planned_as_1f1b(*request.family);
+  if (is_beyond && request.mode.replicas == Replicas::Independent) {
+    claims.refuse("/request/replicas",
+                  "expected together, as with every schedule beyond 1f1b and "
+                  "gpipe, got independent");
+  }
+  if (request.family && !is_planned_as_1f1b(*request.family) &&
+      request.planner == PlannerKind::Dapple) {
+    claims.refuse("/request/planner",
+                  fmt::format("expected exact, the only planner of {}, got dapple",
+                              to_string(*request.family)));
+  }
+  if (request.planner == PlannerKind::Dapple && request.target_gap.billionths > 0) {
+    claims.refuse("/request/target_gap", "expected 0, as dapple proves no gap, got more");
+  }
+}
+
+void check_memory(Claims& claims, const ClaimedPlan& claimed) {
+  if (claimed.document.request->ignore_memory) return;
+  for (const DeviceFigures& device : claimed.document.prediction.devices) {
+    if (!lacks_memory(device)) continue;
+    claims.refuse("/request/unlimited_memory",
+                  fmt::format("expected true, as {} lacks memory, got false",
+                              claimed.topology.device(device.device).name));
+    return;
+  }
+}
+
+}  // namespace
+
+void check_request(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const PlanRequest& request = *document.request;
+  if (request.micro_batch_size) {
+    claims.expect("/request/micro_batch_size", document.plan.micro_batch_size,
+                  *request.micro_batch_size);
+  }
+  claims.expect_text("/request/contention", to_string(document.prediction.contention),
+                     to_string(request.mode.contention));
+  claims.expect_text("/request/replicas", to_string(document.prediction.replicas),
+                     to_string(request.mode.replicas));
+  check_schedule(claims, claimed);
+  check_gradients(claims, claimed);
+  check_memory(claims, claimed);
+  if (claims.empty()) check_pinned(claims, claimed);
+  if (claims.empty()) check_target(claims, claimed);
+}
+
+}  // namespace dapple::planner
