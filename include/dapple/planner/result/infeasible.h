@@ -59,7 +59,7 @@ struct NoShapeUnderFamily {
 using Conflict = std::variant<TooFewSamples, TooFewDevices, NoSuchSplit, TooManyPasses, FitUnknown,
                               NotFoundAsPinned, NoShapeUnderFamily>;
 
-/// A change of the request with which some plan was found to fit, unless its comment says otherwise.
+/// A change of the request, with which some plan was found to fit unless its comment denies it.
 enum class RemedyKind : std::uint8_t {
   /// Nothing was found to help.
   None,
