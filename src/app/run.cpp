@@ -22,23 +22,28 @@ constexpr const char* kVersion =
     "exports Chakra execution traces, files for Open MPI\n";
 
 command_line::ToolDescription description() {
-  return {.name = "dapple-plan",
-          .summary = "decide how to train a neural network on a set of devices",
-          .usage = {"dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]",
-                    "dapple-plan COMMAND [options]", "dapple-plan help COMMAND"},
-          .about = "A plan says which layers run on which devices, and in which order.",
-          .first_options = {"model", "topo", "global-batch", "output", "trace"},
-          .examples = {"dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json"},
-          .exit_codes = {{command_line::kDone, "done"},
-                         {command_line::kBug, "a bug of the program"},
-                         {command_line::kUsage, "wrong usage"},
-                         {command_line::kBadInput, "bad input or a false claim"},
-                         {command_line::kInfeasible, "no plan fits"},
-                         {command_line::kEnvironment, "a file cannot be read or written"},
-                         {command_line::kNotVerified, "nothing is false, but not all is verified"}},
-          .environment = {{"NO_COLOR", "If it is set, nothing is printed in colour."},
-                          {"COLUMNS", "It is the width of tables where stdout is no terminal."}},
-          .see_also = {"dapple-exec"}};
+  return {
+      .name = "dapple-plan",
+      .summary = "decide how to train a neural network on a set of devices",
+      .usage = {"dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]",
+                "dapple-plan COMMAND [options]", "dapple-plan help COMMAND"},
+      .about = "A plan says which layers run on which devices, and in which order.",
+      .details = {"It reads a layer profile and a topology, and chooses by an exact search whose "
+                  "candidates are simulated; the plan file says how far the plan is proven to be "
+                  "from the best one. Other commands check, compare, show and export plans.",
+                  "Options without a command are those of plan."},
+      .first_options = {"model", "topo", "global-batch", "output", "trace"},
+      .examples = {"dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json"},
+      .exit_codes = {{command_line::kDone, "done"},
+                     {command_line::kBug, "a bug of the program"},
+                     {command_line::kUsage, "wrong usage"},
+                     {command_line::kBadInput, "bad input or a false claim"},
+                     {command_line::kInfeasible, "no plan fits"},
+                     {command_line::kEnvironment, "a file cannot be read or written"},
+                     {command_line::kNotVerified, "nothing is false, but not all is verified"}},
+      .environment = {{"NO_COLOR", "If it is set, nothing is printed in colour."},
+                      {"COLUMNS", "It is the width of tables where stdout is no terminal."}},
+      .see_also = {"dapple-exec"}};
 }
 
 command_line::Tool tool() {

@@ -129,7 +129,8 @@ std::string help_of(const Tool& tool) {
     commands.push_back({"  " + command.description.name,
                         command.description.summary + (is_default ? " (the default)" : "")});
   }
-  commands.push_back({"  help", "print the help of a command, or install manual pages"});
+  commands.push_back(
+      {"  help", "print the help of a command; --install FOLDER writes manual pages"});
   std::vector<Row> common;
   for (const OptionSpec& option : common_options()) common.push_back(row_of(option));
   common.push_back({"  --version", "Print the version and the formats that are read."});

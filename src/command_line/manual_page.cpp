@@ -55,6 +55,12 @@ char capital(char c) {
   return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
 }
 
+/// Returns a clause with a capital letter and a full stop.
+std::string as_sentence(std::string clause) {
+  clause.front() = capital(clause.front());
+  return clause + '.';
+}
+
 std::string in_capitals(std::string text) {
   for (char& c : text) c = capital(c);
   return text;
@@ -116,7 +122,9 @@ std::string examples_part(const std::vector<std::string>& examples) {
 
 std::string exit_status(const std::map<int, std::string>& codes) {
   std::string text = heading("EXIT STATUS");
-  for (const auto& [code, meaning] : codes) text += entry(fmt::format("{}", code), meaning + '.');
+  for (const auto& [code, meaning] : codes) {
+    text += entry(fmt::format("{}", code), as_sentence(meaning));
+  }
   return text;
 }
 
@@ -138,10 +146,9 @@ std::string page_name(std::string name) {
 std::vector<std::string> command_pages(const Tool& tool) {
   std::vector<std::string> names;
   for (const Command& command : tool.commands) {
-    names.push_back(page_name(tool.description.name + ' ' + command.description.name));
-    for (const Command& part : command.parts) {
-      names.push_back(names.back() + '-' + part.description.name);
-    }
+    const std::string name = tool.description.name + '-' + command.description.name;
+    names.push_back(name);
+    for (const Command& part : command.parts) names.push_back(name + '-' + part.description.name);
   }
   return names;
 }
@@ -157,8 +164,8 @@ std::string see_also(const std::string& own, std::vector<std::string> pages) {
 
 std::string title(const Tool& tool, const std::string& page, const std::string& summary) {
   const std::string version = tool.version.substr(0, tool.version.find('\n'));
-  return fmt::format(".TH {} 1 \"\" {} \"User Commands\"\n", in_quotes(in_capitals(page)),
-                     in_quotes(version)) +
+  return fmt::format(".TH {} 1 \"\" {} \"User Commands\"\n.nh\n.ad l\n",
+                     in_quotes(in_capitals(page)), in_quotes(version)) +
          heading("NAME") + fmt::format("{} \\- {}\n", in_roff(page), in_roff(summary));
 }
 
@@ -169,11 +176,10 @@ std::string manual_page(const Tool& tool) {
   std::string text = title(tool, description.name, description.summary) +
                      synopsis(description.usage) + heading("DESCRIPTION") +
                      paragraph(description.about);
+  for (const std::string& each : description.details) text += paragraph(each);
   text += heading("COMMANDS");
   for (const Command& command : tool.commands) {
-    std::string sentence = command.description.summary + '.';
-    sentence.front() = capital(sentence.front());
-    text += entry(command.description.name, sentence);
+    text += entry(command.description.name, as_sentence(command.description.summary));
   }
   text += entry("help [COMMAND...]", "Print the help of the tool or of a command.");
   text += entry("help --install FOLDER",

@@ -25,6 +25,9 @@ command_line::ToolDescription description() {
       .about =
           "Devices of the plan are threads of one process, or ranks that mpirun, torchrun or "
           "srun has started.",
+      .details = {"It measures the layers of a model, so that dapple-plan can plan with their "
+                  "times; then it replays the plan with real messages, or trains the model by the "
+                  "plan's schedule, and compares the measured time with the predicted one."},
       .examples = {"dapple-exec profile --spec profiles/mlp.json -o profile.json",
                    "dapple-plan --model profile.json --topo topologies/2xcpu.json -o plan.json",
                    "dapple-exec train plan.json --steps 5"},

@@ -56,6 +56,9 @@ class Manual(ManualTest):
                     self.assertEqual(sections[:3], ["NAME", "SYNOPSIS", "DESCRIPTION"])
                     self.assertEqual(sections[-2:], ["EXAMPLES", "SEE ALSO"])
                     self.assertIn("EXIT STATUS", sections)
+                    others = set(re.findall(r"^\.BR (.*) \(1\),?$", text, re.MULTILINE))
+                    pages = {path.stem for path in self.page(program).parent.iterdir()}
+                    self.assertTrue(others and others <= pages - {self.page(program, command).stem})
                     options = ROW.findall(shown.replace("First options", "\f").partition("\f")[0])
                     options += [("v", "verbose"), ("q", "quiet"), ("h", "help")]
                     for letter, name in options:

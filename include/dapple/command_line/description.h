@@ -49,6 +49,8 @@ struct ToolDescription {
   std::string summary;
   std::vector<std::string> usage;
   std::string about;
+  /// Further paragraphs, which only the manual page has.
+  std::vector<std::string> details = {};
   /// Names of options of the first command that the tool's help lists.
   std::vector<std::string> first_options = {};
   std::vector<std::string> examples;

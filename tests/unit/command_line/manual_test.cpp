@@ -88,8 +88,9 @@ TEST_CASE("the help of a tool lists its commands and exit codes") {
 TEST_CASE("a manual page shows every character as it is") {
   const Tool tool = example_tool();
   const std::string page = manual_page(tool, tool.commands.front(), "tool paint");
-  CHECK_THAT(page, Contains(".TH \"TOOL\\-PAINT\" 1 \"\" \"tool 1.0\" \"User Commands\"\n"
-                            ".SH \"NAME\"\ntool\\-paint \\- paint a wall\n"));
+  CHECK_THAT(page,
+             Contains(".TH \"TOOL\\-PAINT\" 1 \"\" \"tool 1.0\" \"User Commands\"\n.nh\n.ad l\n"
+                      ".SH \"NAME\"\ntool\\-paint \\- paint a wall\n"));
   CHECK_THAT(page, Contains("\n\\&.paint begins with a dot, and C:\\ewalls has a backslash.\n"));
   CHECK_THAT(page,
              Contains(".SS \"Colours\"\n.TP\n\\fB\\-c\\fR, \\fB\\-\\-colour\\fR \\fINAME\\fR\n"
@@ -97,8 +98,8 @@ TEST_CASE("a manual page shows every character as it is") {
                       "\"red\" most of all.\n"));
   CHECK_THAT(page, Contains(".nf\ntool paint a.wall \\e\n    \\-c blue\n.fi\n"));
   // Only a command that says so ends with the code for plans that do not fit.
-  CHECK_THAT(page, !Contains("no paint"));
-  CHECK_THAT(manual_page(tool), Contains("no paint."));
+  CHECK_THAT(page, !Contains("No paint"));
+  CHECK_THAT(manual_page(tool), Contains("No paint."));
 }
 
 TEST_CASE("completions quote what shells would interpret") {
