@@ -58,7 +58,7 @@ std::string function_of(const Tool& tool) {
   return name;
 }
 
-/// What is offered in place of a value: files, folders, or these words.
+/// Returns the assignment that says what completes the value: files, folders or its choices.
 std::string bash_value(const OptionSpec& option) {
   if (option.kind == ValueKind::File) return "kind=file";
   if (option.kind == ValueKind::Folder) return "kind=folder";

@@ -95,7 +95,7 @@ class MemoryNetwork {
     in_flight_.push_back(std::move(one));
     changed_.notify_all();
   }
-  /// What is in flight from now on arrives in the opposite order.
+  /// Reverses the order in which the messages now in flight arrive.
   void reverse() {
     const std::lock_guard lock(mutex_);
     std::reverse(in_flight_.begin(), in_flight_.end());

@@ -352,7 +352,7 @@ void RankJob::State::report_peer_loss(std::int64_t now) {
   if (response == LossResponse::Concede) {
     return note_failure_of({.moment = loss.moment + wire_->clock_offset(), .rank = loss.rank});
   }
-  // Of all ranks only the next one in the ring knows the lost rank's last action.
+  // Only the next rank in the ring knows the lost rank's last action.
   const bool is_next = loss.rank == previous();
   const std::optional<Action> action = is_next ? heartbeat_.previous_action() : std::nullopt;
   give_up(environment_error(names_.of(loss.rank), action ? to_text(*action) : "",

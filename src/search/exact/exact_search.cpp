@@ -25,7 +25,7 @@ namespace {
 using Waiting = std::priority_queue<std::pair<Duration, NodeIndex>,
                                     std::vector<std::pair<Duration, NodeIndex>>, std::greater<>>;
 
-/// What is known of the root, the node with no stages.
+/// The state of the root, which is the node with no stages.
 enum class RootState {
   /// Preparation was not completed, so there are no completion bounds and no children.
   NotBounded,

@@ -364,7 +364,7 @@ TEST_CASE("a rank whose job is over is silent") {
   ranks.join_all({});
   ranks.end(0).abort();
   ranks.network.deliver();
-  // What is sent to a stopped rank stays in flight.
+  // Messages to a stopped rank stay in flight.
   ranks.network.stop(1);
   ranks.network.pass(2s);
   CHECK(ranks.network.in_flight() == 0);
