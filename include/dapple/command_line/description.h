@@ -24,7 +24,7 @@ struct Explanation {
 struct CommandDescription {
   /// The last word of the command's name, such as "topology" for "import topology".
   std::string name;
-  /// What the command does, such as "search the fastest plan that fits memory".
+  /// What the command does, such as "search for the fastest plan that fits memory".
   std::string summary;
   /// Whole command lines, with placeholders.
   std::vector<std::string> usage;

@@ -89,7 +89,7 @@ std::variant<planner::MadePlan, planner::Infeasible> make_plan(
   }
 }
 
-/// Searches a plan. Takes `progress` by value, as signals are caught only while it exists.
+/// Searches for a plan. Takes `progress` by value, as signals are caught only while it exists.
 SearchEnd search(const Inputs& inputs, const Topology& topology,
                  const planner::PlannerOptions& planner,
                  const std::optional<planner::PlanRestriction>& restriction,
@@ -218,7 +218,7 @@ command_line::Command plan_command() {
   return {
       .description =
           {.name = "plan",
-           .summary = "search the fastest plan that fits memory",
+           .summary = "search for the fastest plan that fits memory",
            .usage = {"dapple-plan [plan] --model PROFILE --topo TOPOLOGY [options]"},
            .details = {"A plan says which layers form which pipeline stage, on which devices and "
                        "with how many replicas, the size of micro-batches, and the schedule. It "

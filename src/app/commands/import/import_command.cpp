@@ -17,14 +17,6 @@ std::string tools_of(const std::vector<interop::ForeignFormat<Format>>& formats)
 
 }  // namespace
 
-std::string alternatives(const std::vector<std::string>& words) {
-  std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
-  }
-  return text;
-}
-
 std::string imports_text() {
   return fmt::format("imports topologies of {}\nimports profiles of {}\nimports plans of {}\n",
                      tools_of(interop::topology_formats()), tools_of(interop::model_formats()),

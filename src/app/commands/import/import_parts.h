@@ -26,9 +26,6 @@ command_line::Command import_plan_command();
 /// Returns lines for --version: for each part, whose files it takes.
 std::string imports_text();
 
-/// Returns "a, b or c".
-std::string alternatives(const std::vector<std::string>& words);
-
 /// The formats that one part of import takes, and how it tells them apart.
 template <class Format>
 struct ForeignKind {
@@ -83,10 +80,10 @@ std::vector<File> read_foreign(const std::vector<std::string>& paths,
     File file{.text = io::read_file(path), .name = command_line::source_name(path)};
     const std::optional<Format> format = forced ? forced : kind.detect(file.text);
     if (!format) {
-      refuse_unknown(
-          file.text, file.name,
-          fmt::format("{} {}", kind.what,
-                      alternatives(names_of(kind.formats, &interop::ForeignFormat<Format>::file))));
+      refuse_unknown(file.text, file.name,
+                     fmt::format("{} {}", kind.what,
+                                 command_line::list_of(names_of(
+                                     kind.formats, &interop::ForeignFormat<Format>::file))));
     }
     file.format = *format;
     files.push_back(std::move(file));
