@@ -49,6 +49,11 @@ bool may_split_backward(ScheduleFamily family) {
   return carries_order(family) && family != ScheduleFamily::ListScheduled;
 }
 
+bool has_loops(ScheduleFamily family) {
+  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
+         family == ScheduleFamily::ZeroBubbleV;
+}
+
 bool is_planned_as_1f1b(ScheduleFamily family) {
   return family == ScheduleFamily::OneFOneB || family == ScheduleFamily::GPipe;
 }

@@ -21,10 +21,4 @@ inline ScheduleFamily random_own_family(Dice& dice) {
   return kOwnFamilies[dice.below(kOwnFamilies.size())];
 }
 
-/// Whether its devices hold several stages each.
-constexpr bool has_loops(ScheduleFamily family) {
-  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
-         family == ScheduleFamily::ZeroBubbleV;
-}
-
 }  // namespace dapple::small

@@ -189,9 +189,7 @@ inline std::optional<Pipeline> under(const Pipeline& pipeline, const planner::Re
 inline std::optional<Pipeline> under_family(const Pipeline& pipeline, ScheduleFamily family,
                                             std::int64_t evaluations) {
   planner::Reschedule options{.family = family, .evaluations = evaluations};
-  const bool is_looped =
-      family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
-  if (is_looped || family == ScheduleFamily::ZeroBubbleV) options.chunks_per_device = 2;
+  if (has_loops(family)) options.chunks_per_device = 2;
   if (family == ScheduleFamily::Given) {
     const auto ordered = under(pipeline, {.family = ScheduleFamily::ZeroBubbleH2});
     if (!ordered) return std::nullopt;

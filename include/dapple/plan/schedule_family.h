@@ -44,6 +44,9 @@ bool carries_order(ScheduleFamily family);
 /// Whether a schedule of the family may split a backward into input gradient and weight gradient.
 bool may_split_backward(ScheduleFamily family);
 
+/// Whether each device holds several stages under the family.
+bool has_loops(ScheduleFamily family);
+
 /// Whether the exact search and the DAPPLE planner plan the family: 1F1B, and GPipe, which is 1F1B
 /// with all micro-batches in flight.
 bool is_planned_as_1f1b(ScheduleFamily family);

@@ -469,11 +469,6 @@ FamilyOutcome FamilyPlanner::run() {
 
 }  // namespace
 
-bool has_loops(ScheduleFamily family) {
-  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
-         family == ScheduleFamily::ZeroBubbleV;
-}
-
 FamilyOutcome plan_family(const PlanningContext& context, const FamilyRequest& request) {
   return FamilyPlanner(context, request).run();
 }

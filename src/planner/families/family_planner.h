@@ -44,9 +44,6 @@ struct FamilyOutcome {
   Plan closest;
 };
 
-/// Whether each device holds several stages under the family.
-bool has_loops(ScheduleFamily family);
-
 /// Plans one family. Where the bound is below `enough`, the starts and shapes for each number of
 /// stages and micro-batch size are put under the family with few orders tried; the best few are
 /// improved by moving layers between neighbouring stages, and the best two of those are tried with

@@ -2,6 +2,7 @@
 // plans of the other families.
 #pragma once
 
+#include <iterator>
 #include <variant>
 
 #include "dapple/planner/request/planner_options.h"
@@ -16,6 +17,8 @@ namespace dapple::planner {
 inline constexpr ScheduleFamily kFamiliesBeyond1F1B[] = {
     ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1, ScheduleFamily::ZeroBubbleH2,
     ScheduleFamily::ZeroBubbleV,   ScheduleFamily::Interleaved,  ScheduleFamily::BreadthFirst};
+static_assert(std::size(kFamiliesBeyond1F1B) + 3 == std::size(kScheduleFamilies),
+              "every family but 1F1B, GPipe and given orders is searched here");
 
 /// Returns the best plan of the requested families, with a record of each family and the least of
 /// their bounds. `first` is the result of the 1F1B planner; it is one of the plans compared where

@@ -7,7 +7,6 @@
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/search/families/family_bound.h"
-#include "planner/families/family_planner.h"
 #include "planner/families/searched_order.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
