@@ -154,9 +154,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
     made.lacks_baselines = true;
     if (!made.baselines.empty()) made.baselines.pop_back();
   }
-  for (const BaselinePlan& baseline : made.baselines) {
-    document.baselines.push_back(baseline.figures);
-  }
+  set_baselines(made, std::move(made.baselines));
   return made;
 }
 

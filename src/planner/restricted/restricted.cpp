@@ -200,9 +200,7 @@ class RestrictedPlanner {
     PlanDocument& document = best_->document;
     set_proven_bound(document.prediction, is_proven_ ? std::optional(bound_) : std::nullopt);
     SearchRecord& record = document.search;
-    best_->baselines = baselines_;
-    document.baselines.clear();
-    for (const BaselinePlan& baseline : baselines_) document.baselines.push_back(baseline.figures);
+    set_baselines(*best_, baselines_);
     record.complete = false;
     record.states = states_;
     record.candidates = candidates_;

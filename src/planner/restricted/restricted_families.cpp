@@ -110,11 +110,7 @@ class RestrictedFamilies {
     if (is_gap_closed(prediction)) document.search.open = 0;
     document.search.candidates = candidates_;
     document.search.simulated = simulated_;
-    best_->baselines = std::move(baselines_);
-    document.baselines.clear();
-    for (const BaselinePlan& baseline : best_->baselines) {
-      document.baselines.push_back(baseline.figures);
-    }
+    set_baselines(*best_, std::move(baselines_));
     return std::move(*best_);
   }
 

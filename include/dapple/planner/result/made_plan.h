@@ -1,6 +1,7 @@
 // The result of planning: a plan with what it is compared with.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "dapple/plan/document.h"
@@ -21,5 +22,14 @@ struct MadePlan {
   /// shows that the search was stopped.
   bool lacks_baselines = false;
 };
+
+/// Sets the plan's baselines, and their figures in its document.
+inline void set_baselines(MadePlan& made, std::vector<BaselinePlan> baselines) {
+  made.baselines = std::move(baselines);
+  made.document.baselines.clear();
+  for (const BaselinePlan& baseline : made.baselines) {
+    made.document.baselines.push_back(baseline.figures);
+  }
+}
 
 }  // namespace dapple::planner
