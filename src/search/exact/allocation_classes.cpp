@@ -319,8 +319,7 @@ void AllocationClasses::represent_allocations() {
 }
 
 bool AllocationClasses::counts_for_itself(AllocationClassIndex index) const {
-  if (placements_.is_complete() || placements_.device_classes().size() > 1) return true;
-  if (has_pinned_replicas_) return true;
+  if (!placements_.merges_replica_counts() || has_pinned_replicas_) return true;
   const std::int32_t wanted = replicas(index);
   if (wanted < 2 || wanted > micro_batch_size_) return true;
   return replica_share(micro_batch_size_, wanted, 0).size() <
@@ -348,9 +347,7 @@ std::int64_t AllocationClasses::last_alike(std::int64_t replicas) const {
 /// The fewest samples that any of `front` replicas sends to one of `back` replicas, also over the
 /// counts that these represent.
 std::int64_t AllocationClasses::least_sent(std::int64_t front, std::int64_t back) const {
-  const bool stand_for_more =
-      !placements_.is_complete() && placements_.device_classes().size() == 1;
-  if (!stand_for_more) return least_overlap(micro_batch_size_, front, back);
+  if (!placements_.merges_replica_counts()) return least_overlap(micro_batch_size_, front, back);
   const std::int64_t last_front = last_alike(front);
   const std::int64_t last_back = last_alike(back);
   constexpr std::int64_t kMostCounts = 64;

@@ -189,8 +189,7 @@ void ExactSearch::Search::branch(NodeIndex parent) {
   const UseIndex used = behind.is_nothing() ? PlacementSpace::kNothing : behind.node.used;
   const std::int64_t most =
       std::min<std::int64_t>(placements_.free_devices(used), problem_.micro_batch_size);
-  const bool skips_counts = !placements_.is_complete() &&
-                            placements_.device_classes().size() == 1 && !problem_.pins.replicas &&
+  const bool skips_counts = placements_.merges_replica_counts() && !problem_.pins.replicas &&
                             problem_.replicas == Replicas::Together;
   const auto largest_share = [&](std::int64_t replicas) {
     return replica_share(problem_.micro_batch_size, replicas, 0).size();

@@ -74,6 +74,9 @@ class PlacementSpace {
 
   const Topology& topology() const { return topology_; }
   bool is_complete() const { return is_complete_; }
+  /// Whether one number of replicas may stand for all with the same largest share of a micro-batch:
+  /// the space is incomplete, and all devices are of one class.
+  bool merges_replica_counts() const { return !is_complete_ && device_classes_.size() == 1; }
   const std::vector<DevicePool>& pools() const { return pools_; }
   const IndexedVector<DeviceClassIndex, DeviceClass>& device_classes() const {
     return device_classes_;
