@@ -29,6 +29,11 @@ using std::chrono::nanoseconds;
 constexpr const char* kSaysWhatOthersSay =
     "expected what a rank says, but it said what another one does";
 
+/// Returns the rank before this one in the ring.
+int previous_rank(const RankWire& wire) {
+  return (wire.rank() + wire.size() - 1) % wire.size();
+}
+
 /// Whether rank `from` may send a notice of this kind to the rank of this wire.
 bool may_say(NoticeKind kind, int from, const RankWire& wire) {
   switch (kind) {
@@ -38,7 +43,7 @@ bool may_say(NoticeKind kind, int from, const RankWire& wire) {
       return from == 0;
     case NoticeKind::Joined:
     case NoticeKind::Alive:
-      return from == (wire.rank() + wire.size() - 1) % wire.size();
+      return from == previous_rank(wire);
     case NoticeKind::Arrived:
     case NoticeKind::Failed:
       return true;
@@ -91,7 +96,7 @@ class RankJob::State {
   template <class Condition>
   bool wait(Condition condition);
   int next() const { return (wire_->rank() + 1) % wire_->size(); }
-  int previous() const { return (wire_->rank() + wire_->size() - 1) % wire_->size(); }
+  int previous() const { return previous_rank(*wire_); }
 
   // Each of these requires that the lock is held.
   void compare_agreement();
