@@ -177,6 +177,17 @@ class Verifying(ToolTest):
                 result = self.run_tool("verify", self.make_plan("plan.json", *more))
                 self.assertEqual(result.returncode, DONE, result.stdout + result.stderr)
 
+    def test_families_of_a_target_have_no_common_bound_beside_the_dapple_planner(self):
+        for target in ("torch-csv", "torch-python", "torchtitan"):
+            with self.subTest(target=target):
+                made = self.make_deep_plan("--for", target, "--schedule", "auto", "--planner",
+                                           "dapple")
+                plan = self.read(made)
+                self.assertEqual(plan["search_space"]["planner"], "families")
+                self.assertIsNone(plan["predicted"]["lower_bound_ns"])
+                result = self.run_tool("verify", made)
+                self.assertIn(result.returncode, (DONE, NOT_VERIFIED), result.stderr)
+
     def test_parts_of_the_time_and_baselines_are_checked(self):
         changes = (
             (lambda plan: plan["predicted"]["time_parts"].update(compute_ns=7),

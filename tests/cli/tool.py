@@ -147,13 +147,14 @@ class ToolTest(unittest.TestCase):
         self.assertEqual(result.returncode, DONE, result.stderr)
         return name
 
-    def make_deep_plan(self):
+    def make_deep_plan(self, *more):
         """A plan of three stages or more: a layer's weights, gradients and Adam state take 4 x 100
         MiB, so a device of 1 GiB has no room for three of the six layers."""
         profile = small_profile(name="deep")
         profile["layers"][0]["parameter_bytes"] = 100 << 20
         result = self.run_tool("--model", self.write("deep.json", profile),
-                               "--topo", self.write("2x2.json", small_topology()), "-o", "plan.json")
+                               "--topo", self.write("2x2.json", small_topology()), "-o", "plan.json",
+                               *more)
         self.assertEqual(result.returncode, DONE, result.stderr)
         self.assertGreaterEqual(len(self.read("plan.json")["stages"]), 3)
         return "plan.json"
