@@ -30,14 +30,22 @@ def with_references(node, rewrite):
     return [with_references(value, rewrite) for value in node] if isinstance(node, list) else node
 
 
+def inside(reference, file):
+    """The place in a bundle of what a schema refers to; `file` is the schema's own place, or empty
+    for that of the bundle itself."""
+    other, _, fragment = reference.partition("#")
+    name = other or file
+    return (f"#/$defs/{name}" if name else "#") + fragment
+
+
 def bundle(schema, by_file):
     """The schema with the files that it refers to among its own definitions: releases of jsonschema
     differ in how they resolve references between files, not in those inside one."""
-    whole = with_references(schema, lambda ref: ref if ref.startswith("#") else f"#/$defs/{ref}")
+    whole = with_references(schema, lambda reference: inside(reference, ""))
     whole.pop("$id")
     for name, other in by_file.items():
-        whole["$defs"][name] = with_references(other, lambda ref, at=name: ref.replace(
-            "#/", f"#/$defs/{at}/"))
+        whole["$defs"][name] = with_references(other,
+                                               lambda reference, at=name: inside(reference, at))
         whole["$defs"][name].pop("$id")
     return whole
 
@@ -102,7 +110,30 @@ def written_documents(binary, source, folder):
     subprocess.run([binary, "export", plan, "--to", "chakra", "-o", folder / "traces"],
                    capture_output=True, check=True)
     export = folder / "traces" / "dapple-export.json"
-    return [plan, timeline, schedule, comparison, measurement, export]
+    return [plan, timeline, schedule, comparison, measurement, export,
+            *written_results(binary, plan, folder)]
+
+
+def written_results(binary, plan, folder):
+    """Runs each command that writes a result, also with a plan that is damaged and where no plan
+    fits, so that every part of a result is there."""
+    damaged = folder / "damaged.json"
+    damaged.write_text(plan.read_text().replace('"iteration_ns": ', '"iteration_ns": 1', 1))
+    profile, topology = (json.loads(plan.read_text())[key][part]
+                         for key, part in (("model", "profile"), ("topology", "description")))
+    profile["layers"][0]["parameter_bytes"] = 1 << 44
+    inputs = {"large.json": profile, "topology.json": topology}
+    for name, document in inputs.items():
+        (folder / name).write_text(json.dumps(document))
+    commands = [["validate", plan, damaged, folder / "nowhere.json"], ["simulate", plan],
+                ["verify", plan, "--budget", "1"], ["verify", damaged],
+                ["plan", "--model", folder / "large.json", "--topo", folder / "topology.json"]]
+    results = []
+    for position, command in enumerate(commands):
+        run = subprocess.run([binary, *command, "--json"], capture_output=True, text=True)
+        results.append(folder / f"result{position}.json")
+        results[-1].write_text(run.stdout)
+    return results
 
 
 def check(checker, paths):
@@ -127,7 +158,7 @@ def main():
     source = arguments.source
     checker = Checker(source / "src" / "io" / "schemas")
     kinds = {f"dapple-{kind}/1" for kind in ("profile", "topology", "plan", "timeline", "schedule",
-                                               "comparison", "measurement", "export")}
+                                               "comparison", "measurement", "export", "result")}
     if set(checker.schemas) != kinds:
         print(f"expected schemas of {sorted(kinds)}, got {sorted(checker.schemas)}")
         return 1

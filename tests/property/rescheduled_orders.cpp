@@ -94,7 +94,7 @@ Duration verified_bound(const ShortOfMemory& problem, const planner::Rescheduled
   document.warnings = planner::warnings_about(document, problem.made.topology);
   const planner::PlanVerification verification = planner::verify(document, problem.made.topology);
   REQUIRE(verification.violations.empty());
-  REQUIRE(verification.bound == planner::BoundCheck::Proven);
+  REQUIRE(verification.bound == BoundCheck::Proven);
   return verification.proven;
 }
 

@@ -95,11 +95,10 @@ TEST_CASE("the fastest time of all plans is verified as their bound, one nanosec
     const planner::PlanVerification holds = verified_with(best.plan, best.iteration);
     INFO("round " << round);
     CHECK(holds.violations.empty());
-    REQUIRE(holds.bound == planner::BoundCheck::Proven);
+    REQUIRE(holds.bound == BoundCheck::Proven);
     ++verified;
     if (best.slower_iteration <= best.iteration) continue;
-    REQUIRE(verified_with(best.slower, best.iteration + Duration{1}).bound ==
-            planner::BoundCheck::Refuted);
+    REQUIRE(verified_with(best.slower, best.iteration + Duration{1}).bound == BoundCheck::Refuted);
     ++refuted;
   }
   CHECK(verified > small::scaled(100));

@@ -181,40 +181,57 @@ struct RefusalText {
 
 }  // namespace
 
-std::string no_plan_text(const planner::Infeasible& infeasible, const ModelProfile& profile,
-                         const Topology& topology, const report::TextStyle& style) {
-  const std::string error = report::paint("error:", report::Ink::Bad, style);
-  const std::string subject =
-      fmt::format("{} on {}", printable(profile.name), printable(topology.description().name));
+io::NoPlanResult no_plan_result(const planner::Infeasible& infeasible, const ModelProfile& profile,
+                                const Topology& topology) {
+  io::NoPlanResult result{.is_stopped = infeasible.stopped};
   if (infeasible.stopped) {
+    result.is_certain = false;
+    return result;
+  }
+  result.is_certain = infeasible.is_certain;
+  result.pins = to_texts(infeasible.pins, profile);
+  if (!infeasible.runtime.empty()) {
+    result.pins.push_back(fmt::format("what {} can express", infeasible.runtime));
+  }
+  if (infeasible.conflict) {
+    result.reason = std::visit(ConflictText{}, *infeasible.conflict);
+  } else {
+    const MemoryShortage& shortage = *infeasible.shortage;
+    result.shortage = {.device = topology.device(shortage.device).name,
+                       .needed = shortage.needed,
+                       .limit = shortage.limit,
+                       .closest = closest_text(infeasible.closest)};
+  }
+  result.remedy = remedy_text(infeasible.remedy, profile, topology);
+  return result;
+}
+
+std::string no_plan_text(const io::NoPlanResult& result, const std::string& model,
+                         const std::string& topology, const report::TextStyle& style) {
+  const std::string error = report::paint("error:", report::Ink::Bad, style);
+  const std::string subject = fmt::format("{} on {}", printable(model), printable(topology));
+  if (result.is_stopped) {
     return fmt::format("{} no plan was found before the search was stopped: {}\n", error, subject);
   }
-  std::vector<std::string> pins = to_texts(infeasible.pins, profile);
-  if (!infeasible.runtime.empty()) {
-    pins.push_back(fmt::format("what {} can express", infeasible.runtime));
-  }
+  const std::vector<std::string>& pins = result.pins;
   std::string text =
-      fmt::format("{} no plan {}{}: {}\n", error, infeasible.conflict ? "was found" : "fits",
+      fmt::format("{} no plan {}{}: {}\n", error, result.reason ? "was found" : "fits",
                   pins.empty() ? "" : " with what is pinned", subject);
   if (!pins.empty()) {
     text +=
         fmt::format("  pinned           {}\n", printable(fmt::format("{}", fmt::join(pins, ", "))));
   }
-  if (infeasible.conflict) {
-    text += fmt::format("  because          {}\n",
-                        printable(std::visit(ConflictText{}, *infeasible.conflict)));
-  } else {
-    const MemoryShortage& shortage = *infeasible.shortage;
+  if (result.reason) { text += fmt::format("  because          {}\n", printable(*result.reason)); }
+  if (result.shortage) {
+    const auto& [device, needed, limit, closest] = *result.shortage;
+    const Bytes missing = needed - limit;
     text += fmt::format(
         "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n"
         "  closest plan     {}\n",
-        printable(topology.device(shortage.device).name),
-        report::show(shortage.needed, shortage.limit), report::show(shortage.limit),
-        report::show(shortage.missing(), shortage.limit), shortage.missing().count,
-        printable(closest_text(infeasible.closest)));
+        printable(device), report::show(needed, limit), report::show(limit),
+        report::show(missing, limit), missing.count, printable(closest));
   }
-  return text + fmt::format("  cheapest remedy  {}\n",
-                            printable(remedy_text(infeasible.remedy, profile, topology)));
+  return text + fmt::format("  cheapest remedy  {}\n", printable(*result.remedy));
 }
 
 std::string refusal_text(const planner::Refusal& refusal, ScheduleFamily family) {

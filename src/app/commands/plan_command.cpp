@@ -9,6 +9,7 @@
 
 #include "app/commands/baseline_files.h"
 #include "app/commands/commands.h"
+#include "app/commands/json_result.h"
 #include "app/commands/no_plan_text.h"
 #include "app/commands/other_scaling.h"
 #include "app/commands/progress_line.h"
@@ -141,6 +142,13 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   results.add(output, io::write_plan(document));
   if (trace) results.add(*trace, io::write_trace(timeline, topology));
   results.commit();
+  if (request.is_json) {
+    io::PlanResult plan = io::plan_result(document, output);
+    plan.prediction = document.prediction;
+    plan.warnings = document.warnings;
+    print_result({.command = "plan", .plans = {std::move(plan)}}, &topology, console);
+    return command_line::kDone;
+  }
   stream << report::write_summary(document, timeline, topology, style)
          << report::other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
          << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
@@ -163,6 +171,7 @@ void check_plan_outputs(const PlanCommandRequest& request, const ModelProfile& p
   std::vector<command_line::NamedPath> outputs{
       {"--output", request.output.value_or(command_line::default_output(profile, ".plan.json"))}};
   if (request.trace) outputs.push_back({"--trace", *request.trace});
+  if (request.is_json) outputs.push_back({"--json", "-"});
   if (request.baselines) add_baseline_outputs(*request.baselines, outputs);
   check_outputs(outputs, {{"--model", request.model}, {"--topo", request.topology}});
 }
@@ -181,8 +190,21 @@ Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
   return pins;
 }
 
-int run_plan(const command_line::Options& options, command_line::Console& console) {
-  const PlanCommandRequest request = plan_request(options);
+/// Says why there is no plan: to people, and to programs if a result was asked for.
+int report_no_plan(const planner::Infeasible& infeasible, const PlanCommandRequest& request,
+                   const Inputs& inputs, const Topology& topology, command_line::Console& console) {
+  io::NoPlanResult reasons = no_plan_result(infeasible, inputs.profile, topology);
+  console.err << no_plan_text(reasons, inputs.profile.name, inputs.topology.name,
+                              console.err_style);
+  if (request.is_json) {
+    print_result(
+        {.command = "plan", .exit_code = command_line::kInfeasible, .no_plan = std::move(reasons)},
+        nullptr, console);
+  }
+  return command_line::kInfeasible;
+}
+
+int plan_and_write(const PlanCommandRequest& request, command_line::Console& console) {
   planner::PlannerOptions planner = request.planner;
   log_limits(planner);
   const Inputs inputs = load_inputs(request);
@@ -200,8 +222,7 @@ int run_plan(const command_line::Options& options, command_line::Console& consol
   SearchEnd end =
       search(inputs, topology, planner, restriction, ProgressLine{console, request.time_limit});
   if (const auto* infeasible = std::get_if<planner::Infeasible>(&end.result)) {
-    console.err << no_plan_text(*infeasible, inputs.profile, topology, console.err_style);
-    return command_line::kInfeasible;
+    return report_no_plan(*infeasible, request, inputs, topology, console);
   }
   planner::MadePlan made = std::get<planner::MadePlan>(std::move(end.result));
   made.document.tool = kTool;
@@ -210,6 +231,12 @@ int run_plan(const command_line::Options& options, command_line::Console& consol
                    request.time_limit);
   made.document.warnings = planner::warnings_of(made.document, topology);
   return write_outputs({made, end.scaling, topology}, request, console);
+}
+
+int run_plan(const command_line::Options& options, command_line::Console& console) {
+  const PlanCommandRequest request = plan_request(options);
+  return run_with_result("plan", request.is_json, console,
+                         [&] { return plan_and_write(request, console); });
 }
 
 }  // namespace
@@ -228,8 +255,7 @@ command_line::Command plan_command() {
                        "and what would help."},
            .options = plan_options(),
            .examples = {"dapple-plan --model profiles/bert-48.json --topo "
-                        "topologies/2x8xV100.json \\",
-                        "    --micro-batch 8 -o plan.json --trace trace.json"},
+                        "topologies/2x8xV100.json"},
            .exit_codes = {{command_line::kInfeasible,
                            "no plan fits; the message names the tightest device"}},
            .files = {{"MODEL.plan.json",

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/commands/commands.h"
+#include "app/commands/json_result.h"
 #include "app/commands/other_scaling.h"
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
@@ -35,6 +36,7 @@ struct SimulateRequest {
   std::optional<std::string> trace;
   std::optional<std::string> timeline;
   bool is_asynchronous = false;
+  bool is_json = false;
 };
 
 SimulateRequest simulate_request(const command_line::Options& options) {
@@ -50,7 +52,11 @@ SimulateRequest simulate_request(const command_line::Options& options) {
                           .replicas = replicas_of(options),
                           .trace = options.text("trace"),
                           .timeline = options.text("timeline"),
-                          .is_asynchronous = options.has("asynchronous")};
+                          .is_asynchronous = options.has("asynchronous"),
+                          .is_json = options.has("json")};
+  if (request.is_json && request.is_asynchronous) {
+    throw command_line::usage_error("--json", "has no place for --asynchronous, got both");
+  }
   if (request.recost && !request.model && !request.topology) {
     throw command_line::usage_error("--recost", "needs --model or --topo, got neither");
   }
@@ -62,6 +68,7 @@ std::vector<command_line::NamedPath> outputs_of(const SimulateRequest& request) 
   std::vector<command_line::NamedPath> outputs;
   if (request.trace) outputs.push_back({"--trace", *request.trace});
   if (request.timeline) outputs.push_back({"--timeline", *request.timeline});
+  if (request.is_json) outputs.push_back({"--json", "-"});
   return outputs;
 }
 
@@ -94,13 +101,16 @@ void add_shortages(PlanDocument& document, const planner::Evaluation& evaluation
       report::show(worst.limit)));
 }
 
-/// Returns the last line: whether the file's figures are those of the new simulation.
+/// Whether the file's figures are those of the new simulation.
+bool has_same_figures(const Prediction& filed, const Prediction& fresh) {
+  return filed.iteration == fresh.iteration && filed.bubble_fraction == fresh.bubble_fraction &&
+         filed.exposed_transfer == fresh.exposed_transfer &&
+         filed.exposed_all_reduce == fresh.exposed_all_reduce;
+}
+
+/// Returns the last line: how the file's figures compare with those of the new simulation.
 std::string verdict(const Prediction& filed, const Prediction& fresh) {
-  if (filed.iteration == fresh.iteration && filed.bubble_fraction == fresh.bubble_fraction &&
-      filed.exposed_transfer == fresh.exposed_transfer &&
-      filed.exposed_all_reduce == fresh.exposed_all_reduce) {
-    return "same figures as in the file\n";
-  }
+  if (has_same_figures(filed, fresh)) return "same figures as in the file\n";
   const double change = static_cast<double>(fresh.iteration.ns - filed.iteration.ns) /
                         static_cast<double>(std::max<std::int64_t>(filed.iteration.ns, 1));
   return fmt::format("differs from the file: iteration {} there, {} here ({:+.2f} %)\n",
@@ -190,8 +200,23 @@ void write_files(const SimulateRequest& request, const Timeline& timeline, const
   results.commit();
 }
 
-int run_simulate(const command_line::Options& options, command_line::Console& console) {
-  const SimulateRequest request = simulate_request(options);
+io::ResultDocument result_of(const Subject& subject, const Prediction& filed,
+                             const std::string& file, const std::string& plan_hash) {
+  const PlanDocument& document = subject.document;
+  io::PlanResult plan{.file = file,
+                      .sha256 = plan_hash,
+                      .model = document.profile.name,
+                      .topology = document.topology.name,
+                      .shape = shape_of(document.plan),
+                      .prediction = document.prediction,
+                      .warnings = document.warnings};
+  return {.command = "simulate",
+          .plans = {std::move(plan)},
+          .simulation = {{.iteration_in_file = filed.iteration,
+                          .is_as_in_file = has_same_figures(filed, document.prediction)}}};
+}
+
+int simulate_file(const SimulateRequest& request, command_line::Console& console) {
   const std::string source = command_line::source_name(request.plan);
   check_files(request);
   io::UncheckedPlan unchecked = load_unchecked_plan(request.plan);
@@ -206,10 +231,9 @@ int run_simulate(const command_line::Options& options, command_line::Console& co
   }
   const Replacement replacement = checked_replacement(filed, request);
   // Only a valid plan has a schedule and a hash, so this checks the plan.
-  if (replacement.profile || replacement.topology || request.timeline) {
-    make_subject(filed, {}, source);
-  }
-  const std::string plan_hash = request.timeline ? io::hash_of(filed) : std::string();
+  const bool is_hashed = request.timeline || request.is_json;
+  if (replacement.profile || replacement.topology || is_hashed) make_subject(filed, {}, source);
+  const std::string plan_hash = is_hashed ? io::hash_of(filed) : std::string();
   const Prediction prediction = filed.prediction;
   Subject subject = make_subject(std::move(filed), replacement, source);
   const planner::Evaluation evaluation =
@@ -217,6 +241,10 @@ int run_simulate(const command_line::Options& options, command_line::Console& co
                         unchecked.check_digest);
   renew(subject, evaluation, request.recost);
   write_files(request, evaluation.timeline, subject.topology, plan_hash, console);
+  if (request.is_json) {
+    print_result(result_of(subject, prediction, source, plan_hash), &subject.topology, console);
+    return command_line::kDone;
+  }
   const auto [stream, style] = console.words(command_line::takes_stdout(outputs_of(request)));
   const std::optional<OtherScaling> scaling = in_other_scaling(subject.document, subject.topology);
   const auto [summary, statistics] = summary_and_statistics(subject, evaluation.timeline, style);
@@ -226,6 +254,12 @@ int run_simulate(const command_line::Options& options, command_line::Console& co
          << verdict(prediction, evaluation.prediction);
   command_line::print_warnings_if_quiet(console, subject.document.warnings);
   return command_line::kDone;
+}
+
+int run_simulate(const command_line::Options& options, command_line::Console& console) {
+  const SimulateRequest request = simulate_request(options);
+  return run_with_result("simulate", request.is_json, console,
+                         [&] { return simulate_file(request, console); });
 }
 
 }  // namespace
@@ -256,7 +290,8 @@ command_line::Command simulate_command() {
                                      "under 1f1b."}}},
                        {"Output",
                         {command_line::trace_option(),
-                         command_line::timeline_option("Write the timeline as JSON.")}}},
+                         command_line::timeline_option("Write the timeline as JSON."),
+                         json_option()}}},
            .examples =
                {"dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json",
                 "dapple-plan simulate bert-large.plan.json --trace trace.json",

@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "app/commands/commands.h"
+#include "app/commands/json_result.h"
 #include "app/commands/progress_line.h"
 #include "app/request/for_target.h"
 #include "app/request/inputs.h"
+#include "app/request/modes.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/verify/verify.h"
@@ -23,15 +25,15 @@ std::string proof_text(const PlanDocument& document, const planner::PlanVerifica
   const std::int64_t tried = verification.partial_plans;
   const std::string partial_plans =
       fmt::format("{} partial plan{}", report::show_count(tried), tried == 1 ? "" : "s");
-  if (verification.proof == planner::BoundProof::Exhaustion) {
+  if (verification.proof == BoundProof::Exhaustion) {
     return fmt::format("every plan that could be faster was looked at: {}, {} simulated",
                        partial_plans, report::show_count(verification.simulated));
   }
-  if (verification.proof == planner::BoundProof::Orders) {
+  if (verification.proof == BoundProof::Orders) {
     return "from the tasks of these stages, in whatever order";
   }
   const std::string work = "from the work that every plan has";
-  if (verification.bound == planner::BoundCheck::Proven) return work;
+  if (verification.bound == BoundCheck::Proven) return work;
   if (verification.is_stopped) return fmt::format("{}; {} after {}", work, end, partial_plans);
   if (tried > 0) {
     return fmt::format("{}; {} were not enough for more, --budget allows them", work,
@@ -116,6 +118,7 @@ struct VerifyRequest {
   std::string plan;
   std::int64_t budget = planner::kVerificationBudget;
   std::optional<Duration> time_limit;
+  bool is_json = false;
 };
 
 VerifyRequest verify_request(const command_line::Options& options) {
@@ -124,13 +127,36 @@ VerifyRequest verify_request(const command_line::Options& options) {
         "verify", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   VerifyRequest request{.plan = options.positional().front(),
-                        .time_limit = options.positive_seconds("time-limit")};
+                        .time_limit = options.positive_seconds("time-limit"),
+                        .is_json = options.has("json")};
   if (const auto budget = options.positive_integer("budget", kMaxCount)) request.budget = *budget;
   return request;
 }
 
-int run_verify(const command_line::Options& options, command_line::Console& console) {
-  const VerifyRequest request = verify_request(options);
+io::ResultDocument result_of(const PlanDocument& document, const std::string& file,
+                             const planner::PlanVerification& verification) {
+  io::PlanResult plan = io::plan_result(document, file);
+  plan.prediction = document.prediction;
+  plan.warnings = document.warnings;
+  io::VerificationResult found{.bound = verification.bound,
+                               .is_stopped = verification.is_stopped,
+                               .partial_plans = verification.partial_plans,
+                               .simulated = verification.simulated};
+  if (verification.bound != BoundCheck::NotStated) {
+    found.proof = verification.proof;
+    found.proven = verification.proven;
+  }
+  for (const planner::Unchecked& part : verification.unchecked) {
+    found.unchecked.push_back(unchecked_reason(part));
+  }
+  const bool is_whole = verification.is_whole();
+  return {.command = "verify",
+          .exit_code = is_whole ? command_line::kDone : command_line::kNotVerified,
+          .plans = {std::move(plan)},
+          .verification = std::move(found)};
+}
+
+int verify_file(const VerifyRequest& request, command_line::Console& console) {
   const std::string& path = request.plan;
   const Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
   const PlanDocument& document = subject.document;
@@ -147,6 +173,12 @@ int run_verify(const command_line::Options& options, command_line::Console& cons
   if (!verification.violations.empty()) {
     throw Error{ErrorKind::BadInput, command_line::source_name(path),
                 std::move(verification.violations)};
+  }
+  if (request.is_json) {
+    io::ResultDocument result = result_of(document, command_line::source_name(path), verification);
+    const int code = result.exit_code;
+    print_result(std::move(result), &subject.topology, console);
+    return code;
   }
   const Prediction& prediction = document.prediction;
   console.words(false).stream << fmt::format(
@@ -166,6 +198,12 @@ int run_verify(const command_line::Options& options, command_line::Console& cons
   if (verification.is_whole()) return command_line::kDone;
   command_line::print_warnings_if_quiet(console, {"nothing is false, but not all is verified"});
   return command_line::kNotVerified;
+}
+
+int run_verify(const command_line::Options& options, command_line::Console& console) {
+  const VerifyRequest request = verify_request(options);
+  return run_with_result("verify", request.is_json, console,
+                         [&] { return verify_file(request, console); });
 }
 
 }  // namespace
@@ -195,7 +233,8 @@ command_line::Command verify_command() {
                          {.name = "time-limit",
                           .value = "SECONDS",
                           .text = "Stop after SECONDS, as Ctrl-C does.",
-                          .default_value = "no limit"}}}},
+                          .default_value = "no limit"},
+                         json_option()}}},
            .examples = {"dapple-plan --model profiles/bert-48.json --topo "
                         "topologies/2x8xV100.json \\",
                         "    --micro-batch 8", "dapple-plan verify bert-48.plan.json"},

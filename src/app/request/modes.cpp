@@ -42,6 +42,14 @@ command_line::OptionSpec memory_limit_option() {
               "the same on any machine. SIZE is 64 MiB or more."};
 }
 
+command_line::OptionSpec json_option() {
+  return {.name = "json",
+          .text = "Print the result as JSON, not as text.",
+          .details =
+              "The result is a dapple-result/1, whose faults are those on stderr. The exit "
+              "code is the same, and part of it."};
+}
+
 std::optional<Contention> contention_of(const command_line::Options& options) {
   if (!options.has("contention")) return std::nullopt;
   return options.choice("contention") == "on" ? Contention::Shared : Contention::Off;

@@ -1,4 +1,5 @@
-// The options for how a plan is simulated and for the memory limit of a search.
+// Options that several commands have: for how a plan is simulated, for the memory limit of a
+// search, and for results as JSON.
 #pragma once
 
 #include <optional>
@@ -9,10 +10,11 @@
 
 namespace dapple::app {
 
-/// Returns the row of --contention, --replicas or --memory-limit.
+/// Returns the row of --contention, --replicas, --memory-limit or --json.
 command_line::OptionSpec contention_option(const std::string& default_value);
 command_line::OptionSpec replicas_option(const std::string& default_value);
 command_line::OptionSpec memory_limit_option();
+command_line::OptionSpec json_option();
 
 /// Returns the value of --contention, or nothing if it is not given.
 std::optional<Contention> contention_of(const command_line::Options& options);

@@ -119,7 +119,8 @@ OptionSection plan_outputs() {
            {.name = "write-baselines",
             .value = "DIR",
             .kind = ValueKind::Folder,
-            .text = "Write the baselines' plans to DIR/NAME.plan.json."}}};
+            .text = "Write the baselines' plans to DIR/NAME.plan.json."},
+           json_option()}};
 }
 
 constexpr std::int64_t kMostThreads = 256;
@@ -208,7 +209,8 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
                              .time_limit = options.positive_seconds("time-limit"),
                              .output = options.text("output"),
                              .trace = options.text("trace"),
-                             .baselines = options.text("write-baselines")};
+                             .baselines = options.text("write-baselines"),
+                             .is_json = options.has("json")};
   if (options.has("for")) request.target = options.choice("for");
   check_combinations(options, request.planner);
   return request;

@@ -29,6 +29,7 @@ struct PlanCommandRequest {
   std::optional<std::string> trace;
   /// The folder for plans of baselines.
   std::optional<std::string> baselines;
+  bool is_json = false;
 };
 
 /// Returns the table of the command's options.

@@ -1,6 +1,19 @@
 #include "io/documents/plan_parts.h"
 
+#include <optional>
+
 namespace dapple::io {
+namespace {
+
+void write_nullable(JsonWriter& writer, const std::optional<double>& value) {
+  if (value) {
+    writer.number(*value);
+  } else {
+    writer.null();
+  }
+}
+
+}  // namespace
 
 void write_gradients(JsonWriter& writer, const GradientSynchronization& gradients) {
   writer.open_object(JsonWriter::Layout::Line);
@@ -12,6 +25,41 @@ void write_gradients(JsonWriter& writer, const GradientSynchronization& gradient
 void write_time_parts(JsonWriter& writer, const TimeParts& parts) {
   writer.open_object(JsonWriter::Layout::Line);
   for (const TimePart& part : kTimeParts) writer.key(part.key).integer((parts.*part.part).ns);
+  writer.close();
+}
+
+void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology) {
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("contention").text(to_string(prediction.contention));
+  // The default is not written, so that files remain as they were before independent replicas
+  // existed.
+  if (prediction.replicas != Replicas::Together) {
+    writer.key("replicas").text(to_string(prediction.replicas));
+  }
+  writer.key("iteration_ns").integer(prediction.iteration.ns);
+  writer.key("samples_per_second").number(prediction.samples_per_second);
+  write_nullable(writer.key("speedup_over_one_device"), prediction.speedup_over_one_device);
+  writer.key("lower_bound_ns");
+  if (prediction.lower_bound) {
+    writer.integer(prediction.lower_bound->ns);
+  } else {
+    writer.null();
+  }
+  write_nullable(writer.key("optimality_gap"), prediction.optimality_gap);
+  writer.key("bubble_fraction").number(prediction.bubble_fraction);
+  writer.key("exposed_transfer_ns").integer(prediction.exposed_transfer.ns);
+  writer.key("exposed_all_reduce_ns").integer(prediction.exposed_all_reduce.ns);
+  write_time_parts(writer.key("time_parts"), prediction.parts);
+  writer.key("devices").open_array(JsonWriter::Layout::Lines);
+  for (const DeviceFigures& figures : prediction.devices) {
+    writer.open_object(JsonWriter::Layout::Line);
+    writer.key("device").text(topology.device(figures.device).name);
+    writer.key("peak_memory_bytes").integer(figures.peak_memory.count);
+    writer.key("memory_limit_bytes").integer(figures.memory_limit.count);
+    writer.key("busy_fraction").number(figures.busy_fraction);
+    writer.close();
+  }
+  writer.close();
   writer.close();
 }
 

@@ -3,6 +3,7 @@
 
 #include "dapple/plan/plan.h"
 #include "dapple/plan/prediction.h"
+#include "dapple/topology/topology.h"
 #include "io/json/json_writer.h"
 
 namespace dapple::io {
@@ -12,5 +13,8 @@ void write_gradients(JsonWriter& writer, const GradientSynchronization& gradient
 
 /// Writes an object of nanoseconds with the keys of kTimeParts.
 void write_time_parts(JsonWriter& writer, const TimeParts& parts);
+
+/// Writes the object "predicted" of a plan.
+void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology);
 
 }  // namespace dapple::io

@@ -12,34 +12,13 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/plan/bound_check.h"
 #include "dapple/plan/document.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::planner {
-
-/// The result of checking the stated bound.
-enum class BoundCheck {
-  /// The file states no bound.
-  NotStated,
-  /// No plan of the requested space is below the stated bound.
-  Proven,
-  /// Some plan may be below the stated bound, though none is below `proven`.
-  NotProven,
-  /// A plan below the stated bound was found, which is one of the violations.
-  Refuted,
-};
-
-/// The means by which a bound was derived anew.
-enum class BoundProof {
-  /// The work that every plan has to do.
-  LeastWork,
-  /// The heads and tails of the tasks of a rescheduled plan, in any order.
-  Orders,
-  /// The enumeration of all plans that might be faster.
-  Exhaustion,
-};
 
 /// What was neither confirmed nor refuted, and why.
 enum class UncheckedKind : std::uint8_t {

@@ -14,6 +14,7 @@
 #include "../../../support/files.h"
 #include "dapple/core/error.h"
 #include "dapple/io/documents/schedule_document.h"
+#include "dapple/plan/bound_check.h"
 #include "dapple/plan/request.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/plan/simulation_mode.h"
@@ -26,8 +27,9 @@ namespace {
 using Json = nlohmann::json;
 using Names = std::vector<std::string>;
 
-constexpr std::string_view kSchemas[] = {"comparison", "export",   "measurement", "plan",
-                                         "profile",    "schedule", "timeline",    "topology"};
+constexpr std::string_view kSchemas[] = {"comparison", "export",   "measurement",
+                                         "plan",       "profile",  "result",
+                                         "schedule",   "timeline", "topology"};
 
 Json schema_of(std::string_view kind) {
   return Json::parse(source_file("src/io/schemas/" + std::string(kind) + ".schema.json"));
@@ -132,6 +134,9 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"plan/$defs/stage/properties/replication", replications},
       {"plan/properties/gradients/properties/optimizer_step", timings},
       {"profile/properties/batch_scaling", batch_scalings()},
+      {"result/properties/command", Names{"plan", "simulate", "validate", "verify"}},
+      {"result/properties/verification/properties/bound", names<BoundCheck>()},
+      {"result/properties/verification/properties/proof/oneOf/1", names<BoundProof>()},
       {"schedule/$defs/action/properties/kind", names<ActionKind>(&io::schedule_kind)},
       {"schedule/$defs/action/properties/stream", schedule_streams()},
       {"timeline/$defs/action/properties/stream", streams()},

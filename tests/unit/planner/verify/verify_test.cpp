@@ -78,7 +78,7 @@ TEST_CASE("a plan with the figures of its simulation is verified") {
   REQUIRE(tiny.document.prediction.iteration == Duration{150});
   const planner::PlanVerification verification = planner::verify(tiny.document, tiny.topology);
   CHECK(verification.violations.empty());
-  CHECK(verification.bound == planner::BoundCheck::NotStated);
+  CHECK(verification.bound == BoundCheck::NotStated);
 }
 
 TEST_CASE("the time of the best plan is a bound, and a nanosecond more is none") {
@@ -87,13 +87,13 @@ TEST_CASE("the time of the best plan is a bound, and a nanosecond more is none")
   best.claim({120});
   const planner::PlanVerification holds = planner::verify(best.document, best.topology);
   CHECK(holds.violations.empty());
-  CHECK(holds.bound == planner::BoundCheck::Proven);
+  CHECK(holds.bound == BoundCheck::Proven);
   CHECK(holds.proven == Duration{120});
 
   Tiny straight(kStraight);
   straight.claim({121});
   const planner::PlanVerification refuted = planner::verify(straight.document, straight.topology);
-  CHECK(refuted.bound == planner::BoundCheck::Refuted);
+  CHECK(refuted.bound == BoundCheck::Refuted);
   REQUIRE(refuted.violations.size() == 1);
   CHECK(refuted.violations.front().place == "/predicted/lower_bound_ns");
   // Micro-batches of 1 have no second replica to share them: 2 * 30 twice, of 2 samples each.
@@ -141,12 +141,12 @@ TEST_CASE("the plan is simulated as its file says, with contention or without") 
 TEST_CASE("a space that is too large is given up and not called verified") {
   const Reduced best;
   const planner::PlanVerification whole = planner::verify(best.document, best.topology);
-  REQUIRE(whole.bound == planner::BoundCheck::Proven);
-  CHECK(whole.proof == planner::BoundProof::Exhaustion);
+  REQUIRE(whole.bound == BoundCheck::Proven);
+  CHECK(whole.proof == BoundProof::Exhaustion);
   const planner::PlanVerification given_up =
       planner::verify(best.document, best.topology, {.budget = whole.partial_plans / 2});
   CHECK(given_up.violations.empty());
-  CHECK(given_up.bound == planner::BoundCheck::NotProven);
+  CHECK(given_up.bound == BoundCheck::NotProven);
   CHECK_FALSE(given_up.is_whole());
   // No plan does less than half of 4 * 2 * 30 on each device.
   CHECK(given_up.proven >= Duration{120});
@@ -174,7 +174,7 @@ TEST_CASE("who says stop gets the figures verified and no bound") {
   const Reduced best;
   const planner::PlanVerification stopped = verify(best.document, best.topology, {}, &stop);
   CHECK(stopped.violations.empty());
-  CHECK(stopped.bound == planner::BoundCheck::NotProven);
+  CHECK(stopped.bound == BoundCheck::NotProven);
   CHECK(stopped.partial_plans == 0);
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("a bound over a part of the space that the file does not name is not r
   tiny.claim({121});
   tiny.document.search.complete = false;
   const planner::PlanVerification verification = planner::verify(tiny.document, tiny.topology);
-  CHECK(verification.bound == planner::BoundCheck::NotProven);
+  CHECK(verification.bound == BoundCheck::NotProven);
   CHECK(verification.partial_plans == 0);
   CHECK(verification.violations.empty());
 }
@@ -192,7 +192,7 @@ TEST_CASE("of a file that does not say what was asked, figures and bound alone a
   Tiny best(kReplicated);
   best.claim({120});
   const planner::PlanVerification verification = planner::verify(best.document, best.topology);
-  CHECK(verification.bound == planner::BoundCheck::Proven);
+  CHECK(verification.bound == BoundCheck::Proven);
   CHECK(verification.unchecked ==
         std::vector<planner::Unchecked>{{planner::UncheckedKind::WhatWasNotAsked}});
   CHECK_FALSE(verification.is_whole());
@@ -349,7 +349,7 @@ TEST_CASE("a plan that does not fit has a bound over plans that need not fit eit
   document.prediction.lower_bound = Duration{60};
   document.prediction.optimality_gap = 0.0;
   REQUIRE(document.prediction.iteration == Duration{60});
-  CHECK(planner::verify(document, topology).bound == planner::BoundCheck::Proven);
+  CHECK(planner::verify(document, topology).bound == BoundCheck::Proven);
   document.prediction.lower_bound = Duration{61};
   CHECK_FALSE(planner::verify(document, topology).violations.empty());
 }
