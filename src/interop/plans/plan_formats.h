@@ -19,6 +19,8 @@ ImportedPlan import_deepspeed_plan(const std::vector<ForeignPlanFile>& files,
                                    const PlanGround& ground, const ForeignPlanOptions& options);
 ImportedPlan import_torch_plan(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
                                const ForeignPlanOptions& options);
+ImportedPlan import_layout(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
+                           const ForeignPlanOptions& options);
 ImportedPlan import_sailor_plan(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
                                 const ForeignPlanOptions& options);
 
@@ -31,6 +33,7 @@ bool is_deepspeed_program(std::string_view text);
 bool is_deepspeed_settings(const io::JsonValue& object);
 bool is_torchtitan_options(std::string_view text);
 bool is_torch_schedule(std::string_view text);
+bool is_layout(std::string_view text);
 bool is_sailor_plan(const io::JsonValue& object);
 
 /// A role that one of several files may have.

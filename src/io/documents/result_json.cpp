@@ -46,7 +46,7 @@ void write_plans(JsonWriter& writer, const ResultDocument& document, const Topol
   for (const PlanResult& plan : document.plans) {
     writer.open_object(Layout::Lines);
     writer.key("file").text(plan.file);
-    writer.key("sha256").text(plan.sha256);
+    write_member(writer, "sha256", plan.sha256, write_text);
     writer.key("model").text(plan.model);
     writer.key("topology").text(plan.topology);
     writer.key("shape").text(plan.shape);

@@ -7,6 +7,7 @@
 //   torch      torchtitan's options with the modules of each stage; optionally a CSV schedule of
 //              PyTorch
 //   sailor     a plan of Sailor's planner
+//   layout     degrees of parallelism in words, "pp=4,dp=2,mbs=1" (interop/plans/layout.h)
 //
 // Sources: msr-fiddle/pipedream optimizer/ and runtime/, Megatron-LM's pipeline layout, DeepSpeed
 // runtime/pipe/module.py, PyTorch distributed/pipelining/schedules.py, torchtitan's job
@@ -31,7 +32,7 @@
 
 namespace dapple::interop {
 
-enum class PlanFormat { Pipedream, Megatron, Deepspeed, Torch, Sailor };
+enum class PlanFormat { Pipedream, Megatron, Deepspeed, Torch, Sailor, Layout };
 
 /// Returns the name of the format that --format takes, such as "megatron".
 std::string_view name_of(PlanFormat format);

@@ -23,10 +23,10 @@ struct LocatedFault {
 
 /// A sound plan that a command read or made.
 struct PlanResult {
-  /// The name of the plan's file as the user gave it.
+  /// The name of the plan's file as the user gave it, or of the option that describes the plan.
   std::string file;
-  /// hash_of() the plan's document.
-  std::string sha256;
+  /// hash_of() the plan's document; nothing where there is no such document.
+  std::optional<std::string> sha256;
   std::string model;
   std::string topology;
   /// shape_of() the plan.

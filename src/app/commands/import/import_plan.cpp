@@ -101,7 +101,7 @@ interop::ForeignPlanOptions plan_options_of(const command_line::Options& options
 
 struct ImportedPlanRequest {
   std::vector<std::string> paths;
-  /// Megatron-LM's options in place of files.
+  /// A layout in words or Megatron-LM's options, in place of files.
   std::optional<std::string> layout;
   /// Empty if the files tell it.
   std::optional<interop::PlanFormat> format;
@@ -139,7 +139,11 @@ ImportedPlanRequest imported_plan_request(const command_line::Options& options) 
 
 std::vector<interop::ForeignPlanFile> read_files(const ImportedPlanRequest& request) {
   if (request.layout) {
-    return {{.text = *request.layout, .name = "--layout", .format = interop::PlanFormat::Megatron}};
+    // Megatron-LM's options begin with dashes.
+    const bool is_in_words = request.layout->find("--") == std::string::npos;
+    const interop::PlanFormat format =
+        is_in_words ? interop::PlanFormat::Layout : interop::PlanFormat::Megatron;
+    return {{.text = *request.layout, .name = "--layout", .format = format}};
   }
   return read_foreign<interop::ForeignPlanFile>(request.paths, request.format,
                                                 {.formats = interop::plan_formats(),
@@ -286,8 +290,9 @@ std::vector<command_line::OptionSection> imported_plan_options() {
             format_option(interop::plan_formats()),
             {.name = "layout",
              .value = "TEXT",
-             .text = "Read Megatron-LM's options from TEXT, not from a file.",
-             .details = "An example is \"--pipeline-model-parallel-size 2 ...\"."}}},
+             .text = "Read a layout or Megatron-LM's options from TEXT, not a file.",
+             .details = "Examples are \"pp=2,dp=4,mbs=1\", as for simulate, and "
+                        "\"--pipeline-model-parallel-size 2 ...\"."}}},
           {"What the files do not say", missing_choices()},
           {"Costs",
            {time_scale_option(),
@@ -304,7 +309,8 @@ command_line::Command import_plan_command() {
            .summary = "import other tools' plans, costed, simulated and checked",
            .usage = {"dapple-plan import plan FILE... --model PROFILE --topo TOPOLOGY [options]"},
            .about =
-               "A FILE is of PipeDream, Megatron-LM, DeepSpeed, PyTorch, torchtitan or Sailor.",
+               "A FILE is of PipeDream, Megatron-LM, DeepSpeed, PyTorch, torchtitan or Sailor; "
+               "layouts in words can be files, too.",
            .details = {"The files are an answer of PipeDream (gpus=N.txt) with what its optimizer "
                        "printed or a conf file; a script with Megatron-LM's options and layout; a "
                        "program or JSON file with DeepSpeed's parts, and its settings; "

@@ -13,6 +13,7 @@
 #include "app/commands/commands.h"
 #include "app/commands/json_result.h"
 #include "app/commands/other_scaling.h"
+#include "app/commands/simulate/layouts.h"
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
 #include "dapple/core/parallel.h"
@@ -27,7 +28,12 @@ namespace dapple::app {
 namespace {
 
 struct SimulateRequest {
-  std::string plan;
+  /// The plan's file; empty with a layout or a table of layouts.
+  std::string plan = {};
+  std::optional<std::string> layout;
+  std::optional<std::string> layouts;
+  std::optional<std::int64_t> global_batch;
+  bool is_csv = false;
   std::optional<std::string> model;
   std::optional<std::string> topology;
   bool recost = false;
@@ -39,12 +45,41 @@ struct SimulateRequest {
   bool is_json = false;
 };
 
-SimulateRequest simulate_request(const command_line::Options& options) {
-  if (options.positional().size() != 1) {
+/// Throws Error(Usage) for options that do not go together.
+void check_combinations(const SimulateRequest& request, const command_line::Options& options) {
+  const bool has_layouts = request.layout || request.layouts;
+  const std::size_t plans =
+      options.positional().size() + (request.layout ? 1 : 0) + (request.layouts ? 1 : 0);
+  if (plans != 1) {
     throw command_line::usage_error(
-        "simulate", fmt::format("expected one plan file, got {}", options.positional().size()));
+        "simulate", fmt::format("expected one plan file, --layout or --layouts, got {}", plans));
   }
-  SimulateRequest request{.plan = options.positional().front(),
+  if (has_layouts && (!request.model || !request.topology)) {
+    throw command_line::usage_error(request.layout ? "--layout" : "--layouts",
+                                    "needs --model and --topo");
+  }
+  const auto require = [&](bool is_allowed, const char* option, const char* needs) {
+    if (options.has(option) && !is_allowed) {
+      throw command_line::usage_error(fmt::format("--{}", option), needs);
+    }
+  };
+  require(has_layouts, "global-batch", "needs --layout or --layouts, got neither");
+  require(request.layouts.has_value(), "csv", "needs --layouts, got none");
+  require(!has_layouts, "recost", "needs a plan file, got layouts");
+  require(!has_layouts, "timeline",
+          "needs a plan file, of which the timeline has the hash; import plan --layout makes one");
+  for (const char* option : {"trace", "asynchronous", "json"}) {
+    require(!request.layouts, option, "needs one plan, got --layouts");
+  }
+  require(!request.is_asynchronous, "json", "has no place for --asynchronous, got both");
+  require(request.model || request.topology, "recost", "needs --model or --topo, got neither");
+}
+
+SimulateRequest simulate_request(const command_line::Options& options) {
+  SimulateRequest request{.layout = options.text("layout"),
+                          .layouts = options.text("layouts"),
+                          .global_batch = options.positive_integer("global-batch", kMaxCount),
+                          .is_csv = options.has("csv"),
                           .model = options.text("model"),
                           .topology = options.text("topo"),
                           .recost = options.has("recost"),
@@ -54,12 +89,8 @@ SimulateRequest simulate_request(const command_line::Options& options) {
                           .timeline = options.text("timeline"),
                           .is_asynchronous = options.has("asynchronous"),
                           .is_json = options.has("json")};
-  if (request.is_json && request.is_asynchronous) {
-    throw command_line::usage_error("--json", "has no place for --asynchronous, got both");
-  }
-  if (request.recost && !request.model && !request.topology) {
-    throw command_line::usage_error("--recost", "needs --model or --topo, got neither");
-  }
+  if (!options.positional().empty()) request.plan = options.positional().front();
+  check_combinations(request, options);
   return request;
 }
 
@@ -76,7 +107,8 @@ void check_files(const SimulateRequest& request) {
   std::vector<command_line::NamedPath> inputs;
   if (request.model) inputs.push_back({"--model", *request.model});
   if (request.topology) inputs.push_back({"--topo", *request.topology});
-  inputs.push_back({"the plan", request.plan});
+  if (request.layouts) inputs.push_back({"--layouts", *request.layouts});
+  if (!request.plan.empty()) inputs.push_back({"the plan", request.plan});
   check_outputs(outputs_of(request), inputs);
 }
 
@@ -200,66 +232,161 @@ void write_files(const SimulateRequest& request, const Timeline& timeline, const
   results.commit();
 }
 
-io::ResultDocument result_of(const Subject& subject, const Prediction& filed,
-                             const std::string& file, const std::string& plan_hash) {
-  const PlanDocument& document = subject.document;
-  io::PlanResult plan{.file = file,
-                      .sha256 = plan_hash,
+/// A plan and its simulation.
+struct Simulated {
+  Subject subject;
+  SimulationMode mode;
+  planner::Evaluation evaluation;
+  /// The name of the plan's file, or of the option that says the layout.
+  std::string source;
+  /// The figures in the plan's file and the hash of its document, where these are needed.
+  std::optional<Prediction> filed = {};
+  std::optional<std::string> plan_hash = {};
+};
+
+io::ResultDocument result_of(const Simulated& simulated) {
+  const PlanDocument& document = simulated.subject.document;
+  io::PlanResult plan{.file = simulated.source,
+                      .sha256 = simulated.plan_hash,
                       .model = document.profile.name,
                       .topology = document.topology.name,
                       .shape = shape_of(document.plan),
                       .prediction = document.prediction,
                       .warnings = document.warnings};
-  return {.command = "simulate",
-          .plans = {std::move(plan)},
-          .simulation = {{.iteration_in_file = filed.iteration,
-                          .is_as_in_file = has_same_figures(filed, document.prediction)}}};
+  io::ResultDocument result{.command = "simulate", .plans = {std::move(plan)}};
+  if (simulated.filed) {
+    result.simulation = {.iteration_in_file = simulated.filed->iteration,
+                         .is_as_in_file = has_same_figures(*simulated.filed, document.prediction)};
+  }
+  return result;
 }
 
-int simulate_file(const SimulateRequest& request, command_line::Console& console) {
+/// Throws Error(Usage) if the plan has no asynchronous execution, where that was asked for.
+void check_family(const SimulateRequest& request, const Plan& plan) {
+  if (!request.is_asynchronous || plan.family == ScheduleFamily::OneFOneB) return;
+  throw command_line::usage_error(
+      "--asynchronous", fmt::format("expected a plan under 1f1b, got one under {}; reschedule "
+                                    "makes one",
+                                    to_string(plan.family)));
+}
+
+Simulated simulate_file(const SimulateRequest& request) {
   const std::string source = command_line::source_name(request.plan);
-  check_files(request);
   io::UncheckedPlan unchecked = load_unchecked_plan(request.plan);
   PlanDocument& filed = unchecked.document;
   const SimulationMode mode{request.contention.value_or(filed.prediction.contention),
                             request.replicas.value_or(filed.prediction.replicas)};
-  if (request.is_asynchronous && filed.plan.family != ScheduleFamily::OneFOneB) {
-    throw command_line::usage_error(
-        "--asynchronous",
-        fmt::format("expected a plan under 1f1b, got one under {}; reschedule makes one",
-                    to_string(filed.plan.family)));
-  }
+  check_family(request, filed.plan);
   const Replacement replacement = checked_replacement(filed, request);
   // Only a valid plan has a schedule and a hash, so this checks the plan.
   const bool is_hashed = request.timeline || request.is_json;
   if (replacement.profile || replacement.topology || is_hashed) make_subject(filed, {}, source);
-  const std::string plan_hash = is_hashed ? io::hash_of(filed) : std::string();
-  const Prediction prediction = filed.prediction;
+  std::optional<std::string> plan_hash;
+  if (is_hashed) plan_hash = io::hash_of(filed);
+  Prediction prediction = filed.prediction;
   Subject subject = make_subject(std::move(filed), replacement, source);
-  const planner::Evaluation evaluation =
+  planner::Evaluation evaluation =
       planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode,
                         unchecked.check_digest);
   renew(subject, evaluation, request.recost);
-  write_files(request, evaluation.timeline, subject.topology, plan_hash, console);
+  return {.subject = std::move(subject),
+          .mode = mode,
+          .evaluation = std::move(evaluation),
+          .source = source,
+          .filed = std::move(prediction),
+          .plan_hash = std::move(plan_hash)};
+}
+
+SimulationMode mode_of(const SimulateRequest& request) {
+  return {request.contention.value_or(Contention::Shared),
+          request.replicas.value_or(Replicas::Together)};
+}
+
+Simulated simulate_layout(const SimulateRequest& request) {
+  const std::string source = "--layout";
+  const interop::Layout layout = interop::read_layout(*request.layout, source);
+  const LayoutGround ground =
+      load_layout_ground(*request.model, *request.topology, request.global_batch);
+  Subject subject = make_subject(document_of_layout(layout, ground), {}, source);
+  check_family(request, subject.document.plan);
+  const SimulationMode mode = mode_of(request);
+  planner::Evaluation evaluation =
+      planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
+  renew(subject, evaluation, true);
+  return {.subject = std::move(subject),
+          .mode = mode,
+          .evaluation = std::move(evaluation),
+          .source = source};
+}
+
+/// Writes the files that were requested, and says what happens when.
+int show(const Simulated& simulated, const SimulateRequest& request,
+         command_line::Console& console) {
+  const Subject& subject = simulated.subject;
+  const planner::Evaluation& evaluation = simulated.evaluation;
+  write_files(request, evaluation.timeline, subject.topology,
+              simulated.plan_hash.value_or(std::string()), console);
   if (request.is_json) {
-    print_result(result_of(subject, prediction, source, plan_hash), &subject.topology, console);
+    print_result(result_of(simulated), &subject.topology, console);
     return command_line::kDone;
   }
   const auto [stream, style] = console.words(command_line::takes_stdout(outputs_of(request)));
   const std::optional<OtherScaling> scaling = in_other_scaling(subject.document, subject.topology);
   const auto [summary, statistics] = summary_and_statistics(subject, evaluation.timeline, style);
   stream << summary << report::other_replicas_text(evaluation.prediction, evaluation.otherwise)
-         << (scaling ? text_of(*scaling, style) : std::string()) << statistics
-         << (request.is_asynchronous ? asynchronous_text(subject, mode.contention) : std::string())
-         << verdict(prediction, evaluation.prediction);
+         << (scaling ? text_of(*scaling, style) : std::string()) << statistics;
+  if (request.is_asynchronous) stream << asynchronous_text(subject, simulated.mode.contention);
+  if (simulated.filed) stream << verdict(*simulated.filed, evaluation.prediction);
   command_line::print_warnings_if_quiet(console, subject.document.warnings);
   return command_line::kDone;
+}
+
+int simulate(const SimulateRequest& request, command_line::Console& console) {
+  check_files(request);
+  if (request.layouts) {
+    return simulate_table(
+        *request.layouts,
+        load_layout_ground(*request.model, *request.topology, request.global_batch),
+        mode_of(request), request.is_csv, console);
+  }
+  return show(request.layout ? simulate_layout(request) : simulate_file(request), request, console);
 }
 
 int run_simulate(const command_line::Options& options, command_line::Console& console) {
   const SimulateRequest request = simulate_request(options);
   return run_with_result("simulate", request.is_json, console,
-                         [&] { return simulate_file(request, console); });
+                         [&] { return simulate(request, console); });
+}
+
+std::vector<command_line::OptionSection> simulate_options() {
+  return {
+      {"",
+       {{.name = "layout", .value = "WORDS", .text = "Simulate a layout, such as pp=4,dp=2,mbs=1."},
+        {.name = "layouts",
+         .value = "FILE",
+         .kind = command_line::ValueKind::File,
+         .text = "Compare the layouts of a CSV file."},
+        {.name = "global-batch",
+         .value = "N",
+         .text = "Give a layout N samples per iteration.",
+         .default_value = "the profile's"},
+        model_option("Require this layer profile or, with --recost, use it."),
+        topology_option("Require this topology or, with --recost, use it."),
+        {.name = "recost",
+         .text = "Cost the plan with --model and --topo, not with its own.",
+         .details = "Without it, a given model or topology must be the plan's "
+                    "own, which is known by its hash."},
+        contention_option("the plan's"),
+        replicas_option("the plan's"),
+        {.name = "asynchronous",
+         .text = "Also show the time of a micro-batch without flushes.",
+         .details = "That is PipeDream's asynchronous execution; it needs a plan "
+                    "under 1f1b."}}},
+      {"Output",
+       {command_line::trace_option(),
+        command_line::timeline_option("Write the timeline as JSON."),
+        {.name = "csv", .text = "Print the table of --layouts as CSV."},
+        json_option()}}};
 }
 
 }  // namespace
@@ -268,36 +395,32 @@ command_line::Command simulate_command() {
   return {
       .description =
           {.name = "simulate",
-           .summary = "simulate a plan file anew, on its own inputs or on others",
-           .usage = {"dapple-plan simulate PLAN [options]"},
+           .summary = "simulate a plan file anew, or a layout in words",
+           .usage = {"dapple-plan simulate PLAN [options]",
+                     "dapple-plan simulate --layout WORDS --model PROFILE --topo TOPOLOGY "
+                     "[options]"},
            .about = "The plan is executed event by event, and its summary says what happens when. "
                     "A plan that does not fit memory is simulated too, with a warning.",
-           .details = {"A FILE of \"-\" is stdin or stdout; with results on stdout the summary is "
+           .details = {"A layout says what is known of a run without a plan file: pp, the pipeline "
+                       "ranks; dp, the replicas (as many as there are devices for); mbs, the "
+                       "samples of a micro-batch on each replica; vpp, the stages on a rank; gbs, "
+                       "the samples of an iteration; layers, the transformer blocks of each stage, "
+                       "as 20:28 (or all its layers); schedule, 1f1b, gpipe, interleaved or "
+                       "breadth-first; recompute, none or full. Stages are alike unless layers "
+                       "says otherwise, and ranks are placed on devices in order.",
+                       "A table of layouts is a CSV file with these words above its columns; the "
+                       "exit code is 3 if a layout has a fault, and the others are simulated.",
+                       "A FILE of \"-\" is stdin or stdout; with results on stdout the summary is "
                        "on stderr."},
            .takes_files = true,
-           .options = {{"",
-                        {model_option("Require this layer profile or, with --recost, use it."),
-                         topology_option("Require this topology or, with --recost, use it."),
-                         {.name = "recost",
-                          .text = "Cost the plan with --model and --topo, not with its own.",
-                          .details = "Without it, a given model or topology must be the plan's "
-                                     "own, which is known by its hash."},
-                         contention_option("the plan's"),
-                         replicas_option("the plan's"),
-                         {.name = "asynchronous",
-                          .text = "Also show the time of a micro-batch without flushes.",
-                          .details = "That is PipeDream's asynchronous execution; it needs a plan "
-                                     "under 1f1b."}}},
-                       {"Output",
-                        {command_line::trace_option(),
-                         command_line::timeline_option("Write the timeline as JSON."),
-                         json_option()}}},
+           .options = simulate_options(),
            .examples =
                {"dapple-plan --model profiles/bert-large.json --topo topologies/8xV100.json",
                 "dapple-plan simulate bert-large.plan.json --trace trace.json",
                 "dapple-plan simulate bert-large.plan.json --topo "
                 "topologies/2x8xV100.json \\",
-                "    --recost"}},
+                "    --recost", "dapple-plan simulate --layout pp=2,dp=4,mbs=2 \\",
+                "    --model profiles/bert-48.json --topo topologies/8xV100.json"}},
       .run = run_simulate};
 }
 

@@ -1,0 +1,202 @@
+#include "app/commands/simulate/layouts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include "dapple/command_line/tool.h"
+#include "dapple/cost/compatible.h"
+#include "dapple/io/files/read_file.h"
+#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/report/show.h"
+#include "dapple/report/table.h"
+
+namespace dapple::app {
+namespace {
+
+/// A layout and what was found out about it: figures, or a fault.
+struct LayoutRow {
+  interop::Layout layout;
+  std::optional<Prediction> prediction;
+  std::string shape;
+  std::string fault;
+};
+
+/// The device with the least memory left, or that lacks most.
+const DeviceFigures& tightest(const Prediction& prediction) {
+  return *std::max_element(prediction.devices.begin(), prediction.devices.end(),
+                           [](const DeviceFigures& a, const DeviceFigures& b) {
+                             return a.peak_memory - a.memory_limit < b.peak_memory - b.memory_limit;
+                           });
+}
+
+bool fits(const Prediction& prediction) {
+  const DeviceFigures& device = tightest(prediction);
+  return device.peak_memory <= device.memory_limit;
+}
+
+LayoutRow simulated(const interop::Layout& layout, const LayoutGround& ground, SimulationMode mode,
+                    command_line::Console& console, int& code) {
+  LayoutRow row{.layout = layout, .prediction = {}, .shape = {}, .fault = {}};
+  try {
+    PlanDocument document = document_of_layout(layout, ground);
+    row.prediction =
+        planner::evaluate(document.plan, ground.profile, ground.topology, mode).prediction;
+    row.shape = shape_of(document.plan);
+  } catch (const Error& error) {
+    command_line::print_error(console, error);
+    row.fault = error.violations().front().message;
+    code = std::max(code, command_line::exit_code_of(error.kind()));
+  }
+  return row;
+}
+
+/// Returns the words that any of the layouts says, in the order of kLayoutWords.
+std::vector<std::string_view> words_in(const std::vector<LayoutRow>& rows) {
+  std::vector<std::string_view> words;
+  for (const std::string_view word : interop::kLayoutWords) {
+    const bool is_said = std::any_of(rows.begin(), rows.end(), [&](const LayoutRow& row) {
+      return row.layout.value(word) != nullptr;
+    });
+    if (is_said) words.push_back(word);
+  }
+  return words;
+}
+
+/// Returns the value of a word, or an empty text if there is none or if it is of characters that no
+/// sound value has, which a spreadsheet might take for a formula.
+std::string value_in(const LayoutRow& row, std::string_view word) {
+  const std::string* const value = row.layout.value(word);
+  constexpr std::string_view kSound = "abcdefghijklmnopqrstuvwxyz0123456789:-";
+  const bool is_sound = value != nullptr && value->front() != '-' &&
+                        value->find_first_not_of(kSound) == std::string::npos;
+  return is_sound ? *value : std::string();
+}
+
+/// Returns a text as a CSV cell (RFC 4180).
+std::string csv_cell(std::string_view text) {
+  std::string cell = "\"";
+  for (const char c : text) {
+    if (c == '"') cell += '"';
+    cell += c;
+  }
+  return cell + '"';
+}
+
+std::string csv_of(const std::vector<LayoutRow>& rows) {
+  const std::vector<std::string_view> words = words_in(rows);
+  std::string text = fmt::format(
+      "{},iteration_ns,samples_per_second,bubble_fraction,peak_memory_bytes,"
+      "memory_limit_bytes,fits,fault\n",
+      fmt::join(words, ","));
+  for (const LayoutRow& row : rows) {
+    for (const std::string_view word : words) text += value_in(row, word) + ',';
+    if (!row.prediction) {
+      text += fmt::format(",,,,,,{}\n", csv_cell(printable(row.fault)));
+      continue;
+    }
+    const Prediction& prediction = *row.prediction;
+    const DeviceFigures& device = tightest(prediction);
+    text +=
+        fmt::format("{},{},{},{},{},{},\n", prediction.iteration.ns, prediction.samples_per_second,
+                    prediction.bubble_fraction, device.peak_memory.count, device.memory_limit.count,
+                    fits(prediction) ? "yes" : "no");
+  }
+  return text;
+}
+
+/// Returns the fastest of the layouts that fit memory, or null.
+const LayoutRow* fastest(const std::vector<LayoutRow>& rows) {
+  const LayoutRow* best = nullptr;
+  for (const LayoutRow& row : rows) {
+    if (!row.prediction || !fits(*row.prediction)) continue;
+    if (best == nullptr || row.prediction->iteration < best->prediction->iteration) best = &row;
+  }
+  return best;
+}
+
+std::string table_of(const std::vector<LayoutRow>& rows, const report::TextStyle& style) {
+  const std::vector<std::string_view> words = words_in(rows);
+  std::vector<report::Column> columns;
+  for (const std::string_view word : words) columns.push_back({std::string(word)});
+  columns.push_back({"iteration", report::Align::Right});
+  columns.push_back({"samples/s", report::Align::Right});
+  columns.push_back({"bubble", report::Align::Right});
+  columns.push_back({"memory of limit", report::Align::Right});
+  constexpr std::size_t kLeast = 12;
+  columns.push_back({"", report::Align::Left, kLeast});
+  const LayoutRow* const best = fastest(rows);
+  report::Table table(std::move(columns));
+  for (const LayoutRow& row : rows) {
+    std::vector<report::Cell> cells;
+    for (const std::string_view word : words) cells.push_back({value_in(row, word)});
+    if (row.prediction) {
+      const Prediction& prediction = *row.prediction;
+      const DeviceFigures& device = tightest(prediction);
+      const bool does_fit = fits(prediction);
+      cells.push_back({report::show(prediction.iteration)});
+      cells.push_back({fmt::format("{:.2f}", prediction.samples_per_second)});
+      cells.push_back({fmt::format("{:.1f} %", 100 * prediction.bubble_fraction)});
+      cells.push_back(
+          {fmt::format("{} of {}", report::show(device.peak_memory, device.memory_limit),
+                       report::show(device.memory_limit)),
+           does_fit ? report::Ink::Plain : report::Ink::Bad});
+      cells.push_back({!does_fit ? "does not fit" : &row == best ? "fastest" : ""});
+    } else {
+      cells.resize(words.size() + 4);
+      cells.push_back({row.fault, report::Ink::Bad});
+    }
+    table.add_row(std::move(cells));
+  }
+  return table.text(0, style);
+}
+
+}  // namespace
+
+LayoutGround load_layout_ground(const std::string& model, const std::string& topology,
+                                const std::optional<std::int64_t>& global_batch) {
+  ModelProfile profile = load_own_profile(model);
+  TopologyDescription description = load_topology(topology);
+  Topology made{description, command_line::source_name(topology)};
+  interop::ForeignPlanOptions options;
+  options.global_batch = global_batch;
+  return {.profile = std::move(profile),
+          .description = std::move(description),
+          .topology = std::move(made),
+          .options = std::move(options)};
+}
+
+PlanDocument document_of_layout(const interop::Layout& layout, const LayoutGround& ground) {
+  PlanDocument document;
+  document.tool = kTool;
+  document.profile = ground.profile;
+  document.topology = ground.description;
+  document.plan =
+      interop::plan_of_layout(layout, {ground.profile, ground.topology}, ground.options);
+  std::vector<Violation> faults = costing_faults(document.plan, ground.profile, ground.topology);
+  if (faults.empty()) return document;
+  throw Error{ErrorKind::BadInput, layout.source, interop::in_words(std::move(faults))};
+}
+
+int simulate_table(const std::string& path, const LayoutGround& ground, SimulationMode mode,
+                   bool is_csv, command_line::Console& console) {
+  const std::vector<interop::Layout> layouts =
+      interop::read_layouts(io::read_file(path), command_line::source_name(path));
+  int code = command_line::kDone;
+  std::vector<LayoutRow> rows;
+  rows.reserve(layouts.size());
+  for (const interop::Layout& layout : layouts) {
+    rows.push_back(simulated(layout, ground, mode, console, code));
+  }
+  if (is_csv) {
+    console.documents << csv_of(rows);
+  } else {
+    console.out << table_of(rows, console.out_style);
+  }
+  return code;
+}
+
+}  // namespace dapple::app

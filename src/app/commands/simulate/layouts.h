@@ -1,0 +1,37 @@
+// simulate --layout and --layouts: plans from layouts in words (interop/plans/layout.h), without a
+// plan file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "app/request/inputs.h"
+#include "dapple/command_line/console.h"
+#include "dapple/interop/plans/layout.h"
+#include "dapple/plan/simulation_mode.h"
+
+namespace dapple::app {
+
+/// The model and the topology that layouts are for.
+struct LayoutGround {
+  ModelProfile profile;
+  TopologyDescription description;
+  Topology topology;
+  interop::ForeignPlanOptions options;
+};
+/// Loads the files. `global_batch` replaces that of the profile.
+LayoutGround load_layout_ground(const std::string& model, const std::string& topology,
+                                const std::optional<std::int64_t>& global_batch);
+
+/// Returns the plan of a layout, which has no figures yet. Throws Error(BadInput) if it is not
+/// valid or cannot be costed.
+PlanDocument document_of_layout(const interop::Layout& layout, const LayoutGround& ground);
+
+/// Simulates every layout of a table and prints a row for each, as CSV or for people. A layout with
+/// a fault does not prevent simulating the others: its row has the fault, which is also an error
+/// message. Returns the exit code.
+int simulate_table(const std::string& path, const LayoutGround& ground, SimulationMode mode,
+                   bool is_csv, command_line::Console& console);
+
+}  // namespace dapple::app
