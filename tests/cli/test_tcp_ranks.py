@@ -414,7 +414,7 @@ class TcpRanks(ToolTest):
                 self.assertEqual(job.codes(), {0: ENVIRONMENT})
                 self.assertEqual(job.errors(), f"error: {said}\n")
 
-    def test_a_proof_is_good_for_one_talk(self):
+    def test_a_proof_is_good_for_one_handshake(self):
         self.training_plan(3)
         secret = "a secret of this test"
         job = Job(self)
@@ -490,10 +490,10 @@ class TcpRanks(ToolTest):
     def test_a_rank_that_says_what_no_rank_says_is_named(self):
         self.training_plan(2)
         for said in (tcp_peer.envelope(tcp_peer.NOTICE, 99),
-                     tcp_peer.envelope(tcp_peer.NOTICE, (1 << 32) + tcp_peer.ALIVE),
-                     tcp_peer.envelope(tcp_peer.NOTICE, tcp_peer.ALIVE, 0, 0, 200 << 56),
-                     tcp_peer.envelope(tcp_peer.NOTICE, tcp_peer.ALIVE, 0, 0, 5),
-                     tcp_peer.envelope(tcp_peer.NOTICE, tcp_peer.LET_GO, 0, 1),
+                     tcp_peer.envelope(tcp_peer.NOTICE, (1 << 32) + tcp_peer.HEARTBEAT),
+                     tcp_peer.envelope(tcp_peer.NOTICE, tcp_peer.HEARTBEAT, 0, 0, 200 << 56),
+                     tcp_peer.envelope(tcp_peer.NOTICE, tcp_peer.HEARTBEAT, 0, 0, 5),
+                     tcp_peer.envelope(tcp_peer.NOTICE, tcp_peer.BARRIER_RELEASE, 0, 1),
                      tcp_peer.envelope(tcp_peer.FRAME, 0, 200 << 56),
                      tcp_peer.envelope(tcp_peer.PIECE, 8) + bytes(8),
                      tcp_peer.envelope(77),

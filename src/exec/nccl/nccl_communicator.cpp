@@ -19,7 +19,7 @@ namespace dapple::exec {
 namespace {
 
 /// The interval between two polls of a call in progress.
-constexpr std::chrono::microseconds kLook(50);
+constexpr std::chrono::microseconds kCallPollInterval(50);
 
 void require_success(const char* name, ncclResult_t result) {
   if (result == ncclSuccess) return;
@@ -78,7 +78,7 @@ ncclResult_t NcclCommunicator::state(const char* name) {
 void NcclCommunicator::settle(const char* name, ncclResult_t result) {
   while (result == ncclInProgress) {
     keep_on_();
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kCallPollInterval);
     result = state(name);
   }
   require_success(name, result);

@@ -20,7 +20,7 @@ namespace dapple::exec {
 namespace {
 
 /// The interval between two polls of a GPU's work.
-constexpr std::chrono::microseconds kLook(20);
+constexpr std::chrono::microseconds kWaitPollInterval(20);
 
 constexpr const char* kConnecting = "connecting";
 
@@ -47,7 +47,7 @@ void CommunicatorWait::await(const std::function<bool()>& is_done, const std::st
                   {{waiting, fmt::format("expected {} within {} s, but it was not", expected,
                                          seconds_of(timeout))}});
     }
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kWaitPollInterval);
   }
   keep_on();  // an aborted communicator's work also counts as done
 }

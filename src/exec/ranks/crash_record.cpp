@@ -109,7 +109,7 @@ static_assert(std::atomic<pid_t>::is_always_lock_free, "a signal handler may not
 
 /// Forwards a signal with sigqueue(), which distinguishes it from the same signal sent to the whole
 /// process group.
-void pass_on(int number) {
+void forward_signal(int number) {
   const int before = errno;
   if (const pid_t child = supervised; child != 0) sigqueue(child, number, {});
   errno = before;
@@ -117,13 +117,13 @@ void pass_on(int number) {
 
 /// Forwards signals to the supervised process: a request to end the supervisor is meant for that
 /// process, which decides how to react.
-void pass_signals_on(pid_t child) {
+void forward_signals(pid_t child) {
   supervised = child;
   for (const int number : {SIGHUP, SIGINT, SIGTERM, SIGUSR1}) {
     struct sigaction action = {};
     sigaction(number, nullptr, &action);
     if (action.sa_handler == SIG_IGN) continue;
-    action.sa_handler = pass_on;
+    action.sa_handler = forward_signal;
     action.sa_flags = SA_RESTART;
     sigaction(number, &action, nullptr);
   }
@@ -157,39 +157,39 @@ struct WorkEnd {
   ~WorkEnd() { pipe.close_writing(); }
 };
 
-/// Runs in the supervised process. `life` closes when the supervisor dies.
-int work_supervised(CrashRecord& words, Pipe& life, const std::function<int(CrashRecord&)>& work,
-                    const Tell& tell) {
-  life.close_writing();
+/// Runs in the supervised process. `supervisor_pipe` closes when the supervisor dies.
+int work_supervised(CrashRecord& record, Pipe& supervisor_pipe,
+                    const std::function<int(CrashRecord&)>& work, const Tell& tell) {
+  supervisor_pipe.close_writing();
   Pipe end;
   const std::jthread guard([&] {
-    if (!closes_first(life.reading(), end.reading())) return;
-    tell(words.text() + ": the process that supervises it was killed");
+    if (!closes_first(supervisor_pipe.reading(), end.reading())) return;
+    tell(record.text() + ": the process that supervises it was killed");
     std::_Exit(kEnvironmentCode);
   });
   const WorkEnd at_end{end};
-  return work(words);
+  return work(record);
 }
 
 }  // namespace
 
 int run_supervised(const std::function<int(CrashRecord&)>& work, const Tell& tell) {
-  CrashRecord words;
+  CrashRecord record;
   // Held open for writing by the supervisor.
-  Pipe life;
+  Pipe supervisor_pipe;
   // Held open for writing by the supervised process as long as it lives.
-  Pipe death;
-  death.wake_at_close();
+  Pipe child_pipe;
+  child_pipe.wake_at_close();
   const pid_t child = fork();
   if (child == -1) refuse("another process");
-  if (child == 0) return work_supervised(words, life, work, tell);
-  death.close_writing();
-  pass_signals_on(child);
+  if (child == 0) return work_supervised(record, supervisor_pipe, work, tell);
+  child_pipe.close_writing();
+  forward_signals(child);
   const int status = wait_for(child);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   const int number = WTERMSIG(status);
   if (number != SIGHUP && number != SIGINT && number != SIGTERM) {
-    tell(fmt::format("{}: killed by signal {} ({})", words.text(), number, strsignal(number)));
+    tell(fmt::format("{}: killed by signal {} ({})", record.text(), number, strsignal(number)));
   }
   return kEnvironmentCode;
 }

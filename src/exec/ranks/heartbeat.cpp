@@ -11,9 +11,9 @@ namespace {
 using std::chrono::nanoseconds;
 
 /// The delay after which a change of the current action is reported.
-constexpr nanoseconds kNews = std::chrono::milliseconds(50);
+constexpr nanoseconds kActionChangeDelay = std::chrono::milliseconds(50);
 /// The time in which a rank that was stopped and has resumed notices which peers are gone.
-constexpr nanoseconds kReturn = std::chrono::seconds(1);
+constexpr nanoseconds kResumeGracePeriod = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -25,29 +25,30 @@ void Heartbeat::start(nanoseconds timeout) {
 
 std::optional<Notice> Heartbeat::due(std::int64_t now, std::uint64_t action) {
   if (interval_.count() == 0) return std::nullopt;
-  const nanoseconds pause = action == last_action_ ? interval_ : std::min(interval_, kNews);
+  const nanoseconds pause =
+      action == last_action_ ? interval_ : std::min(interval_, kActionChangeDelay);
   if (now - last_sent_ < pause.count()) return std::nullopt;
   last_sent_ = now;
   last_action_ = action;
-  return Notice{.kind = NoticeKind::Alive, .action = action};
+  return Notice{.kind = NoticeKind::Heartbeat, .action = action};
 }
 
 void Heartbeat::take_in(std::int64_t now, std::uint64_t action) {
-  heard_ = now;
+  last_received_ = now;
   previous_action_ = AnnouncedAction::unpacked(action);
 }
 
 bool Heartbeat::is_previous_missing(std::int64_t now) {
   if (interval_.count() == 0) return false;
-  const std::int64_t away = now - std::exchange(last_turn_, now).value_or(now);
-  if (!heard_) return false;
-  if (away > loss_timeout().count()) came_back_ = now;
-  if (away > 3 * interval_.count()) heard_ = now;
-  return now - *heard_ >= loss_timeout().count();
+  const std::int64_t elapsed = now - std::exchange(last_turn_, now).value_or(now);
+  if (!last_received_) return false;
+  if (elapsed > loss_timeout().count()) resumed_at_ = now;
+  if (elapsed > 3 * interval_.count()) last_received_ = now;
+  return now - *last_received_ >= loss_timeout().count();
 }
 
 bool Heartbeat::has_caused_loss_at(std::int64_t moment) const {
-  return came_back_ && moment < *came_back_ + kReturn.count();
+  return resumed_at_ && moment < *resumed_at_ + kResumeGracePeriod.count();
 }
 
 }  // namespace dapple::exec

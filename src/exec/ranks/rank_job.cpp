@@ -35,17 +35,17 @@ int previous_rank(const RankWire& wire) {
 }
 
 /// Whether rank `from` may send a notice of this kind to the rank of this wire.
-bool may_say(NoticeKind kind, int from, const RankWire& wire) {
+bool may_send(NoticeKind kind, int from, const RankWire& wire) {
   switch (kind) {
-    case NoticeKind::AtBarrier:
+    case NoticeKind::BarrierArrival:
       return wire.rank() == 0 && from != 0;
-    case NoticeKind::LetGo:
+    case NoticeKind::BarrierRelease:
       return from == 0;
-    case NoticeKind::Joined:
-    case NoticeKind::Alive:
+    case NoticeKind::Join:
+    case NoticeKind::Heartbeat:
       return from == previous_rank(wire);
-    case NoticeKind::Arrived:
-    case NoticeKind::Failed:
+    case NoticeKind::ArrivalTime:
+    case NoticeKind::Failure:
       return true;
   }
   return false;
@@ -79,7 +79,7 @@ class RankJob::State {
   void join(const Topology& topology, const std::vector<DeviceIndex>& devices,
             const RankTransportOptions& options);
   template <class Call>
-  auto or_cause(Call call);
+  auto call_or_throw_fault(Call call);
   void barrier();
   void announce(const Action& action) noexcept;
   void abort() noexcept;
@@ -90,7 +90,7 @@ class RankJob::State {
   void take_in(const Frame& frame, HostBytes bytes);
   void take_in(const Notice& notice);
   void take_turn();
-  void lose(int rank);
+  void note_peer_loss(int rank);
   void take_in_fault(std::exception_ptr fault);
   void throw_if_over();
   template <class Condition>
@@ -101,7 +101,7 @@ class RankJob::State {
   // Each of these requires that the lock is held.
   void compare_agreement();
   void report_peer_loss(std::int64_t now);
-  void blame(int rank, const std::string& message);
+  void report_violation(int rank, const std::string& message);
   void give_up(std::exception_ptr fault);
   void note_failure();
   void note_failure_of(const RankFailure& other);
@@ -110,7 +110,7 @@ class RankJob::State {
   const RankClock clock_;
   RankNames names_;
   RankMessages messages_;
-  AnnouncedAction at_;
+  AnnouncedAction current_action_;
 
   // Guards all members below. Those that join() and the constructor set may be read without it by
   // the threads that call afterwards.
@@ -126,7 +126,7 @@ class RankJob::State {
   // The fingerprint of the previous rank's agreement, once it has joined.
   std::optional<std::uint64_t> previous_agreement_;
   // The kinds and senders of notices that arrived before the wire was complete.
-  std::set<std::pair<NoticeKind, int>> said_early_;
+  std::set<std::pair<NoticeKind, int>> early_notices_;
   bool is_over_ = false;
   // A fault detected here outside the functions of the transport.
   std::exception_ptr fault_;
@@ -140,15 +140,15 @@ RankJob::State::State(const MakeWire& make_wire, RankClock clock)
       {.message = [this](const Frame& frame, HostBytes bytes) { take_in(frame, std::move(bytes)); },
        .notice = [this](const Notice& notice) { take_in(notice); },
        .turn = [this] { take_turn(); },
-       .lost = [this](int rank) { lose(rank); },
+       .lost = [this](int rank) { note_peer_loss(rank); },
        .fault = [this](std::exception_ptr fault) { take_in_fault(std::move(fault)); }});
   const std::lock_guard lock(mutex_);
   wire_ = std::move(wire);
   // A fault detected before there was a wire by which to tell the others.
   if (fault_) note_failure();
   // Notices that arrived before this rank knew its own number.
-  for (const auto& [kind, from] : std::exchange(said_early_, {})) {
-    if (!may_say(kind, from, *wire_)) blame(from, kSaysWhatOthersSay);
+  for (const auto& [kind, from] : std::exchange(early_notices_, {})) {
+    if (!may_send(kind, from, *wire_)) report_violation(from, kSaysWhatOthersSay);
   }
 }
 
@@ -168,7 +168,7 @@ void RankJob::State::join(const Topology& topology, const std::vector<DeviceInde
     if (wire_->size() > 1) {
       agreement_ = fingerprint(std::as_bytes(std::span(options.agreement)));
       heartbeat_.start(timeout_);
-      wire_->send(next(), {.kind = NoticeKind::Joined, .number = *agreement_});
+      wire_->send(next(), {.kind = NoticeKind::Join, .number = *agreement_});
       compare_agreement();
     }
   }
@@ -192,7 +192,7 @@ void RankJob::State::throw_if_over() {
 /// Calls what throws JobAborted once the job is over, and then throws the fault instead if it was
 /// detected here.
 template <class Call>
-auto RankJob::State::or_cause(Call call) {
+auto RankJob::State::call_or_throw_fault(Call call) {
   try {
     return call();
   } catch (const JobAborted&) {
@@ -205,13 +205,13 @@ auto RankJob::State::or_cause(Call call) {
 /// the job is over.
 template <class Condition>
 bool RankJob::State::wait(Condition condition) {
-  bool came = false;
+  bool is_met = false;
   {
     std::unique_lock lock(mutex_);
-    came = changed_.wait_for(lock, timeout_, [&] { return is_over_ || condition(); });
+    is_met = changed_.wait_for(lock, timeout_, [&] { return is_over_ || condition(); });
   }
   throw_if_over();
-  return came;
+  return is_met;
 }
 
 void RankJob::State::barrier() {
@@ -219,33 +219,33 @@ void RankJob::State::barrier() {
   const bool is_root = wire_->rank() == 0;
   const std::uint64_t number = [&] {
     const std::lock_guard lock(mutex_);
-    if (is_root) barrier_.take_in_arrival(0);
+    if (is_root) barrier_.note_arrival(0);
     return barrier_.arrive();
   }();
   const auto error = [&](const std::string& message) {
     return Error(ErrorKind::Environment, names_.of(wire_->rank()), {{"barrier", message}});
   };
   if (!is_root) {
-    wire_->send(0, {.kind = NoticeKind::AtBarrier, .number = number});
+    wire_->send(0, {.kind = NoticeKind::BarrierArrival, .number = number});
     if (wait([&] { return barrier_.is_released(number); })) return;
     throw error(fmt::format("expected word of all {} devices within {} s, got none", ranks,
                             seconds_of(timeout_)));
   }
-  const bool are_all_here = wait([&] { return barrier_.arrivals() == ranks; });
+  const bool have_all_arrived = wait([&] { return barrier_.arrivals() == ranks; });
   const std::lock_guard lock(mutex_);
-  if (!are_all_here) {
+  if (!have_all_arrived) {
     throw error(fmt::format("expected all {} devices within {} s, got {}, without {}", ranks,
                             seconds_of(timeout_), barrier_.arrivals(),
                             names_.of(std::min(barrier_.missing(), ranks - 1))));
   }
   barrier_.complete();
   for (int rank = 1; rank < ranks; ++rank) {
-    wire_->send(rank, {.kind = NoticeKind::LetGo, .number = number});
+    wire_->send(rank, {.kind = NoticeKind::BarrierRelease, .number = number});
   }
 }
 
 void RankJob::State::announce(const Action& action) noexcept {
-  at_.set(action);
+  current_action_.set(action);
   if (crash_record_) crash_record_->set_action(action);
 }
 
@@ -262,7 +262,7 @@ void RankJob::State::note_failure() {
   failures_.fail(own);
   for (int rank = 0; rank < wire_->size(); ++rank) {
     if (rank == own.rank) continue;
-    wire_->send(rank, {.kind = NoticeKind::Failed, .moment = own.moment});
+    wire_->send(rank, {.kind = NoticeKind::Failure, .moment = own.moment});
   }
   close();
 }
@@ -284,7 +284,7 @@ void RankJob::State::give_up(std::exception_ptr fault) {
 }
 
 /// Reports a violation of the protocol as the fault of the rank that committed it.
-void RankJob::State::blame(int rank, const std::string& message) {
+void RankJob::State::report_violation(int rank, const std::string& message) {
   give_up(environment_error(names_.of(rank), "", message));
 }
 
@@ -296,33 +296,34 @@ void RankJob::State::take_in_fault(std::exception_ptr fault) {
 void RankJob::State::take_in(const Frame& frame, HostBytes bytes) {
   if (messages_.take_in(frame, std::move(bytes))) return;
   const std::lock_guard lock(mutex_);
-  blame(frame.from,
-        fmt::format("expected it to send {} once, but it did so twice", to_text(frame.key.action)));
+  report_violation(frame.from, fmt::format("expected it to send {} once, but it did so twice",
+                                           to_text(frame.key.action)));
 }
 
 void RankJob::State::take_in(const Notice& notice) {
   const std::lock_guard lock(mutex_);
   if (!wire_) {
-    said_early_.insert({notice.kind, notice.from});
-  } else if (!may_say(notice.kind, notice.from, *wire_)) {
-    return blame(notice.from, kSaysWhatOthersSay);
+    early_notices_.insert({notice.kind, notice.from});
+  } else if (!may_send(notice.kind, notice.from, *wire_)) {
+    return report_violation(notice.from, kSaysWhatOthersSay);
   }
   switch (notice.kind) {
-    case NoticeKind::Arrived:
-      if (messages_.take_in_arrival(notice)) return;
-      return blame(notice.from, "expected it to send each message once, but it sent one twice");
-    case NoticeKind::Joined:
+    case NoticeKind::ArrivalTime:
+      if (messages_.take_in_arrival_time(notice)) return;
+      return report_violation(notice.from,
+                              "expected it to send each message once, but it sent one twice");
+    case NoticeKind::Join:
       previous_agreement_ = notice.number;
       return compare_agreement();
-    case NoticeKind::AtBarrier:
-      barrier_.take_in_arrival(notice.from);
+    case NoticeKind::BarrierArrival:
+      barrier_.note_arrival(notice.from);
       break;
-    case NoticeKind::LetGo:
+    case NoticeKind::BarrierRelease:
       barrier_.release(notice.number);
       break;
-    case NoticeKind::Alive:
+    case NoticeKind::Heartbeat:
       return heartbeat_.take_in(clock_.now(), notice.action);
-    case NoticeKind::Failed:
+    case NoticeKind::Failure:
       return note_failure_of({.moment = notice.moment, .rank = notice.from});
   }
   changed_.notify_all();
@@ -331,7 +332,7 @@ void RankJob::State::take_in(const Notice& notice) {
 /// Sends a heartbeat if one is due, checks those of the previous rank, and reports a peer loss.
 void RankJob::State::take_turn() {
   const std::int64_t now = clock_.now();
-  const std::optional<Action> at = at_.get();
+  const std::optional<Action> at = current_action_.get();
   const std::lock_guard lock(mutex_);
   if (!wire_ || is_over_) return;
   if (const auto heartbeat = heartbeat_.due(now, at ? AnnouncedAction::packed(*at) : 0)) {
@@ -345,9 +346,9 @@ void RankJob::State::take_turn() {
   report_peer_loss(now);
 }
 
-void RankJob::State::lose(int rank) {
+void RankJob::State::note_peer_loss(int rank) {
   const std::lock_guard lock(mutex_);
-  failures_.lose({.rank = rank, .moment = clock_.now()});
+  failures_.note_peer_loss({.rank = rank, .moment = clock_.now()});
 }
 
 void RankJob::State::report_peer_loss(std::int64_t now) {
@@ -365,10 +366,10 @@ void RankJob::State::report_peer_loss(std::int64_t now) {
 }
 
 void RankJob::State::finish() {
-  constexpr std::chrono::milliseconds kLook(2);
+  constexpr std::chrono::milliseconds kPollInterval(2);
   const std::int64_t end = clock_.now() + timeout_.count();
   const std::future<void> left = wire_->leave();
-  while (left.wait_for(kLook) != std::future_status::ready) {
+  while (left.wait_for(kPollInterval) != std::future_status::ready) {
     throw_if_over();
     if (clock_.now() < end) continue;
     throw Error(ErrorKind::Environment, fmt::format("rank {}", wire_->rank()),
@@ -389,16 +390,17 @@ bool RankJob::State::is_first_to_fail() noexcept {
   return is_first;
 }
 
-class RankJob::End : public Transport {
+class RankJob::Endpoint : public Transport {
  public:
-  End(State& state, DeviceIndex device) : state_(state), device_(device) {}
+  Endpoint(State& state, DeviceIndex device) : state_(state), device_(device) {}
   std::int64_t send(const MessageKey& key, Payload payload) override {
     check(key.from == device_, "a device sends in another one's name");
-    return state_.or_cause([&] { return state_.messages().send(key, std::move(payload)); });
+    return state_.call_or_throw_fault(
+        [&] { return state_.messages().send(key, std::move(payload)); });
   }
   Payload receive(const MessageKey& key, const ExpectedMessage& expected) override {
     check(key.to == device_, "a device takes in what is for another one");
-    return state_.or_cause([&] { return state_.messages().receive(key, expected); });
+    return state_.call_or_throw_fault([&] { return state_.messages().receive(key, expected); });
   }
   void barrier() override { state_.barrier(); }
   void announce(const Action& action) noexcept override { state_.announce(action); }
@@ -432,7 +434,7 @@ std::unique_ptr<Transport> RankJob::join(const Topology& topology,
                                          const std::vector<DeviceIndex>& devices,
                                          const RankTransportOptions& options) {
   state_->join(topology, devices, options);
-  return std::make_unique<End>(*state_, devices[static_cast<std::size_t>(rank())]);
+  return std::make_unique<Endpoint>(*state_, devices[static_cast<std::size_t>(rank())]);
 }
 
 void RankJob::finish() {

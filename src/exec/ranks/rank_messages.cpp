@@ -69,7 +69,7 @@ std::int64_t RankMessages::send(const MessageKey& key, Payload payload) {
                     .size = pending->payload.size(),
                     .fingerprint = fingerprint(pending->payload.host()),
                     .number = ++messages_,
-                    .waits_for_word = is_paced};
+                    .awaits_arrival_time = is_paced};
   // The bytes are transferred while the emulated link is busy.
   wire_->send(to, frame, pending->payload.host(), [this, pending] {
     const std::lock_guard lock(mutex_);
@@ -79,7 +79,7 @@ std::int64_t RankMessages::send(const MessageKey& key, Payload payload) {
   std::optional<std::int64_t> arrival;
   if (is_paced) {
     arrival = pacer_->pass(key, size, [this] { throw_if_closed(); });
-    wire_->send(to, {.kind = NoticeKind::Arrived, .moment = *arrival, .number = frame.number});
+    wire_->send(to, {.kind = NoticeKind::ArrivalTime, .moment = *arrival, .number = frame.number});
   }
   bool has_left = false;
   {
@@ -135,7 +135,7 @@ bool RankMessages::take_in(const Frame& frame, HostBytes bytes) {
             .arrival = 0,
             .fingerprint = frame.fingerprint,
             .sender = frame.from};
-  if (!frame.waits_for_word) return mailbox_.put(frame.key, std::move(mail));
+  if (!frame.awaits_arrival_time) return mailbox_.put(frame.key, std::move(mail));
   const std::lock_guard lock(mutex_);
   const auto held = held_.try_emplace({frame.from, frame.number}).first;
   if (held->second.mail) return false;
@@ -143,7 +143,7 @@ bool RankMessages::take_in(const Frame& frame, HostBytes bytes) {
   return deliver(held);
 }
 
-bool RankMessages::take_in_arrival(const Notice& notice) {
+bool RankMessages::take_in_arrival_time(const Notice& notice) {
   const std::lock_guard lock(mutex_);
   const auto held = held_.try_emplace({notice.from, notice.number}).first;
   held->second.arrival = notice.moment;

@@ -47,7 +47,7 @@ class RankMessages {
   [[nodiscard]] bool take_in(const Frame& frame, HostBytes bytes);
   /// Takes in the arrival time of a message on a paced link. Returns false if its sender has sent
   /// the message before.
-  [[nodiscard]] bool take_in_arrival(const Notice& notice);
+  [[nodiscard]] bool take_in_arrival_time(const Notice& notice);
 
   /// Ends all waits.
   void close() noexcept;

@@ -92,7 +92,7 @@ void keep_from_ending_first(const Launch& launch) {
   if (launch.tcp) std::signal(SIGTERM, SIG_IGN);
 }
 
-[[noreturn]] void fail_part(command_line::Console& console, const Error& error, int code,
+[[noreturn]] void fail_rank(command_line::Console& console, const Error& error, int code,
                             const Launch& launch, exec::RankJob& job) {
   keep_from_ending_first(launch);
   fail(console, named(error, launch.rank), code, job.is_first_to_fail());
@@ -113,29 +113,29 @@ Error wrong_rank_count(std::size_t expected, int got) {
                             got)}}};
 }
 
-int run_part(command_line::Console& console, std::chrono::nanoseconds timeout, const Launch& launch,
-             const RankPart& part, exec::CrashRecord* crash_record) {
+int run_rank(command_line::Console& console, std::chrono::nanoseconds timeout, const Launch& launch,
+             const RankWork& work, exec::CrashRecord* crash_record) {
   const std::unique_ptr<exec::RankJob> job = start_job(console, timeout, launch);
   try {
     // Output comes before finish(), as MPI may not finalize if the launcher is ending the job.
-    const int code = deliver(console, part(*job, crash_record));
+    const int code = deliver(console, work(*job, crash_record));
     job->finish();
     return code;
   } catch (const command_line::NobodyListens&) {
     job->is_first_to_fail();
     std::_Exit(command_line::kEnvironment);
   } catch (const Error& error) {
-    fail_part(console, error, command_line::exit_code_of(error.kind()), launch, *job);
+    fail_rank(console, error, command_line::exit_code_of(error.kind()), launch, *job);
   } catch (const exec::JobAborted& aborted) {
     const Error error(ErrorKind::Environment, "", {{"", aborted.what()}});
-    fail_part(console, error, command_line::kEnvironment, launch, *job);
+    fail_rank(console, error, command_line::kEnvironment, launch, *job);
   } catch (const std::bad_alloc&) {
     const Error error(ErrorKind::Environment, "", {{"", "out of memory"}});
-    fail_part(console, error, command_line::kEnvironment, launch, *job);
+    fail_rank(console, error, command_line::kEnvironment, launch, *job);
   } catch (const std::exception& bug) {
     const Error error(ErrorKind::Environment, "",
                       {{"", std::string("this is a bug in dapple-exec: ") + bug.what()}});
-    fail_part(console, error, command_line::kBug, launch, *job);
+    fail_rank(console, error, command_line::kBug, launch, *job);
   }
 }
 
@@ -184,13 +184,13 @@ void check_rank_inputs(const std::vector<command_line::NamedPath>& inputs) {
 }
 
 int run_as_rank(command_line::Console& console, std::chrono::nanoseconds timeout,
-                const RankPart& part) {
+                const RankWork& work) {
   const Launch launched = launch().value();
-  if (launched.tcp) return run_part(console, timeout, launched, part, nullptr);
+  if (launched.tcp) return run_rank(console, timeout, launched, work, nullptr);
   return exec::run_supervised(
       [&](exec::CrashRecord& crash_record) {
         crash_record.set_name(fmt::format("rank {}", launched.rank));
-        return run_part(console, timeout, launched, part, &crash_record);
+        return run_rank(console, timeout, launched, work, &crash_record);
       },
       [&](const std::string& sentence) {
         command_line::print_error(console, Error(ErrorKind::Environment, "", {{"", sentence}}));

@@ -31,18 +31,18 @@ void check_rank_inputs(const std::vector<command_line::NamedPath>& inputs);
 
 /// What a rank does; returns an exit code. `crash_record` is null if no other process supervises
 /// this one.
-using RankPart = std::function<int(exec::RankJob& job, exec::CrashRecord* crash_record)>;
+using RankWork = std::function<int(exec::RankJob& job, exec::CrashRecord* crash_record)>;
 
-/// Runs `part` and returns its exit code; writes what the console has collected before the job
+/// Runs `work` and returns its exit code; writes what the console has collected before the job
 /// ends. A failure on any rank ends the job on all ranks, and only the first to fail prints its
 /// error. `timeout` is that of the job's start.
 ///
-/// An MPI launcher that ends all ranks because one has died does not say which; with MPI, `part`
+/// An MPI launcher that ends all ranks because one has died does not say which; with MPI, `work`
 /// therefore runs in a process of its own that this one supervises. Over TCP, the other ranks
 /// detect the death of a peer. If the reader of stdout has closed it, the exit code is that of a
 /// file that cannot be written.
 int run_as_rank(command_line::Console& console, std::chrono::nanoseconds timeout,
-                const RankPart& part);
+                const RankWork& work);
 
 /// Throws Error(Usage) if the launcher's number of ranks is not the number of devices. With MPI the
 /// number is not known yet, and join_job() checks it.

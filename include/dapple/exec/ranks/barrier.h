@@ -20,7 +20,7 @@ class Barrier {
 
   /// Takes in, on rank 0, that a rank has arrived, which may be rank 0 itself. No rank arrives at
   /// the next barrier before it is released from this one.
-  void take_in_arrival(int rank) { arrived_.insert(rank); }
+  void note_arrival(int rank) { arrived_.insert(rank); }
   int arrivals() const { return static_cast<int>(arrived_.size()); }
   /// Returns the lowest rank that has not arrived, or the number of ranks if all have.
   int missing() const {

@@ -59,7 +59,7 @@ class FailureAgreement {
   bool is_first() const { return own_ && (!others_ || *own_ < *others_); }
 
   /// Takes in a peer loss; only the first one counts.
-  void lose(const PeerLoss& loss) {
+  void note_peer_loss(const PeerLoss& loss) {
     if (!loss_) loss_ = loss;
   }
   const std::optional<PeerLoss>& loss() const { return loss_; }

@@ -51,12 +51,12 @@ class Heartbeat {
   // The action in that heartbeat, packed.
   std::uint64_t last_action_ = 0;
   // The time of the last heartbeat of the previous rank; empty if there was none yet.
-  std::optional<std::int64_t> heard_;
+  std::optional<std::int64_t> last_received_;
   std::optional<Action> previous_action_;
   // The time of the last call of is_previous_missing().
   std::optional<std::int64_t> last_turn_;
   // The time at which this rank resumed after it had been stopped for longer than 0.9 x timeout.
-  std::optional<std::int64_t> came_back_;
+  std::optional<std::int64_t> resumed_at_;
 };
 
 }  // namespace dapple::exec

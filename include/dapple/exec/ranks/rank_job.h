@@ -108,7 +108,7 @@ class RankJob {
 
  private:
   class State;
-  class End;
+  class Endpoint;
   std::unique_ptr<State> state_;
 };
 

@@ -22,15 +22,22 @@ struct Frame {
   std::uint64_t number = 0;
   // The sending rank, filled in by the wire.
   std::int32_t from = 0;
-  // Whether the receiver must wait for a notice of the same number with the arrival time.
-  bool waits_for_word = false;
+  // Whether a notice of the same number tells the arrival time, for which the receiver must wait.
+  bool awaits_arrival_time = false;
 };
 
-enum class NoticeKind : std::int32_t { Arrived, Joined, AtBarrier, LetGo, Alive, Failed };
+enum class NoticeKind : std::int32_t {
+  ArrivalTime,
+  Join,
+  BarrierArrival,
+  BarrierRelease,
+  Heartbeat,
+  Failure
+};
 
 /// A short message without separate bytes.
 struct Notice {
-  NoticeKind kind = NoticeKind::Alive;
+  NoticeKind kind = NoticeKind::Heartbeat;
   // The sending rank, filled in by the wire.
   std::int32_t from = 0;
   // A time of rank 0's clock.

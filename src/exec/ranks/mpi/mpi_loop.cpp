@@ -69,7 +69,7 @@ std::int64_t measured_clock_offset(int rank, int size) {
   return comparison.offset();
 }
 
-void initialise() {
+void initialize_mpi() {
   int given = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given));
   if (given < MPI_THREAD_FUNNELED) {
@@ -97,8 +97,8 @@ struct MpiLoop::Start {
 };
 
 /// Returns once all ranks have started; every call may block without a time limit.
-MpiLoop::World MpiLoop::found_world() {
-  initialise();
+MpiLoop::World MpiLoop::initialize_world() {
+  initialize_mpi();
   World world;
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world.rank));
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world.size));
@@ -125,7 +125,7 @@ MpiLoop::MpiLoop(WireHandler handler, std::chrono::nanoseconds timeout)
     World world;
     std::exception_ptr fault;
     try {
-      world = found_world();
+      world = initialize_world();
     } catch (...) { fault = std::current_exception(); }
     MpiLoop* loop = nullptr;
     {
@@ -165,7 +165,7 @@ MpiLoop::~MpiLoop() {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
   }
-  work_came_.notify_all();
+  work_added_.notify_all();
   thread_.join();
 }
 
@@ -179,7 +179,7 @@ void MpiLoop::serve() {
       const std::lock_guard lock(mutex_);
       if (is_closed_ && work_.empty()) break;
     }
-    finalise();
+    finalize();
   } catch (...) { handler_.fault(std::current_exception()); }
 }
 
@@ -189,8 +189,8 @@ void MpiLoop::begin(const World& world) {
   await_notice();
 }
 
-void MpiLoop::finalise() {
-  if (!has_left_) {
+void MpiLoop::finalize() {
+  if (!have_all_left_) {
     MPI_Abort(MPI_COMM_WORLD, kEnvironmentCode);
     return;
   }
@@ -214,7 +214,7 @@ bool MpiLoop::do_work() {
     std::unique_lock lock(mutex_);
     const int doublings = std::clamp(turns_without_work_ - kBusyTurns, 0, 5);
     if (turns_without_work_ > 0 && work_.empty() && !is_closed_) {
-      work_came_.wait_for(lock, std::min(kShortest * (1 << doublings), kLongest));
+      work_added_.wait_for(lock, std::min(kShortest * (1 << doublings), kLongest));
     }
     work.swap(work_);
   }
@@ -247,7 +247,7 @@ void MpiLoop::hand_over(Work work) {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
   }
-  work_came_.notify_all();
+  work_added_.notify_all();
 }
 
 void MpiLoop::track(MPI_Request request, Work finished) {
@@ -345,7 +345,7 @@ std::future<void> MpiLoop::leave() {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &request));
     track(request, [this, left] {
-      has_left_ = true;
+      have_all_left_ = true;
       left->set_value();
     });
   });

@@ -58,11 +58,11 @@ class MpiLoop : public RankWire {
     MPI_Comm host = MPI_COMM_NULL;
   };
 
-  static World found_world();
+  static World initialize_world();
   void await_start(const std::shared_ptr<Start>& start, std::chrono::nanoseconds timeout);
   void begin(const World& world);
   void serve();
-  void finalise();
+  void finalize();
   bool do_work();
   bool finish_requests();
   void hand_over(Work work);
@@ -75,7 +75,7 @@ class MpiLoop : public RankWire {
 
   const WireHandler handler_;
 
-  // The members from here to `has_left_` are used by the loop's thread only.
+  // The members from here to `have_all_left_` are used by the loop's thread only.
   std::vector<MPI_Request> requests_;
   // What to do when the request of the same index completes.
   std::vector<Work> finished_;
@@ -84,10 +84,10 @@ class MpiLoop : public RankWire {
   Notice notice_;
   MPI_Win window_ = MPI_WIN_NULL;
   int turns_without_work_ = 0;
-  bool has_left_ = false;
+  bool have_all_left_ = false;
 
   std::mutex mutex_;
-  std::condition_variable work_came_;
+  std::condition_variable work_added_;
   std::deque<Work> work_;
   bool is_closed_ = false;
   // Declared last, because it uses all other members.

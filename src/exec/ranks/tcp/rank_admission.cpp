@@ -10,7 +10,7 @@ namespace dapple::exec {
 namespace {
 
 /// The time in which a caller has to prove its identity and to finish asking for the time.
-constexpr std::chrono::nanoseconds kIntroduction = std::chrono::seconds(5);
+constexpr std::chrono::nanoseconds kAdmissionTimeout = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -23,7 +23,7 @@ void RankAdmission::open(const ExpectedRanks& expected, const Answer& answer) {
 }
 
 RankAdmission::Caller RankAdmission::enter(std::int64_t now) {
-  callers_[next_].deadline = now + kIntroduction.count();
+  callers_[next_].deadline = now + kAdmissionTimeout.count();
   return next_++;
 }
 
@@ -63,9 +63,9 @@ Verdict RankAdmission::verdict_on(const Hello& hello) const {
   return taken_.count(static_cast<int>(hello.rank)) > 0 ? Verdict::Taken : Verdict::Welcome;
 }
 
-ProvenAnswer RankAdmission::judge(Caller caller, const Talk& talk, const Proof& proof) {
-  const Hello hello = hello_of(talk.hello);
-  const bool is_proven = is_same(proof, caller_proof(secret_, talk));
+ProvenAnswer RankAdmission::judge(Caller caller, const Transcript& transcript, const Proof& proof) {
+  const Hello hello = hello_of(transcript.hello);
+  const bool is_proven = is_same(proof, caller_proof(secret_, transcript));
   Answer answer{.verdict = is_proven ? verdict_on(hello) : Verdict::Unproven};
   if (is_proven) answer.size = answer_.size;
   Standing& standing = callers_.at(caller);
@@ -81,7 +81,7 @@ ProvenAnswer RankAdmission::judge(Caller caller, const Talk& talk, const Proof& 
   // This rank proves nothing to a caller that has not proven anything itself.
   return {.verdict = answer.verdict,
           .words = words_of(answer),
-          .proof = is_proven ? answer_proof(secret_, talk, answer) : Proof{}};
+          .proof = is_proven ? answer_proof(secret_, transcript, answer) : Proof{}};
 }
 
 void RankAdmission::leave(Caller caller) {

@@ -21,7 +21,7 @@ using boost::system::error_code;
 
 /// The pause before the next attempt if a connection could not be accepted, for example for lack of
 /// file descriptors.
-constexpr std::chrono::milliseconds kPause(100);
+constexpr std::chrono::milliseconds kAcceptRetryPause(100);
 
 asio::ip::tcp::acceptor listening(asio::io_context& context, const asio::ip::address& address,
                                   std::uint16_t port) {
@@ -69,12 +69,12 @@ bool is_lack_of_files(const error_code& fault) {
 }  // namespace
 
 struct RendezvousServer::Call {
-  Call(asio::ip::tcp::socket of, RankAdmission::Caller number, const Talk& start)
-      : socket(std::move(of)), caller(number), talk(start) {}
+  Call(asio::ip::tcp::socket of, RankAdmission::Caller number, const Transcript& start)
+      : socket(std::move(of)), caller(number), transcript(start) {}
 
   asio::ip::tcp::socket socket;
   const RankAdmission::Caller caller;
-  Talk talk;
+  Transcript transcript;
   Proof proof{};
   Verdict verdict = Verdict::Unproven;
   std::array<Word, std::tuple_size_v<AnswerWords> + std::tuple_size_v<Proof>> answer{};
@@ -110,7 +110,7 @@ void RendezvousServer::await_call() {
   acceptor_.async_accept([this](const error_code& fault, asio::ip::tcp::socket socket) {
     if (fault == asio::error::operation_aborted) return;
     if (fault && !(is_lack_of_files(fault) && drop(admission_.oldest_unproven()))) {
-      pause_.expires_after(kPause);
+      pause_.expires_after(kAcceptRetryPause);
       return pause_.async_wait([this](const error_code& stopped) {
         if (!stopped) await_call();
       });
@@ -130,7 +130,7 @@ bool RendezvousServer::drop(std::optional<RankAdmission::Caller> caller) {
 void RendezvousServer::take(asio::ip::tcp::socket socket) {
   drop(admission_.crowded_out());
   const RankAdmission::Caller caller = admission_.enter(monotonic_now());
-  const auto call = std::make_shared<Call>(std::move(socket), caller, admission_.talk());
+  const auto call = std::make_shared<Call>(std::move(socket), caller, admission_.new_transcript());
   calls_.emplace(caller, call);
   await_deadline();
   challenge(call);
@@ -168,18 +168,18 @@ void RendezvousServer::read(const std::shared_ptr<Call>& call, const Buffers& bu
 /// The first words have the same meaning in all protocol versions, so a caller of another version
 /// is told so.
 void RendezvousServer::challenge(const std::shared_ptr<Call>& call) {
-  const auto first = asio::buffer(call->talk.hello.data(), kProtocolWords * sizeof(Word));
+  const auto first = asio::buffer(call->transcript.hello.data(), kProtocolWords * sizeof(Word));
   const auto send = [this, call](const auto& next) {
-    asio::async_write(call->socket, asio::buffer(call->talk.challenge),
+    asio::async_write(call->socket, asio::buffer(call->transcript.challenge),
                       [this, call, next](const error_code& fault, std::size_t) {
                         if (fault) return reject(call);
                         next();
                       });
   };
   read(call, first, [this, call, send] {
-    HelloWords& words = call->talk.hello;
+    HelloWords& words = call->transcript.hello;
     if (!is_rank(words)) return reject(call);
-    call->talk.challenge = challenge_of(drawn_nonce());
+    call->transcript.challenge = challenge_of(drawn_nonce());
     if (!has_own_protocol(words)) return send([this, call] { reject(call); });
     read(call, asio::buffer(words) + kProtocolWords * sizeof(Word), [this, call, send] {
       send([this, call] { read(call, asio::buffer(call->proof), [this, call] { judge(call); }); });
@@ -188,7 +188,7 @@ void RendezvousServer::challenge(const std::shared_ptr<Call>& call) {
 }
 
 void RendezvousServer::judge(const std::shared_ptr<Call>& call) {
-  const ProvenAnswer answer = admission_.judge(call->caller, call->talk, call->proof);
+  const ProvenAnswer answer = admission_.judge(call->caller, call->transcript, call->proof);
   call->verdict = answer.verdict;
   std::copy(answer.proof.begin(), answer.proof.end(),
             std::copy(answer.words.begin(), answer.words.end(), call->answer.begin()));
@@ -202,8 +202,8 @@ void RendezvousServer::judge(const std::shared_ptr<Call>& call) {
 void RendezvousServer::accept(const std::shared_ptr<Call>& call) {
   const int rank = admission_.admit(call->caller);
   calls_.erase(call->caller);
-  peers_.emplace(
-      rank, PendingPeer{.socket = std::move(call->socket), .hello = hello_of(call->talk.hello)});
+  peers_.emplace(rank, PendingPeer{.socket = std::move(call->socket),
+                                   .hello = hello_of(call->transcript.hello)});
   if (admission_.expected().is_silent) watch(rank);
 }
 

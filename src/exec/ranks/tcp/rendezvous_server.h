@@ -1,4 +1,4 @@
-// Accepts the connections of other ranks during the rendezvous, and talks to the callers;
+// Accepts the connections of other ranks during the rendezvous, and answers the callers;
 // RankAdmission decides who of them is admitted.
 #pragma once
 
@@ -31,7 +31,7 @@ class RendezvousServer {
 
   std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
 
-  /// Starts to talk to callers. An admitted one receives `answer`, and the time as often as it
+  /// Starts to answer callers. An admitted one receives `answer`, and the time as often as it
   /// asks. All of this runs in the context.
   void open(const ExpectedRanks& expected, const Answer& answer);
 

@@ -49,18 +49,18 @@ SharedWords SharedWords::mapped(int file) {
   return shared;
 }
 
-SharedWords SharedWords::give(std::uint64_t mark) {
+SharedWords SharedWords::create(std::uint64_t tag) {
   const int file = memfd_create("dapple-ranks", MFD_CLOEXEC);
   if (file >= 0 && ftruncate(file, static_cast<off_t>(kBytes)) != 0) {
     close(file);
     refuse();
   }
   SharedWords shared = mapped(file);
-  shared.words_[kCount] = static_cast<std::int64_t>(mark);
+  shared.words_[kCount] = static_cast<std::int64_t>(tag);
   return shared;
 }
 
-SharedWords SharedWords::look_at(std::int64_t process, std::int64_t number, std::uint64_t mark) {
+SharedWords SharedWords::attach(std::int64_t process, std::int64_t number, std::uint64_t tag) {
   const std::string path = fmt::format("/proc/{}/fd/{}", process, number);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file >= 0 && lseek(file, 0, SEEK_END) != static_cast<off_t>(kBytes)) {
@@ -69,7 +69,7 @@ SharedWords SharedWords::look_at(std::int64_t process, std::int64_t number, std:
     refuse();
   }
   SharedWords shared = mapped(file);
-  if (shared.words_[kCount] != static_cast<std::int64_t>(mark)) {
+  if (shared.words_[kCount] != static_cast<std::int64_t>(tag)) {
     errno = ENOENT;
     refuse();
   }

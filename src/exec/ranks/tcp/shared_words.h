@@ -20,12 +20,12 @@ class SharedWords {
   SharedWords(SharedWords&& other) noexcept;
   SharedWords& operator=(SharedWords&& other) noexcept;
 
-  /// Allocates zero-initialized words, followed by the word `mark`, by which the other processes
+  /// Allocates zero-initialized words, followed by the word `tag`, by which the other processes
   /// recognize the right memory. Throws Error(Environment).
-  static SharedWords give(std::uint64_t mark);
+  static SharedWords create(std::uint64_t tag);
   /// Maps the memory that another process has allocated. Throws Error(Environment), also if it does
-  /// not have this mark.
-  static SharedWords look_at(std::int64_t process, std::int64_t file, std::uint64_t mark);
+  /// not have this tag.
+  static SharedWords attach(std::int64_t process, std::int64_t file, std::uint64_t tag);
 
   std::int64_t file() const { return file_; }
   std::span<std::int64_t> words() const { return {words_, kCount}; }

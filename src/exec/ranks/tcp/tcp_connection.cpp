@@ -98,7 +98,7 @@ void Connection::read_header() {
 }
 
 void Connection::take_in_header() {
-  if (!is_whole(header_)) return refuse();
+  if (!is_whole(header_)) return report_violation();
   switch (kind_of(header_)) {
     case HeaderKind::Frame:
       return take_in_frame();
@@ -114,18 +114,18 @@ void Connection::take_in_header() {
       is_leaving_ = true;
       handler_.leaving(rank_);
       return read_header();
-    case HeaderKind::Ranks:  // valid during the rendezvous only
+    case HeaderKind::PeerTable:  // valid during the rendezvous only
       break;
   }
-  refuse();
+  report_violation();
 }
 
 void Connection::take_in_frame() {
   const std::optional<Frame> frame = frame_of(header_, rank_);
-  if (!frame || incoming_ || frame->size > kMostBytes) return refuse();
+  if (!frame || incoming_ || frame->size > kMostBytes) return report_violation();
   try {
     incoming_.emplace(Incoming{.frame = *frame, .bytes = HostBytes(frame->size)});
-  } catch (const std::bad_alloc&) { return refuse(); }
+  } catch (const std::bad_alloc&) { return report_violation(); }
   if (frame->size == 0) deliver();
   read_header();
 }
@@ -133,7 +133,7 @@ void Connection::take_in_frame() {
 void Connection::read_piece() {
   const std::size_t size = size_of(header_);
   if (!incoming_ || size == 0 || size > incoming_->bytes.size() - incoming_->done) {
-    return refuse();
+    return report_violation();
   }
   asio::async_read(socket_, asio::buffer(incoming_->bytes.data() + incoming_->done, size),
                    [self = shared_from_this(), size](const error_code& fault, std::size_t) {
@@ -150,8 +150,8 @@ void Connection::deliver() {
   handler_.message(whole.frame, std::move(whole.bytes));
 }
 
-void Connection::refuse() {
-  handler_.nonsense(rank_);
+void Connection::report_violation() {
+  handler_.violation(rank_);
 }
 
 void Connection::end() {

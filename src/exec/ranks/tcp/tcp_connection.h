@@ -23,7 +23,7 @@ struct ConnectionHandler {
   // The connection has ended without an announcement.
   std::function<void(int rank)> lost;
   // The other rank has violated the protocol. Nothing more is read.
-  std::function<void(int rank)> nonsense;
+  std::function<void(int rank)> violation;
 };
 
 /// A connection, kept alive by its pending operations.
@@ -70,7 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void take_in_header();
   void take_in_frame();
   void deliver();
-  void refuse();
+  void report_violation();
   void end();
 
   boost::asio::ip::tcp::socket socket_;

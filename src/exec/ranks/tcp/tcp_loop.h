@@ -47,30 +47,30 @@ class TcpLoop : public RankWire {
   void serve();
   void take_turns();
   void note_leaving(int rank);
-  void part(std::chrono::steady_clock::time_point end);
+  void stop_once_closed(std::chrono::steady_clock::time_point deadline);
 
   const int rank_;
   const int size_;
   const WireHandler handler_;
   // The interval between two turns.
-  const std::chrono::nanoseconds turn_;
-  ConnectionHandler of_connections_;
+  const std::chrono::nanoseconds turn_interval_;
+  ConnectionHandler connection_handler_;
   boost::asio::io_context context_;
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stays_;
-  boost::asio::steady_timer turns_;
-  boost::asio::steady_timer parting_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_guard_;
+  boost::asio::steady_timer turn_timer_;
+  boost::asio::steady_timer close_timer_;
   RendezvousResult rendezvous_;
   SharedWords shared_;
   std::map<int, std::shared_ptr<Connection>> connections_;
 
-  // The ranks that have called leave(). The members from here to `has_left_` are used by the loop's
-  // thread only.
-  std::set<int> leaving_;
+  // The ranks that have called leave(). The members from here to `have_all_left_` are used by the
+  // loop's thread only.
+  std::set<int> leaving_ranks_;
   // The number of ranks to which this rank's leaving has been sent.
-  std::size_t told_ = 0;
+  std::size_t leave_notices_sent_ = 0;
   // Fulfilled once all ranks have called leave().
-  std::promise<void> left_;
-  bool has_left_ = false;
+  std::promise<void> all_left_;
+  bool have_all_left_ = false;
 
   // Declared last, because it uses all other members.
   std::thread thread_;

@@ -19,14 +19,14 @@ namespace {
 enum class Side : Word { Caller = 1, Called };
 
 /// The words that a proof authenticates.
-class Transcript {
+class ProofInput {
  public:
-  Transcript(Side side, const Talk& talk) {
+  ProofInput(Side side, const Transcript& transcript) {
     add(static_cast<Word>(side));
-    add(static_cast<Word>(talk.called));
-    add(talk.job);
-    add(talk.hello);
-    add(talk.challenge);
+    add(static_cast<Word>(transcript.called));
+    add(transcript.job);
+    add(transcript.hello);
+    add(transcript.challenge);
   }
 
   void add(Word word) { words_.push_back(word); }
@@ -57,19 +57,20 @@ Nonce drawn_nonce() {
   return nonce;
 }
 
-Proof caller_proof(const std::string& secret, const Talk& talk) {
-  return Transcript(Side::Caller, talk).proof(secret);
+Proof caller_proof(const std::string& secret, const Transcript& transcript) {
+  return ProofInput(Side::Caller, transcript).proof(secret);
 }
 
-Proof answer_proof(const std::string& secret, const Talk& talk, const Answer& answer) {
-  Transcript transcript(Side::Called, talk);
-  transcript.add(words_of(answer));
-  return transcript.proof(secret);
+Proof answer_proof(const std::string& secret, const Transcript& transcript, const Answer& answer) {
+  ProofInput input(Side::Called, transcript);
+  input.add(words_of(answer));
+  return input.proof(secret);
 }
 
-bool is_credible(const std::string& secret, const Talk& talk, const Answer& answer,
+bool is_credible(const std::string& secret, const Transcript& transcript, const Answer& answer,
                  const Proof& proof) {
-  return answer.verdict == Verdict::Unproven || is_same(proof, answer_proof(secret, talk, answer));
+  return answer.verdict == Verdict::Unproven ||
+         is_same(proof, answer_proof(secret, transcript, answer));
 }
 
 bool is_same(const Proof& a, const Proof& b) {

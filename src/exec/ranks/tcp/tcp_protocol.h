@@ -42,7 +42,7 @@ enum class HeaderKind : Word {
   // The last header that has to be heeded.
   Leaving,
   // Is followed by the peer table; from rank 0 to the other ranks.
-  Ranks,
+  PeerTable,
 };
 
 using FrameHeader = std::array<Word, 9>;
@@ -68,7 +68,7 @@ inline FrameHeader header_of(const Frame& frame) {
   return sealed(FrameHeader{
       static_cast<Word>(HeaderKind::Frame), static_cast<Word>(frame.key.iteration),
       AnnouncedAction::packed(frame.key.action), pair(frame.key.from.value, frame.key.to.value),
-      pair(frame.key.step, frame.waits_for_word ? 1 : 0), frame.size, frame.fingerprint,
+      pair(frame.key.step, frame.awaits_arrival_time ? 1 : 0), frame.size, frame.fingerprint,
       frame.number});
 }
 
@@ -87,7 +87,7 @@ inline std::optional<Frame> frame_of(const FrameHeader& words, int from) {
                .fingerprint = words[6],
                .number = words[7],
                .from = from,
-               .waits_for_word = low(words[4]) != 0};
+               .awaits_arrival_time = low(words[4]) != 0};
 }
 
 inline FrameHeader header_of(const Notice& notice) {
@@ -97,7 +97,7 @@ inline FrameHeader header_of(const Notice& notice) {
 
 /// Returns nothing if the notice is invalid.
 inline std::optional<Notice> notice_of(const FrameHeader& words, int from) {
-  if (words[1] > static_cast<Word>(NoticeKind::Failed)) return std::nullopt;
+  if (words[1] > static_cast<Word>(NoticeKind::Failure)) return std::nullopt;
   if (words[4] != 0 && !AnnouncedAction::unpacked(words[4])) return std::nullopt;
   return Notice{.kind = static_cast<NoticeKind>(words[1]),
                 .from = from,

@@ -43,20 +43,20 @@ using Places = std::vector<tcp::endpoint>;
 /// The pause before another call if the last one was not answered.
 constexpr std::chrono::milliseconds kRetryPause(50);
 /// The time in which a called rank has to answer.
-constexpr std::chrono::seconds kAttention(5);
+constexpr std::chrono::seconds kHandshakeTimeout(5);
 /// The time by which the others wait longer than rank 0, which knows who is missing.
-constexpr std::chrono::seconds kLonger(1);
+constexpr std::chrono::seconds kPeerTimeoutMargin(1);
 
-/// Identifies the running kernel and the container; processes with the same mark share the clock
-/// and the process numbers. Returns 0 if it cannot be determined.
-Word host_mark() {
+/// Identifies the running kernel and the container; processes with the same identity share the
+/// clock and the process numbers. Returns 0 if it cannot be determined.
+Word host_identity() {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
-  std::string mark{std::istreambuf_iterator<char>(boot), {}};
+  std::string identity{std::istreambuf_iterator<char>(boot), {}};
   std::array<char, 64> container{};
   const ssize_t length = readlink("/proc/self/ns/pid", container.data(), container.size());
-  if (mark.empty() || length <= 0) return 0;
-  mark.append(container.data(), static_cast<std::size_t>(length));
-  return fingerprint(std::as_bytes(std::span(mark)));
+  if (identity.empty() || length <= 0) return 0;
+  identity.append(container.data(), static_cast<std::size_t>(length));
+  return fingerprint(std::as_bytes(std::span(identity)));
 }
 
 /// The address that rank 0 sends of each rank but itself.
@@ -67,7 +67,7 @@ struct PeerAddress {
 };
 
 struct PeerTable {
-  std::int64_t giver = 0;
+  std::int64_t owner = 0;
   std::int64_t file = 0;
   Word is_on_one_host = 0;
 };
@@ -83,7 +83,7 @@ class Rendezvous {
   RendezvousResult connect_as_root();
   RendezvousResult connect_as_peer();
   /// Tells all connected ranks that this one has failed.
-  void part() noexcept;
+  void notify_failure() noexcept;
 
  private:
   bool run_until(Moment end, const std::function<bool()>& condition);
@@ -91,8 +91,8 @@ class Rendezvous {
   error_code await(tcp::socket& socket, Moment end, Begin begin);
   Places resolved();
   tcp::socket call(int rank, const Places& places, Answer& answer);
-  std::optional<Answer> talk(tcp::socket& socket, int rank, const Places& places,
-                             error_code& fault);
+  std::optional<Answer> handshake(tcp::socket& socket, int rank, const Places& places,
+                                  error_code& fault);
   template <class Buffers>
   error_code read(tcp::socket& socket, Moment end, const Buffers& buffers);
   template <class Buffers>
@@ -114,7 +114,7 @@ class Rendezvous {
   const TcpPlace& place_;
   const nanoseconds timeout_;
   Moment end_;
-  const Word host_ = host_mark();
+  const Word host_ = host_identity();
   std::unique_ptr<RendezvousServer> server_;
   RendezvousResult result_;
 };
@@ -196,30 +196,30 @@ error_code Rendezvous::write(tcp::socket& socket, Moment end, const Buffers& buf
 
 /// Performs one handshake. Returns nothing if the other side is no rank, or does not know the
 /// secret. Throws if it is a rank that uses another protocol, or turns this one away.
-std::optional<Answer> Rendezvous::talk(tcp::socket& socket, int rank, const Places& places,
-                                       error_code& fault) {
-  const Moment end = std::min(end_, std::chrono::steady_clock::now() + kAttention);
+std::optional<Answer> Rendezvous::handshake(tcp::socket& socket, int rank, const Places& places,
+                                            error_code& fault) {
+  const Moment end = std::min(end_, std::chrono::steady_clock::now() + kHandshakeTimeout);
   fault =
       await(socket, end, [&](auto done) { asio::async_connect(socket, places, std::move(done)); });
   if (fault) return std::nullopt;
   socket.set_option(tcp::no_delay(true), fault);
-  Talk talk{.called = rank,
-            .job = result_.job,
-            .hello = words_of(Hello{.rank = static_cast<Word>(place_.rank),
-                                    .size = static_cast<Word>(place_.size),
-                                    .port = server_->port(),
-                                    .host = host_,
-                                    .nonce = drawn_nonce()})};
-  fault = write(socket, end, asio::buffer(talk.hello));
-  if (!fault) fault = read(socket, end, asio::buffer(talk.challenge));
-  if (fault || !is_rank(talk.challenge)) return std::nullopt;
-  if (!has_own_protocol(talk.challenge)) {
+  Transcript transcript{.called = rank,
+                        .job = result_.job,
+                        .hello = words_of(Hello{.rank = static_cast<Word>(place_.rank),
+                                                .size = static_cast<Word>(place_.size),
+                                                .port = server_->port(),
+                                                .host = host_,
+                                                .nonce = drawn_nonce()})};
+  fault = write(socket, end, asio::buffer(transcript.hello));
+  if (!fault) fault = read(socket, end, asio::buffer(transcript.challenge));
+  if (fault || !is_rank(transcript.challenge)) return std::nullopt;
+  if (!has_own_protocol(transcript.challenge)) {
     throw error(
         fmt::format("rank {} at the other end turns it away: expected the same version and "
                     "byte order",
                     rank));
   }
-  const Proof own = caller_proof(place_.secret, talk);
+  const Proof own = caller_proof(place_.secret, transcript);
   AnswerWords words{};
   Proof theirs{};
   fault = write(socket, end, asio::buffer(own));
@@ -227,7 +227,7 @@ std::optional<Answer> Rendezvous::talk(tcp::socket& socket, int rank, const Plac
   if (!fault) fault = read(socket, end, buffers);
   if (fault) return std::nullopt;
   const Answer answer = answer_of(words);
-  if (!is_credible(place_.secret, talk, answer, theirs)) return std::nullopt;
+  if (!is_credible(place_.secret, transcript, answer, theirs)) return std::nullopt;
   if (answer.verdict != Verdict::Welcome) throw turned_away(rank, answer);
   return answer;
 }
@@ -237,7 +237,7 @@ tcp::socket Rendezvous::call(int rank, const Places& places, Answer& answer) {
   while (true) {
     tcp::socket socket(context_);
     error_code fault;
-    if (const std::optional<Answer> got = talk(socket, rank, places, fault)) {
+    if (const std::optional<Answer> got = handshake(socket, rank, places, fault)) {
       answer = *got;
       return socket;
     }
@@ -286,7 +286,7 @@ std::vector<PeerAddress> Rendezvous::receive_peer_table(tcp::socket& first) {
   }
   const std::array<asio::mutable_buffer, 2> buffers{asio::buffer(&table, sizeof table),
                                                     asio::buffer(ranks)};
-  if (!fault && (!is_whole(header) || kind_of(header) != HeaderKind::Ranks ||
+  if (!fault && (!is_whole(header) || kind_of(header) != HeaderKind::PeerTable ||
                  size_of(header) != asio::buffer_size(buffers))) {
     throw error("expected of rank 0 where all ranks are, got other bytes");
   }
@@ -296,7 +296,7 @@ std::vector<PeerAddress> Rendezvous::receive_peer_table(tcp::socket& first) {
         fmt::format("expected word of rank 0 that all have come, got {}",
                     fault == asio::error::timed_out ? "none" : '"' + fault.message() + '"'));
   }
-  result_.giver = table.giver;
+  result_.owner = table.owner;
   result_.file = table.file;
   result_.is_on_one_host = table.is_on_one_host != 0;
   return ranks;
@@ -362,15 +362,15 @@ void Rendezvous::send_peer_table() {
     result_.is_on_one_host = result_.is_on_one_host && host_ != 0 && peer.hello.host == host_;
   }
   if (result_.is_on_one_host) {
-    result_.given = SharedWords::give(result_.job);
-    result_.giver = getpid();
-    result_.file = result_.given.file();
+    result_.shared = SharedWords::create(result_.job);
+    result_.owner = getpid();
+    result_.file = result_.shared.file();
   }
-  const PeerTable table{.giver = result_.giver,
+  const PeerTable table{.owner = result_.owner,
                         .file = result_.file,
                         .is_on_one_host = result_.is_on_one_host ? Word{1} : Word{0}};
   const FrameHeader header =
-      header_of(HeaderKind::Ranks, sizeof table + ranks.size() * sizeof(PeerAddress));
+      header_of(HeaderKind::PeerTable, sizeof table + ranks.size() * sizeof(PeerAddress));
   const std::array<asio::const_buffer, 3> buffers{
       asio::buffer(header), asio::buffer(&table, sizeof table), asio::buffer(ranks)};
   for (auto& [rank, peer] : server_->peers()) {
@@ -417,7 +417,7 @@ RendezvousResult Rendezvous::connect_as_peer() {
   }
   Answer answer;
   tcp::socket first = call(0, places, answer);
-  end_ = std::chrono::steady_clock::now() + timeout_ + kLonger;
+  end_ = std::chrono::steady_clock::now() + timeout_ + kPeerTimeoutMargin;
   result_.job = answer.job;
   server_->open({.rank = place_.rank,
                  .first = place_.rank + 1,
@@ -434,9 +434,9 @@ RendezvousResult Rendezvous::connect_as_peer() {
   return std::move(result_);
 }
 
-void Rendezvous::part() noexcept {
+void Rendezvous::notify_failure() noexcept {
   const FrameHeader failed =
-      header_of(Notice{.kind = NoticeKind::Failed, .moment = monotonic_now()});
+      header_of(Notice{.kind = NoticeKind::Failure, .moment = monotonic_now()});
   const auto tell = [&](tcp::socket& socket) {
     error_code ignored;
     asio::write(socket, asio::buffer(failed), ignored);
@@ -453,7 +453,7 @@ RendezvousResult rendezvous(asio::io_context& context, const TcpPlace& place, na
   try {
     return place.rank == 0 ? attempt.connect_as_root() : attempt.connect_as_peer();
   } catch (...) {
-    attempt.part();
+    attempt.notify_failure();
     throw;
   }
 }

@@ -23,8 +23,8 @@ struct RendezvousResult {
   std::int64_t clock_offset = 0;
   // The memory that rank 0 allocates if all ranks are on one host, with the process and the file
   // descriptor by which the others find it.
-  SharedWords given;
-  std::int64_t giver = 0;
+  SharedWords shared;
+  std::int64_t owner = 0;
   std::int64_t file = 0;
   Word job = 0;
 };

@@ -21,22 +21,22 @@ TEST_CASE("barriers are numbered, and a release counts for its barrier and those
 TEST_CASE("the root counts each rank once, and names the lowest that is missing") {
   Barrier barrier;
   CHECK(barrier.missing() == 0);
-  barrier.take_in_arrival(2);
-  barrier.take_in_arrival(2);
+  barrier.note_arrival(2);
+  barrier.note_arrival(2);
   CHECK(barrier.arrivals() == 1);
   CHECK(barrier.missing() == 0);
-  barrier.take_in_arrival(0);
+  barrier.note_arrival(0);
   CHECK(barrier.arrivals() == 2);
   CHECK(barrier.missing() == 1);
-  barrier.take_in_arrival(1);
+  barrier.note_arrival(1);
   CHECK(barrier.arrivals() == 3);
   CHECK(barrier.missing() == 3);
 }
 
 TEST_CASE("the next barrier starts with nobody") {
   Barrier barrier;
-  barrier.take_in_arrival(0);
-  barrier.take_in_arrival(1);
+  barrier.note_arrival(0);
+  barrier.note_arrival(1);
   barrier.complete();
   CHECK(barrier.arrivals() == 0);
   CHECK(barrier.missing() == 0);

@@ -41,7 +41,7 @@ TEST_CASE("the next rank in the ring reports a loss at once, the others after 50
   FailureAgreement agreement;
   const Heartbeat heartbeat;
   CHECK(agreement.response(at(1h), 1, heartbeat) == LossResponse::Wait);
-  agreement.lose({.rank = 1, .moment = at(0s)});
+  agreement.note_peer_loss({.rank = 1, .moment = at(0s)});
   CHECK(agreement.response(at(0s), 1, heartbeat) == LossResponse::Report);
   CHECK(agreement.response(at(0s), 0, heartbeat) == LossResponse::Wait);
   CHECK(agreement.response(at(500ms - 1ns), 0, heartbeat) == LossResponse::Wait);
@@ -50,8 +50,8 @@ TEST_CASE("the next rank in the ring reports a loss at once, the others after 50
 
 TEST_CASE("the first loss counts: the others may follow from it") {
   FailureAgreement agreement;
-  agreement.lose({.rank = 1, .moment = at(0s)});
-  agreement.lose({.rank = 0, .moment = at(100ms)});
+  agreement.note_peer_loss({.rank = 1, .moment = at(0s)});
+  agreement.note_peer_loss({.rank = 0, .moment = at(100ms)});
   REQUIRE(agreement.loss());
   CHECK(agreement.loss()->rank == 1);
   CHECK(agreement.response(at(100ms), 0, Heartbeat()) == LossResponse::Wait);
@@ -64,12 +64,12 @@ TEST_CASE("a rank that was stopped concedes that those who are gone have reporte
   heartbeat.take_in(at(0s), 0);
   CHECK_FALSE(heartbeat.is_previous_missing(at(0s)));
   CHECK_FALSE(heartbeat.is_previous_missing(at(20s)));
-  agreement.lose({.rank = 1, .moment = at(20'999ms)});
+  agreement.note_peer_loss({.rank = 1, .moment = at(20'999ms)});
   CHECK(agreement.response(at(21s), 1, heartbeat) == LossResponse::Concede);
   CHECK(agreement.response(at(21s), 0, heartbeat) == LossResponse::Concede);
   // One who goes a second after the return has another reason.
   FailureAgreement later;
-  later.lose({.rank = 1, .moment = at(21s)});
+  later.note_peer_loss({.rank = 1, .moment = at(21s)});
   CHECK(later.response(at(21s), 1, heartbeat) == LossResponse::Report);
 }
 

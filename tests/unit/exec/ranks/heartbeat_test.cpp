@@ -31,7 +31,7 @@ TEST_CASE("a heartbeat is due every twentieth of the timeout") {
   Heartbeat heartbeat = started(10s);  // every 500 ms
   const auto first = heartbeat.due(at(0s), 0);
   REQUIRE(first);
-  CHECK(first->kind == NoticeKind::Alive);
+  CHECK(first->kind == NoticeKind::Heartbeat);
   CHECK_FALSE(heartbeat.due(at(499ms), 0));
   CHECK(heartbeat.due(at(500ms), 0));
   // The next one counts from the one that was sent, however late.

@@ -153,12 +153,12 @@ TEST_CASE("a paced message that comes twice before its arrival time is blamed on
   const InFlight message{
       .from = 0,
       .to = 1,
-      .frame = {.key = key(0, 1), .size = 8, .number = 1, .waits_for_word = true},
+      .frame = {.key = key(0, 1), .size = 8, .number = 1, .awaits_arrival_time = true},
       .bytes = bytes};
   ranks.network.post(message);
-  ranks.forge(0, 1, {.kind = NoticeKind::Arrived, .number = 1});
+  ranks.forge(0, 1, {.kind = NoticeKind::ArrivalTime, .number = 1});
   // An arrival time that is told again is that of nothing.
-  ranks.forge(0, 1, {.kind = NoticeKind::Arrived, .number = 1});
+  ranks.forge(0, 1, {.kind = NoticeKind::ArrivalTime, .number = 1});
   CHECK(ranks.verdict(1).empty());
   InFlight other = message;
   other.frame.number = 2;
@@ -236,8 +236,8 @@ TEST_CASE("nobody leaves a barrier before all have come, and the next one is ano
 TEST_CASE("ranks that were at a barrier are not yet at the next one") {
   Ranks ranks(3);
   ranks.join_all({.timeout = 5ms});
-  ranks.forge(1, 0, {.kind = NoticeKind::AtBarrier, .number = 1});
-  ranks.forge(2, 0, {.kind = NoticeKind::AtBarrier, .number = 1});
+  ranks.forge(1, 0, {.kind = NoticeKind::BarrierArrival, .number = 1});
+  ranks.forge(2, 0, {.kind = NoticeKind::BarrierArrival, .number = 1});
   CHECK_NOTHROW(ranks.end(0).barrier());
   CHECK(thrown_by([&] { ranks.end(0).barrier(); }) ==
         ranks.name(0) + ": barrier: expected all 3 devices within 0.005 s, got 1, without " +
@@ -287,7 +287,7 @@ TEST_CASE("a failure that is noticed later than the own one, but was earlier, co
   Ranks ranks(2);
   ranks.join_all({});
   ranks.end(0).abort();
-  ranks.forge(1, 0, {.kind = NoticeKind::Failed, .moment = ranks.network.now() - 1});
+  ranks.forge(1, 0, {.kind = NoticeKind::Failure, .moment = ranks.network.now() - 1});
   CHECK_FALSE(ranks.is_first(0));
 }
 
@@ -415,11 +415,11 @@ TEST_CASE("a notice that its sender may not send is blamed on the sender") {
     int from;
     int to;
   };
-  for (const Forgery& forged : {Forgery{NoticeKind::AtBarrier, 2, 1},
-                                {NoticeKind::AtBarrier, 0, 0},
-                                {NoticeKind::LetGo, 1, 2},
-                                {NoticeKind::Joined, 0, 2},
-                                {NoticeKind::Alive, 2, 1}}) {
+  for (const Forgery& forged : {Forgery{NoticeKind::BarrierArrival, 2, 1},
+                                {NoticeKind::BarrierArrival, 0, 0},
+                                {NoticeKind::BarrierRelease, 1, 2},
+                                {NoticeKind::Join, 0, 2},
+                                {NoticeKind::Heartbeat, 2, 1}}) {
     INFO(static_cast<int>(forged.kind) << " from " << forged.from << " to " << forged.to);
     Ranks ranks(3);
     ranks.join_all({});
@@ -438,9 +438,10 @@ TEST_CASE("notices from before the wire is complete are judged once it is") {
     return ranks.verdict(rank);
   };
   // A rank calls others by their devices once it has joined; this fault was earlier.
-  CHECK(verdict(1, {.kind = NoticeKind::LetGo, .from = 2}) == std::string("rank 2: ") + kForged);
-  CHECK(verdict(1, {.kind = NoticeKind::Alive, .from = 0}).empty());
-  CHECK(verdict(1, {.kind = NoticeKind::Failed, .from = 2}) == kOver);
+  CHECK(verdict(1, {.kind = NoticeKind::BarrierRelease, .from = 2}) ==
+        std::string("rank 2: ") + kForged);
+  CHECK(verdict(1, {.kind = NoticeKind::Heartbeat, .from = 0}).empty());
+  CHECK(verdict(1, {.kind = NoticeKind::Failure, .from = 2}) == kOver);
 }
 
 TEST_CASE("a fault from before the wire is complete ends all ranks") {

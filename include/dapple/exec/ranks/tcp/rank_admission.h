@@ -63,11 +63,14 @@ class RankAdmission {
   /// Returns the callers whose time is over at `now`.
   std::vector<Caller> overdue(std::int64_t now) const;
 
-  /// Returns the start of a caller's talk, which it continues with its words and its challenge.
-  Talk talk() const { return {.called = expected_.rank, .job = expected_.known_job}; }
+  /// Returns the start of the transcript of a caller's handshake, which the caller's words and its
+  /// challenge continue.
+  Transcript new_transcript() const {
+    return {.called = expected_.rank, .job = expected_.known_job};
+  }
   /// Judges a caller by its proof. From now on it is proven unless the verdict says otherwise, and
   /// one that is welcome takes the place of its rank. Requires: the caller is here.
-  ProvenAnswer judge(Caller caller, const Talk& talk, const Proof& proof);
+  ProvenAnswer judge(Caller caller, const Transcript& transcript, const Proof& proof);
 
   /// Takes in that a caller has gone or was turned away; has no effect if it is not here. Its rank
   /// may call again.

@@ -17,7 +17,7 @@ namespace dapple::exec {
 Nonce drawn_nonce();
 
 /// What both proofs of an exchange authenticate: the words of both sides and their context.
-struct Talk {
+struct Transcript {
   // The rank that the caller means.
   int called = 0;
   // The job, as both know it; 0 when rank 0 is called, which tells it only in its answer.
@@ -27,13 +27,13 @@ struct Talk {
 };
 
 /// Returns the caller's proof. An empty secret is known to everybody.
-Proof caller_proof(const std::string& secret, const Talk& talk);
+Proof caller_proof(const std::string& secret, const Transcript& transcript);
 /// Returns the proof of the called rank, which also authenticates its answer.
-Proof answer_proof(const std::string& secret, const Talk& talk, const Answer& answer);
+Proof answer_proof(const std::string& secret, const Transcript& transcript, const Answer& answer);
 
 /// Whether the caller may believe an answer: either it is proven, or it says that the caller has
 /// proven nothing, which a side that does not share the secret cannot prove.
-bool is_credible(const std::string& secret, const Talk& talk, const Answer& answer,
+bool is_credible(const std::string& secret, const Transcript& transcript, const Answer& answer,
                  const Proof& proof);
 
 /// Compares two proofs in constant time.

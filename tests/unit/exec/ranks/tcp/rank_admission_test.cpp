@@ -24,19 +24,19 @@ RankAdmission root(std::size_t most_unproven = 8) {
   return admission;
 }
 
-Talk talk_of(const RankAdmission& admission, Hello hello) {
-  Talk talk = admission.talk();
+Transcript transcript_of(const RankAdmission& admission, Hello hello) {
+  Transcript transcript = admission.new_transcript();
   if (hello.port == 0) hello.port = 29'500;
-  talk.hello = words_of(hello);
-  talk.challenge = challenge_of({1, 2, 3, 4});
-  return talk;
+  transcript.hello = words_of(hello);
+  transcript.challenge = challenge_of({1, 2, 3, 4});
+  return transcript;
 }
 
 /// Judges a caller that says this, and knows this secret.
 ProvenAnswer judged(RankAdmission& admission, Caller caller, const Hello& hello,
                     const std::string& secret = "secret") {
-  const Talk talk = talk_of(admission, hello);
-  return admission.judge(caller, talk, caller_proof(secret, talk));
+  const Transcript transcript = transcript_of(admission, hello);
+  return admission.judge(caller, transcript, caller_proof(secret, transcript));
 }
 
 /// Admits a rank that does all as it should.
@@ -67,7 +67,8 @@ TEST_CASE(
   const ProvenAnswer answer = judged(admission, caller, hello);
   CHECK(answer.words ==
         words_of(Answer{.verdict = Verdict::Welcome, .size = 4, .host = 5, .job = 77}));
-  CHECK(is_credible("secret", talk_of(admission, hello), answer_of(answer.words), answer.proof));
+  CHECK(is_credible("secret", transcript_of(admission, hello), answer_of(answer.words),
+                    answer.proof));
   CHECK(admission.missing() == 1);
   CHECK(admission.admit(caller) == 1);
   CHECK(admission.missing() == 2);
@@ -86,10 +87,10 @@ TEST_CASE("a caller without the secret, or of another job, learns nothing") {
   RankAdmission peer("secret", 8);
   peer.open({.rank = 1, .first = 2, .size = 4, .known_job = 77}, {.size = 4, .job = 77});
   caller = peer.enter(at(0s));
-  Talk talk = talk_of(peer, {.rank = 2, .size = 4});
-  talk.job = 78;
-  const Proof proof = caller_proof("secret", talk);
-  CHECK(peer.judge(caller, talk_of(peer, {.rank = 2, .size = 4}), proof).verdict ==
+  Transcript transcript = transcript_of(peer, {.rank = 2, .size = 4});
+  transcript.job = 78;
+  const Proof proof = caller_proof("secret", transcript);
+  CHECK(peer.judge(caller, transcript_of(peer, {.rank = 2, .size = 4}), proof).verdict ==
         Verdict::Unproven);
 }
 
@@ -113,7 +114,7 @@ TEST_CASE("a caller that proves itself is told why it is turned away, and the jo
     const Caller caller = admission.enter(at(0s));
     const ProvenAnswer answer = judged(admission, caller, wrong.hello);
     CHECK(answer.words == words_of(Answer{.verdict = wrong.verdict, .size = 4}));
-    CHECK(is_credible("secret", talk_of(admission, wrong.hello), answer_of(answer.words),
+    CHECK(is_credible("secret", transcript_of(admission, wrong.hello), answer_of(answer.words),
                       answer.proof));
     CHECK(admission.turned_away() == wrong.told);
     admission.leave(caller);
@@ -123,10 +124,10 @@ TEST_CASE("a caller that proves itself is told why it is turned away, and the jo
 
 TEST_CASE("a rank without a port is none") {
   RankAdmission admission = root();
-  Talk talk = admission.talk();
-  talk.hello = words_of(Hello{.rank = 1, .size = 4, .port = 0});
-  CHECK(admission.judge(admission.enter(at(0s)), talk, caller_proof("secret", talk)).verdict ==
-        Verdict::NoSuchRank);
+  Transcript transcript = admission.new_transcript();
+  transcript.hello = words_of(Hello{.rank = 1, .size = 4, .port = 0});
+  CHECK(admission.judge(admission.enter(at(0s)), transcript, caller_proof("secret", transcript))
+            .verdict == Verdict::NoSuchRank);
 }
 
 TEST_CASE("a rank that goes before it is admitted, or before all have come, may call again") {

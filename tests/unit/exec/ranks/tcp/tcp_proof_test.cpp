@@ -8,7 +8,7 @@
 namespace dapple::exec {
 namespace {
 
-Talk talk() {
+Transcript transcript() {
   return {.called = 1,
           .job = 77,
           .hello = words_of(Hello{.rank = 2, .size = 3, .port = 29'500, .nonce = {1, 2, 3, 4}}),
@@ -48,16 +48,17 @@ TEST_CASE("a rank is known in any version and byte order, and talked to in its o
   CHECK_FALSE(is_rank(words));
 }
 
-TEST_CASE("a proof holds for one secret and one talk") {
-  const Proof proof = caller_proof("secret", talk());
-  CHECK(is_same(proof, caller_proof("secret", talk())));
-  CHECK_FALSE(is_same(proof, caller_proof("Secret", talk())));
-  CHECK_FALSE(is_same(proof, caller_proof("", talk())));
-  const std::vector<std::function<void(Talk&)>> changes{
-      [](Talk& other) { other.called = 0; }, [](Talk& other) { other.job = 78; },
-      [](Talk& other) { ++other.hello.back(); }, [](Talk& other) { ++other.challenge.back(); }};
+TEST_CASE("a proof holds for one secret and one handshake") {
+  const Proof proof = caller_proof("secret", transcript());
+  CHECK(is_same(proof, caller_proof("secret", transcript())));
+  CHECK_FALSE(is_same(proof, caller_proof("Secret", transcript())));
+  CHECK_FALSE(is_same(proof, caller_proof("", transcript())));
+  const std::vector<std::function<void(Transcript&)>> changes{
+      [](Transcript& other) { other.called = 0; }, [](Transcript& other) { other.job = 78; },
+      [](Transcript& other) { ++other.hello.back(); },
+      [](Transcript& other) { ++other.challenge.back(); }};
   for (const auto& change : changes) {
-    Talk other = talk();
+    Transcript other = transcript();
     change(other);
     CHECK_FALSE(is_same(proof, caller_proof("secret", other)));
   }
@@ -65,16 +66,16 @@ TEST_CASE("a proof holds for one secret and one talk") {
 
 TEST_CASE("a proof cannot be sent back, and the called rank's covers its answer") {
   const Answer welcome{.size = 3, .host = 5, .job = 77};
-  const Proof proof = answer_proof("secret", talk(), welcome);
-  CHECK_FALSE(is_same(proof, caller_proof("secret", talk())));
-  CHECK(is_credible("secret", talk(), welcome, proof));
-  CHECK_FALSE(is_credible("other", talk(), welcome, proof));
+  const Proof proof = answer_proof("secret", transcript(), welcome);
+  CHECK_FALSE(is_same(proof, caller_proof("secret", transcript())));
+  CHECK(is_credible("secret", transcript(), welcome, proof));
+  CHECK_FALSE(is_credible("other", transcript(), welcome, proof));
   Answer other = welcome;
   other.job = 78;
-  CHECK_FALSE(is_credible("secret", talk(), other, proof));
+  CHECK_FALSE(is_credible("secret", transcript(), other, proof));
   other = welcome;
   other.verdict = Verdict::Taken;
-  CHECK_FALSE(is_credible("secret", talk(), other, proof));
+  CHECK_FALSE(is_credible("secret", transcript(), other, proof));
 }
 
 TEST_CASE("only that a caller has proven nothing needs no proof") {
@@ -83,7 +84,7 @@ TEST_CASE("only that a caller has proven nothing needs no proof") {
                                              {Verdict::OtherSize, false},
                                              {Verdict::NoSuchRank, false},
                                              {Verdict::Taken, false}}) {
-    CHECK(is_credible("secret", talk(), {.verdict = verdict}, {}) == is_believed);
+    CHECK(is_credible("secret", transcript(), {.verdict = verdict}, {}) == is_believed);
   }
 }
 
