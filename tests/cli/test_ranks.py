@@ -245,8 +245,9 @@ class Ranks(ToolTest):
                                    "--timeout", 2, binary=LAUNCHER)
             # What the launcher makes of it is its own affair: some crash.
             self.assertNotEqual(result.returncode, DONE)
-            self.assertEqual(result.stderr.count("error: MPI: start: expected all ranks within 2 s, "
-                                                 "but some did not come"), 1, result.stderr)
+            self.assertEqual(result.stderr.count("error: MPI: start: expected all ranks to start "
+                                                 "within 2 s, but some did not\n"), 1,
+                             result.stderr)
 
     def test_a_rank_that_hangs_ends_all_in_time(self):
         for rank in range(min(self.ranks, 1 + SCALE)):

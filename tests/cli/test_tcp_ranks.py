@@ -284,7 +284,7 @@ class TcpRanks(ToolTest):
 
     def test_a_rank_that_hangs_ends_all_in_time_and_ends_once_it_goes_on(self):
         job = self.disturb(1, signal.SIGSTOP, 0.1, timeout=4)
-        self.assertRegex(job.errors(), r"rank \d \(node\d:\d\): \w+: (expected|no heartbeat)")
+        self.assertRegex(job.errors(), r"rank \d \(node\d:\d\): \w+: (expected|no heartbeat for 3.6 s)")
         self.assertIn("rank 1 (node", job.errors())
         os.kill(job.processes[1].pid, signal.SIGCONT)
         self.assertEqual(job.processes[1].wait(tool.SECONDS), ENVIRONMENT)
@@ -296,8 +296,8 @@ class TcpRanks(ToolTest):
         for rank in (0, 1):
             job.start(rank, size, "replay", "--plan", "plan.json", "--timeout", 1)
         self.assertEqual(job.codes(), self.all_with(ENVIRONMENT, 2))
-        self.assertEqual(job.errors(), f"error: rank 0: start: expected all {size} ranks within 1 "
-                                       "s, but rank 2 did not come\n")
+        self.assertEqual(job.errors(), f"error: rank 0: start: expected all {size} ranks to connect "
+                                       "within 1 s, but rank 2 did not\n")
 
     def test_who_does_not_find_rank_0_says_so_in_time(self):
         self.replay_plan()
@@ -389,7 +389,7 @@ class TcpRanks(ToolTest):
             process = job.start(1, 2, *arguments, name=name, **variables)
             self.assertEqual(process.wait(tool.SECONDS), ENVIRONMENT)
             self.assertEqual(job.said("err", name),
-                             "error: rank 1: start: rank 0 at the other end turns it away: expected "
+                             "error: rank 1: start: rejected by rank 0: expected "
                              f"the job's secret, got {got}\n")
             del job.processes[name]
         job.start(1, 2, *arguments, DAPPLE_SECRET_FILE="secret")

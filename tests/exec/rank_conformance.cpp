@@ -91,7 +91,7 @@ void hold_corrupt(exec::RankJob& job, const Topology& topology) {
   const auto name = [&](std::int32_t rank) {
     return exec::rank_name(rank, topology.device({rank}).name);
   };
-  require(told == name(place.number) + ": 5SEND_B2: expected the message of " +
+  require(told == name(place.number) + ": 5SEND_B2: expected the message from " +
                       name(place.previous()) + " as it was sent, got other bytes",
           "told: " + told);
   job.finish();

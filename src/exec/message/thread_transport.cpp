@@ -105,9 +105,10 @@ void ThreadNetwork::State::barrier(DeviceIndex device) {
       all_here_.wait_for(lock, options_.timeout, [&] { return aborted_ || barriers_ != before; });
   stop_if_aborted();
   if (came) return;
-  throw Error(ErrorKind::Environment, topology_.device(device).name,
-              {{"barrier", fmt::format("expected all {} devices, got {}", devices_.size(),
-                                       std::max(here, at_barrier_))}});
+  throw Error(
+      ErrorKind::Environment, topology_.device(device).name,
+      {{"barrier", fmt::format("expected all {} devices within {} s, got {}", devices_.size(),
+                               seconds_of(options_.timeout), std::max(here, at_barrier_))}});
 }
 
 void ThreadNetwork::State::abort() noexcept {

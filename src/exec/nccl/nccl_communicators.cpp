@@ -44,8 +44,8 @@ void CommunicatorWait::await(const std::function<bool()>& is_done, const std::st
     keep_on();
     if (monotonic_now() >= end) {
       throw Error(ErrorKind::Environment, here,
-                  {{waiting, fmt::format("expected {} within {} s, but it was not", expected,
-                                         seconds_of(timeout))}});
+                  {{waiting, fmt::format("expected {} within {} s, but that did not happen",
+                                         expected, seconds_of(timeout))}});
     }
     std::this_thread::sleep_for(kWaitPollInterval);
   }
@@ -53,7 +53,7 @@ void CommunicatorWait::await(const std::function<bool()>& is_done, const std::st
 }
 
 void CommunicatorWait::await(const cuda::Event& event, const std::string& waiting) const {
-  await([&] { return event.is_reached(); }, waiting, "its GPU to be done");
+  await([&] { return event.is_reached(); }, waiting, "its GPU to finish its work");
 }
 
 /// The order in which every device creates and uses its communicators. It is the same for all
@@ -177,7 +177,7 @@ void NcclCommunicators::finish() {
   for (auto& [group, communicator] : communicators_) communicator.finalize();
   for (auto& [group, communicator] : communicators_) {
     wait_.await([&one = communicator] { return one.is_finalized(); }, "the end",
-                "all communicators to be over");
+                "all communicators to be closed");
   }
 }
 

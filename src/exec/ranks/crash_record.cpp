@@ -63,7 +63,7 @@ std::string CrashRecord::text() const {
   std::string text = page_->name.data();
   const std::optional<Action> action = page_->action.get();
   if (action) text += ": " + to_text(*action);
-  return text.empty() ? "a process that had not yet found its place" : text;
+  return text.empty() ? "a rank whose number is not known yet" : text;
 }
 
 namespace {
@@ -181,7 +181,7 @@ int run_supervised(const std::function<int(CrashRecord&)>& work, const Tell& tel
   Pipe child_pipe;
   child_pipe.wake_at_close();
   const pid_t child = fork();
-  if (child == -1) refuse("another process");
+  if (child == -1) refuse("a child process");
   if (child == 0) return work_supervised(record, supervisor_pipe, work, tell);
   child_pipe.close_writing();
   forward_signals(child);

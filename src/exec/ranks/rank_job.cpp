@@ -26,9 +26,6 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr const char* kSaysWhatOthersSay =
-    "expected what a rank says, but it said what another one does";
-
 /// Returns the rank before this one in the ring.
 int previous_rank(const RankWire& wire) {
   return (wire.rank() + wire.size() - 1) % wire.size();
@@ -49,6 +46,29 @@ bool may_send(NoticeKind kind, int from, const RankWire& wire) {
       return true;
   }
   return false;
+}
+
+const char* name_of(NoticeKind kind) {
+  switch (kind) {
+    case NoticeKind::BarrierArrival:
+      return "barrier arrival";
+    case NoticeKind::BarrierRelease:
+      return "barrier release";
+    case NoticeKind::Join:
+      return "notice that it has joined";
+    case NoticeKind::Heartbeat:
+      return "heartbeat";
+    case NoticeKind::ArrivalTime:
+      return "arrival time";
+    case NoticeKind::Failure:
+      return "failure notice";
+  }
+  return "notice of an unknown kind";
+}
+
+/// Returns the message about a notice of this kind that its sender may not send to rank `to`.
+std::string forbidden_notice(NoticeKind kind, int to) {
+  return fmt::format("expected it to send rank {} no {}, but it did", to, name_of(kind));
 }
 
 std::exception_ptr environment_error(const std::string& name, const std::string& place,
@@ -148,7 +168,8 @@ RankJob::State::State(const MakeWire& make_wire, RankClock clock)
   if (fault_) note_failure();
   // Notices that arrived before this rank knew its own number.
   for (const auto& [kind, from] : std::exchange(early_notices_, {})) {
-    if (!may_send(kind, from, *wire_)) report_violation(from, kSaysWhatOthersSay);
+    if (!may_send(kind, from, *wire_))
+      report_violation(from, forbidden_notice(kind, wire_->rank()));
   }
 }
 
@@ -228,13 +249,14 @@ void RankJob::State::barrier() {
   if (!is_root) {
     wire_->send(0, {.kind = NoticeKind::BarrierArrival, .number = number});
     if (wait([&] { return barrier_.is_released(number); })) return;
-    throw error(fmt::format("expected word of all {} devices within {} s, got none", ranks,
-                            seconds_of(timeout_)));
+    throw error(
+        fmt::format("expected all {} devices within {} s, but rank 0 did not release the barrier",
+                    ranks, seconds_of(timeout_)));
   }
   const bool have_all_arrived = wait([&] { return barrier_.arrivals() == ranks; });
   const std::lock_guard lock(mutex_);
   if (!have_all_arrived) {
-    throw error(fmt::format("expected all {} devices within {} s, got {}, without {}", ranks,
+    throw error(fmt::format("expected all {} devices within {} s, got {}; {} is missing", ranks,
                             seconds_of(timeout_), barrier_.arrivals(),
                             names_.of(std::min(barrier_.missing(), ranks - 1))));
   }
@@ -296,7 +318,7 @@ void RankJob::State::take_in_fault(std::exception_ptr fault) {
 void RankJob::State::take_in(const Frame& frame, HostBytes bytes) {
   if (messages_.take_in(frame, std::move(bytes))) return;
   const std::lock_guard lock(mutex_);
-  report_violation(frame.from, fmt::format("expected it to send {} once, but it did so twice",
+  report_violation(frame.from, fmt::format("expected it to send {} once, but it sent it twice",
                                            to_text(frame.key.action)));
 }
 
@@ -305,7 +327,7 @@ void RankJob::State::take_in(const Notice& notice) {
   if (!wire_) {
     early_notices_.insert({notice.kind, notice.from});
   } else if (!may_send(notice.kind, notice.from, *wire_)) {
-    return report_violation(notice.from, kSaysWhatOthersSay);
+    return report_violation(notice.from, forbidden_notice(notice.kind, wire_->rank()));
   }
   switch (notice.kind) {
     case NoticeKind::ArrivalTime:
@@ -340,8 +362,9 @@ void RankJob::State::take_turn() {
   }
   if (heartbeat_.is_previous_missing(now)) {
     const std::optional<Action>& action = heartbeat_.previous_action();
-    give_up(environment_error(names_.of(previous()), action ? to_text(*action) : "start",
-                              fmt::format("no heartbeat within {} s", seconds_of(timeout_))));
+    give_up(environment_error(
+        names_.of(previous()), action ? to_text(*action) : "start",
+        fmt::format("no heartbeat for {} s", seconds_of(heartbeat_.loss_timeout()))));
   }
   report_peer_loss(now);
 }
@@ -372,9 +395,10 @@ void RankJob::State::finish() {
   while (left.wait_for(kPollInterval) != std::future_status::ready) {
     throw_if_over();
     if (clock_.now() < end) continue;
-    throw Error(ErrorKind::Environment, fmt::format("rank {}", wire_->rank()),
-                {{"end", fmt::format("expected all {} ranks within {} s, but some did not come",
-                                     wire_->size(), seconds_of(timeout_))}});
+    throw Error(
+        ErrorKind::Environment, fmt::format("rank {}", wire_->rank()),
+        {{"end", fmt::format("expected all {} ranks to finish within {} s, but some did not",
+                             wire_->size(), seconds_of(timeout_))}});
   }
 }
 

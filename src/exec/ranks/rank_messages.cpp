@@ -30,8 +30,8 @@ void RankMessages::join(RankWire& wire, const Topology& topology,
   if (!wire.is_on_one_host()) {
     throw Error(ErrorKind::Usage, "",
                 {{"",
-                  "expected unpaced links, or all ranks on one host: hosts cannot share the "
-                  "links of a topology"}});
+                  "expected unpaced links, or all ranks on one host, as hosts cannot share paced "
+                  "links; got paced links and several hosts"}});
   }
   pacer_.emplace(topology, *options.pacing, wire.shared_words(LinkPacer::words(topology)));
 }
@@ -88,7 +88,7 @@ std::int64_t RankMessages::send(const MessageKey& key, Payload payload) {
   }
   throw_if_closed();
   if (!has_left) {
-    throw error(key, fmt::format("expected {} to take in a message of {} bytes within {} s, but it "
+    throw error(key, fmt::format("expected {} to receive a message of {} bytes within {} s, but it "
                                  "did not",
                                  names_.of(to), size.count, seconds_of(timeout_)));
   }
@@ -116,12 +116,12 @@ void RankMessages::verify(const MessageKey& key, const ExpectedMessage& expected
   const int sender = rank_of(key.from);
   const std::string from = names_.of(sender);
   if (mail.sender != sender) {
-    throw error(key, fmt::format("expected a message of {}, got one in its name of {}", from,
+    throw error(key, fmt::format("expected a message from {}, got one from {} in its name", from,
                                  names_.of(mail.sender)));
   }
   if (fingerprint(mail.payload.host()) != mail.fingerprint) {
     throw error(key,
-                fmt::format("expected the message of {} as it was sent, got other bytes", from));
+                fmt::format("expected the message from {} as it was sent, got other bytes", from));
   }
   const auto size = static_cast<std::int64_t>(mail.payload.size());
   if (size != expected.size.value_or(Bytes{size}).count) {

@@ -26,7 +26,10 @@ class Heartbeat {
   /// Takes in a heartbeat of the previous rank.
   void take_in(std::int64_t now, std::uint64_t action);
 
-  /// Returns whether the previous rank has been silent for 0.9 x timeout since its last heartbeat.
+  /// Returns the silence after which a rank is missing, 0.9 x timeout.
+  std::chrono::nanoseconds loss_timeout() const { return timeout_ / 10 * 9; }
+
+  /// Returns whether the previous rank has been silent for loss_timeout() since its last heartbeat.
   /// A rank that has never sent one is not missing. To be called in every turn of the wire: a long
   /// time between two calls means that this process itself was stopped, and then the previous rank
   /// gets its time anew.
@@ -41,8 +44,6 @@ class Heartbeat {
   bool has_caused_loss_at(std::int64_t moment) const;
 
  private:
-  std::chrono::nanoseconds loss_timeout() const { return timeout_ / 10 * 9; }
-
   std::chrono::nanoseconds timeout_{0};
   // The interval between two heartbeats; 0 before start().
   std::chrono::nanoseconds interval_{0};
@@ -55,7 +56,7 @@ class Heartbeat {
   std::optional<Action> previous_action_;
   // The time of the last call of is_previous_missing().
   std::optional<std::int64_t> last_turn_;
-  // The time at which this rank resumed after it had been stopped for longer than 0.9 x timeout.
+  // The time at which this rank resumed after it had been stopped for longer than loss_timeout().
   std::optional<std::int64_t> resumed_at_;
 };
 

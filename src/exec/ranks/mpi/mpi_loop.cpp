@@ -151,7 +151,7 @@ void MpiLoop::await_start(const std::shared_ptr<Start>& start, std::chrono::nano
     start->loop = nullptr;
     park(std::move(thread_));
     throw Error(ErrorKind::Environment, "MPI",
-                {{"start", fmt::format("expected all ranks within {} s, but some did not come",
+                {{"start", fmt::format("expected all ranks to start within {} s, but some did not",
                                        seconds_of(timeout))}});
   }
   if (!start->fault) return;

@@ -75,8 +75,8 @@ ProvenAnswer RankAdmission::judge(Caller caller, const Transcript& transcript, c
     standing.rank = static_cast<int>(hello.rank);
     taken_.insert(standing.rank);
   } else {
-    turned_away_ = fmt::format("a rank {} of {}{}", hello.rank, hello.size,
-                               is_proven ? "" : ", with another secret or job,");
+    turned_away_ = fmt::format("rank {} of a job of {}{}", hello.rank, hello.size,
+                               is_proven ? "" : " with another secret or job number");
   }
   // This rank proves nothing to a caller that has not proven anything itself.
   return {.verdict = answer.verdict,

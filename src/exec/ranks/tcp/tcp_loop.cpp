@@ -29,18 +29,18 @@ TcpLoop::TcpLoop(WireHandler handler, const TcpPlace& place, std::chrono::nanose
       handler_(std::move(handler)),
       turn_interval_(
           std::clamp<std::chrono::nanoseconds>(timeout / 100, milliseconds(1), milliseconds(20))),
-      connection_handler_({.message = handler_.message,
-                           .notice = handler_.notice,
-                           .leaving = [this](int rank) { note_leaving(rank); },
-                           .lost = handler_.lost,
-                           .violation =
-                               [this](int rank) {
-                                 handler_.fault(std::make_exception_ptr(
-                                     Error(ErrorKind::Environment, fmt::format("rank {}", rank),
-                                           {{"",
-                                             "expected what a rank says, but it sent other "
-                                             "bytes"}})));
-                               }}),
+      connection_handler_(
+          {.message = handler_.message,
+           .notice = handler_.notice,
+           .leaving = [this](int rank) { note_leaving(rank); },
+           .lost = handler_.lost,
+           .violation =
+               [this](int rank) {
+                 handler_.fault(std::make_exception_ptr(Error(
+                     ErrorKind::Environment, fmt::format("rank {}", rank),
+                     {{"",
+                       "expected it to send frames of the protocol, but it sent other bytes"}})));
+               }}),
       work_guard_(asio::make_work_guard(context_)),
       turn_timer_(context_),
       close_timer_(context_) {

@@ -52,7 +52,8 @@ class ProofInput {
 Nonce drawn_nonce() {
   Nonce nonce{};
   if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), sizeof nonce) != 1) {
-    throw Error(ErrorKind::Environment, "", {{"", "expected random numbers, got none"}});
+    throw Error(ErrorKind::Environment, "",
+                {{"", "expected random numbers from the system, got none"}});
   }
   return nonce;
 }

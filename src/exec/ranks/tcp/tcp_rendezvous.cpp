@@ -97,7 +97,7 @@ class Rendezvous {
   error_code read(tcp::socket& socket, Moment end, const Buffers& buffers);
   template <class Buffers>
   error_code write(tcp::socket& socket, Moment end, const Buffers& buffers);
-  void compare_clocks(tcp::socket& socket, bool shares_clock);
+  void compare_clocks(tcp::socket& socket, int rank, bool shares_clock);
   std::vector<PeerAddress> receive_peer_table(tcp::socket& first);
   /// Returns the remote address of a connected rank.
   asio::ip::address address_of(const tcp::socket& socket, int rank) const;
@@ -108,11 +108,13 @@ class Rendezvous {
     return {ErrorKind::Environment, fmt::format("rank {}", place_.rank), {{"start", message}}};
   }
   Error turned_away(int by, const Answer& answer) const;
+  Error disconnected(int rank, const error_code& fault) const;
   Error missing() const;
 
   asio::io_context& context_;
   const TcpPlace& place_;
-  const nanoseconds timeout_;
+  // How long this rank waits for the others, and the end of that wait.
+  nanoseconds timeout_;
   Moment end_;
   const Word host_ = host_identity();
   std::unique_ptr<RendezvousServer> server_;
@@ -165,22 +167,28 @@ Places Rendezvous::resolved() {
 }
 
 Error Rendezvous::turned_away(int by, const Answer& answer) const {
-  const std::string turned = fmt::format("rank {} at the other end turns it away: ", by);
+  const std::string rejected = fmt::format("rejected by rank {}: ", by);
   switch (answer.verdict) {
     case Verdict::OtherSize:
       return error(
           fmt::format("expected a job of {} ranks, got one of {}", place_.size, answer.size));
     case Verdict::Taken:
-      return error(turned + fmt::format("expected one rank {}, got two", place_.rank));
+      return error(rejected + fmt::format("expected one rank {}, got two", place_.rank));
     case Verdict::Unproven:
       if (by == 0) {
-        return error(turned + fmt::format("expected the job's secret, got {}",
-                                          place_.secret.empty() ? "none" : "another"));
+        return error(rejected + fmt::format("expected the job's secret, got {}",
+                                            place_.secret.empty() ? "none" : "another"));
       }
-      return error(turned + "expected a rank of its own job");
+      return error(rejected + "expected the secret and the number of its job, got another");
     default:
-      return error(turned + "expected a rank that it does not have yet");
+      return error(rejected +
+                   fmt::format("expected a rank that is to call it, got rank {}", place_.rank));
   }
+}
+
+Error Rendezvous::disconnected(int rank, const error_code& fault) const {
+  return error(
+      fmt::format("expected rank {} to stay connected, got \"{}\"", rank, fault.message()));
 }
 
 template <class Buffers>
@@ -215,9 +223,7 @@ std::optional<Answer> Rendezvous::handshake(tcp::socket& socket, int rank, const
   if (fault || !is_rank(transcript.challenge)) return std::nullopt;
   if (!has_own_protocol(transcript.challenge)) {
     throw error(
-        fmt::format("rank {} at the other end turns it away: expected the same version and "
-                    "byte order",
-                    rank));
+        fmt::format("expected the protocol version and byte order of rank {}, got others", rank));
   }
   const Proof own = caller_proof(place_.secret, transcript);
   AnswerWords words{};
@@ -242,9 +248,9 @@ tcp::socket Rendezvous::call(int rank, const Places& places, Answer& answer) {
       return socket;
     }
     if (std::chrono::steady_clock::now() + kRetryPause >= end_) {
-      const std::string got = !fault                            ? "what no rank of this job says"
+      const std::string got = !fault ? "an answer that no rank of this job gives"
                               : fault == asio::error::timed_out ? "no answer"
-                              : fault == asio::error::eof       ? "no rank"
+                              : fault == asio::error::eof       ? "a connection that was closed"
                                                                 : '"' + fault.message() + '"';
       throw error(fmt::format("expected rank {} at {}:{} within {} s, got {}", rank,
                               rank == 0 ? place_.address : places.front().address().to_string(),
@@ -256,7 +262,7 @@ tcp::socket Rendezvous::call(int rank, const Places& places, Answer& answer) {
 
 /// Ends the conversation with a called rank, after asking it for the time unless both share a
 /// clock.
-void Rendezvous::compare_clocks(tcp::socket& socket, bool shares_clock) {
+void Rendezvous::compare_clocks(tcp::socket& socket, int rank, bool shares_clock) {
   constexpr int kTries = ClockComparison::kTries;
   constexpr std::int64_t kLatest = INT64_MAX / 4;
   ClockComparison comparison;
@@ -268,8 +274,10 @@ void Rendezvous::compare_clocks(tcp::socket& socket, bool shares_clock) {
     if (!fault && question != 0) {
       fault = read(socket, end_, asio::buffer(&theirs, sizeof theirs));
     }
-    if (fault) throw error("expected an answer of rank 0, got \"" + fault.message() + '"');
-    if (theirs < 0 || theirs > kLatest) throw error("expected a moment of rank 0, got none");
+    if (fault) throw disconnected(rank, fault);
+    if (theirs < 0 || theirs > kLatest) {
+      throw error(fmt::format("expected the time from rank {}, got {}", rank, theirs));
+    }
     const std::int64_t end = monotonic_now();
     if (question != 0) comparison.add(start, theirs, end);
   }
@@ -282,19 +290,19 @@ std::vector<PeerAddress> Rendezvous::receive_peer_table(tcp::socket& first) {
   std::vector<PeerAddress> ranks(static_cast<std::size_t>(place_.size));
   PeerTable table;
   if (!fault && is_whole(header) && kind_of(header) == HeaderKind::Notice) {
-    throw JobAborted("rank 0 does not begin");
+    throw JobAborted("rank 0 has failed");
   }
   const std::array<asio::mutable_buffer, 2> buffers{asio::buffer(&table, sizeof table),
                                                     asio::buffer(ranks)};
   if (!fault && (!is_whole(header) || kind_of(header) != HeaderKind::PeerTable ||
                  size_of(header) != asio::buffer_size(buffers))) {
-    throw error("expected of rank 0 where all ranks are, got other bytes");
+    throw error("expected the addresses of all ranks from rank 0, got other bytes");
   }
   if (!fault) fault = read(first, end_, buffers);
   if (fault) {
-    throw error(
-        fmt::format("expected word of rank 0 that all have come, got {}",
-                    fault == asio::error::timed_out ? "none" : '"' + fault.message() + '"'));
+    if (fault != asio::error::timed_out) throw disconnected(0, fault);
+    throw error(fmt::format("expected the addresses of all ranks from rank 0 within {} s, got none",
+                            seconds_of(timeout_)));
   }
   result_.owner = table.owner;
   result_.file = table.file;
@@ -315,7 +323,7 @@ asio::ip::address plain(const asio::ip::address_v6& address) {
 asio::ip::address Rendezvous::address_of(const tcp::socket& socket, int rank) const {
   boost::system::error_code fault;
   const tcp::endpoint there = socket.remote_endpoint(fault);
-  if (fault) throw error(fmt::format("expected all ranks, but rank {} has gone again", rank));
+  if (fault) throw disconnected(rank, fault);
   return there.address();
 }
 
@@ -327,12 +335,13 @@ void Rendezvous::call_before(const std::vector<PeerAddress>& ranks) {
     // A rank that rank 0 sees at a loopback address is on the host of rank 0.
     const asio::ip::address address = told.is_loopback() ? first : told;
     if (there.port == 0 || there.port > kLastPort) {
-      throw error(fmt::format("expected of rank 0 where rank {} is, got no port", rank));
+      throw error(
+          fmt::format("expected the port of rank {} from rank 0, got {}", rank, there.port));
     }
     Answer answer;
     tcp::socket socket =
         call(rank, {tcp::endpoint(address, static_cast<std::uint16_t>(there.port))}, answer);
-    compare_clocks(socket, true);
+    compare_clocks(socket, rank, true);
     result_.sockets.emplace(rank, std::move(socket));
   }
 }
@@ -345,13 +354,13 @@ void Rendezvous::take_peers() {
 }
 
 Error Rendezvous::missing() const {
-  std::string turned;
+  std::string rejected;
   if (!server_->admission().turned_away().empty()) {
-    turned = fmt::format("; {} was turned away", server_->admission().turned_away());
+    rejected = fmt::format("; {} was rejected", server_->admission().turned_away());
   }
-  return error(fmt::format("expected all {} ranks within {} s, but rank {} did not come{}",
+  return error(fmt::format("expected all {} ranks to connect within {} s, but rank {} did not{}",
                            place_.size, seconds_of(timeout_), server_->admission().missing(),
-                           turned));
+                           rejected));
 }
 
 void Rendezvous::send_peer_table() {
@@ -376,9 +385,7 @@ void Rendezvous::send_peer_table() {
   for (auto& [rank, peer] : server_->peers()) {
     error_code fault;
     asio::write(peer.socket, buffers, fault);
-    if (fault) {
-      throw error(fmt::format("expected rank {} to stay, got \"{}\"", rank, fault.message()));
-    }
+    if (fault) throw disconnected(rank, fault);
   }
 }
 
@@ -417,7 +424,8 @@ RendezvousResult Rendezvous::connect_as_peer() {
   }
   Answer answer;
   tcp::socket first = call(0, places, answer);
-  end_ = std::chrono::steady_clock::now() + timeout_ + kPeerTimeoutMargin;
+  timeout_ += kPeerTimeoutMargin;
+  end_ = std::chrono::steady_clock::now() + timeout_;
   result_.job = answer.job;
   server_->open({.rank = place_.rank,
                  .first = place_.rank + 1,
@@ -425,7 +433,7 @@ RendezvousResult Rendezvous::connect_as_peer() {
                  .known_job = answer.job,
                  .is_silent = false},
                 {.size = static_cast<Word>(place_.size), .host = host_, .job = answer.job});
-  compare_clocks(first, host_ != 0 && answer.host == host_);
+  compare_clocks(first, 0, host_ != 0 && answer.host == host_);
   const std::vector<PeerAddress> ranks = receive_peer_table(first);
   result_.sockets.emplace(0, std::move(first));
   call_before(ranks);

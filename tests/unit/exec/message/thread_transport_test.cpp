@@ -126,7 +126,8 @@ TEST_CASE("who waits for a message that never comes is told which one") {
   const auto receiver = network.end_of({2});
   REQUIRE_THROWS_WITH(receiver->receive(key(1, 2, 7), {}),
                       "node1:0: 0SEND_F7: expected a message from node0:1 within 0.02 s, got none");
-  REQUIRE_THROWS_WITH(receiver->barrier(), "node1:0: barrier: expected all 4 devices, got 1");
+  REQUIRE_THROWS_WITH(receiver->barrier(),
+                      "node1:0: barrier: expected all 4 devices within 0.02 s, got 1");
 }
 
 TEST_CASE("one end that gives up wakes all that wait") {

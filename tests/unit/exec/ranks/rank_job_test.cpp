@@ -27,7 +27,6 @@ using namespace small;
 using namespace std::chrono_literals;
 
 constexpr const char* kOver = "the job was aborted";
-constexpr const char* kForged = "expected what a rank says, but it said what another one does";
 
 MessageKey key(std::int32_t from, std::int32_t to, std::int32_t number = 0) {
   return {.iteration = 0,
@@ -140,7 +139,7 @@ TEST_CASE("a message that is sent twice is blamed on its sender") {
     CHECK(ranks.verdict(2) ==
           ranks.name(1) + (is_paced
                                ? ": expected it to send each message once, but it sent one twice"
-                               : ": expected it to send 5SEND_F0 once, but it did so twice"));
+                               : ": expected it to send 5SEND_F0 once, but it sent it twice"));
     CHECK(ranks.verdict(0) == kOver);
     CHECK(ranks.verdict(1) == kOver);
   }
@@ -166,7 +165,7 @@ TEST_CASE("a paced message that comes twice before its arrival time is blamed on
   ranks.network.post(other);
   ranks.network.deliver();
   CHECK(ranks.verdict(1) ==
-        ranks.name(0) + ": expected it to send 5SEND_F0 once, but it did so twice");
+        ranks.name(0) + ": expected it to send 5SEND_F0 once, but it sent it twice");
 }
 
 TEST_CASE("a message that another rank sends, or whose bytes or size are others, is named") {
@@ -179,12 +178,12 @@ TEST_CASE("a message that another rank sends, or whose bytes or size are others,
       {.from = 2, .to = 1, .frame = {.key = key(0, 1, 1), .size = 8}, .bytes = bytes});
   ranks.network.deliver();
   CHECK(thrown_by([&] { ranks.end(1).receive(key(0, 1, 1), {}); }) ==
-        ranks.name(1) + ": 5SEND_F1: expected a message of " + ranks.name(0) +
-            ", got one in its name of " + ranks.name(2));
+        ranks.name(1) + ": 5SEND_F1: expected a message from " + ranks.name(0) + ", got one from " +
+            ranks.name(2) + " in its name");
   ranks.network.run({[&] { ranks.end(0).send(key(0, 1, 2), bytes); },
                      [&] { ranks.end(0).send(key(0, 1, 3), bytes); }});
   CHECK(thrown_by([&] { ranks.end(1).receive(key(0, 1, 2), {}); }) ==
-        ranks.name(1) + ": 5SEND_F2: expected the message of " + ranks.name(0) +
+        ranks.name(1) + ": 5SEND_F2: expected the message from " + ranks.name(0) +
             " as it was sent, got other bytes");
   CHECK(thrown_by([&] { ranks.end(1).receive(key(0, 1, 3), {.size = Bytes{9}}); }) ==
         ranks.name(1) + ": 5SEND_F3: expected 9 bytes from " + ranks.name(0) + ", got 8");
@@ -200,13 +199,15 @@ TEST_CASE("waits that last until the timeout say for what") {
   ranks.network.stop(2);
   CHECK(thrown_by([&] { ranks.end(1).send(key(1, 2), HostBytes(7)); }) ==
         ranks.name(1) + ": 5SEND_F0: expected " + ranks.name(2) +
-            " to take in a message of 7 bytes within 0.005 s, but it did not");
+            " to receive a message of 7 bytes within 0.005 s, but it did not");
   CHECK(thrown_by([&] { ranks.end(1).barrier(); }) ==
-        ranks.name(1) + ": barrier: expected word of all 3 devices within 0.005 s, got none");
+        ranks.name(1) +
+            ": barrier: expected all 3 devices within 0.005 s, but rank 0 did not release the "
+            "barrier");
   ranks.network.deliver();
   CHECK(thrown_by([&] { ranks.end(0).barrier(); }) ==
-        ranks.name(0) + ": barrier: expected all 3 devices within 0.005 s, got 2, without " +
-            ranks.name(2));
+        ranks.name(0) + ": barrier: expected all 3 devices within 0.005 s, got 2; " +
+            ranks.name(2) + " is missing");
 }
 
 TEST_CASE("nobody leaves a barrier before all have come, and the next one is another") {
@@ -240,8 +241,8 @@ TEST_CASE("ranks that were at a barrier are not yet at the next one") {
   ranks.forge(2, 0, {.kind = NoticeKind::BarrierArrival, .number = 1});
   CHECK_NOTHROW(ranks.end(0).barrier());
   CHECK(thrown_by([&] { ranks.end(0).barrier(); }) ==
-        ranks.name(0) + ": barrier: expected all 3 devices within 0.005 s, got 1, without " +
-            ranks.name(1));
+        ranks.name(0) + ": barrier: expected all 3 devices within 0.005 s, got 1; " +
+            ranks.name(1) + " is missing");
 }
 
 TEST_CASE("the rank that fails first reports, and the others wait for the launcher") {
@@ -302,7 +303,7 @@ TEST_CASE("a rank that goes silently is missed by the next one after 0.9 of the 
   CHECK(ranks.verdict(0).empty());
   CHECK(ranks.verdict(2).empty());
   ranks.network.pass(10ms);  // 9.51 s, which is 0.51 s + 0.9 x 10 s
-  CHECK(ranks.verdict(2) == ranks.name(1) + ": 1F3: no heartbeat within 10 s");
+  CHECK(ranks.verdict(2) == ranks.name(1) + ": 1F3: no heartbeat for 9 s");
   CHECK(ranks.verdict(0) == kOver);
   CHECK(ranks.is_first(2));
   CHECK_FALSE(ranks.is_first(0));
@@ -314,7 +315,7 @@ TEST_CASE("a rank that goes before it has told an action is missed at the start"
   ranks.network.pass(20ms);
   ranks.network.drop(1);
   ranks.network.pass(10s);
-  CHECK(ranks.verdict(0) == ranks.name(1) + ": start: no heartbeat within 10 s");
+  CHECK(ranks.verdict(0) == ranks.name(1) + ": start: no heartbeat for 9 s");
 }
 
 TEST_CASE("a rank whose connection breaks is reported by the next one at once") {
@@ -350,7 +351,7 @@ TEST_CASE("a rank that was stopped and comes back leaves the report to those who
   ranks.network.pass(1s);
   ranks.network.stop(1);
   ranks.network.pass(10s);
-  CHECK(ranks.verdict(2) == ranks.name(1) + ": start: no heartbeat within 10 s");
+  CHECK(ranks.verdict(2) == ranks.name(1) + ": start: no heartbeat for 9 s");
   ranks.network.cut(2);
   ranks.network.cut(0);
   ranks.network.go_on(1);
@@ -385,7 +386,7 @@ TEST_CASE("ranks that were given something else are named by both neighbours") {
     ranks.network.stop(1);
     ranks.join(0, {.agreement = "plan"});
     ranks.join(1, {.agreement = "another plan"});
-    // The word of the previous rank may come before this one joins.
+    // The notice of the previous rank may come before this one joins.
     if (is_late) ranks.network.deliver();
     ranks.join(2, {.agreement = "plan"});
     ranks.network.deliver();
@@ -404,8 +405,8 @@ TEST_CASE("links are paced on one host only") {
   Ranks ranks(2, false);
   CHECK_FALSE(ranks.job(0).is_on_one_host());
   CHECK(thrown_by([&] { ranks.join(0, {.pacing = Pacing{}}); }) ==
-        "expected unpaced links, or all ranks on one host: hosts cannot share the links of a "
-        "topology");
+        "expected unpaced links, or all ranks on one host, as hosts cannot share paced links; got "
+        "paced links and several hosts");
   CHECK_NOTHROW(ranks.join(1, {}));
 }
 
@@ -414,17 +415,20 @@ TEST_CASE("a notice that its sender may not send is blamed on the sender") {
     NoticeKind kind;
     int from;
     int to;
+    const char* name;
   };
-  for (const Forgery& forged : {Forgery{NoticeKind::BarrierArrival, 2, 1},
-                                {NoticeKind::BarrierArrival, 0, 0},
-                                {NoticeKind::BarrierRelease, 1, 2},
-                                {NoticeKind::Join, 0, 2},
-                                {NoticeKind::Heartbeat, 2, 1}}) {
+  for (const Forgery& forged : {Forgery{NoticeKind::BarrierArrival, 2, 1, "barrier arrival"},
+                                {NoticeKind::BarrierArrival, 0, 0, "barrier arrival"},
+                                {NoticeKind::BarrierRelease, 1, 2, "barrier release"},
+                                {NoticeKind::Join, 0, 2, "notice that it has joined"},
+                                {NoticeKind::Heartbeat, 2, 1, "heartbeat"}}) {
     INFO(static_cast<int>(forged.kind) << " from " << forged.from << " to " << forged.to);
     Ranks ranks(3);
     ranks.join_all({});
     ranks.forge(forged.from, forged.to, {.kind = forged.kind, .number = 1});
-    CHECK(ranks.verdict(forged.to) == ranks.name(forged.from) + ": " + kForged);
+    CHECK(ranks.verdict(forged.to) == ranks.name(forged.from) + ": expected it to send rank " +
+                                          std::to_string(forged.to) + " no " + forged.name +
+                                          ", but it did");
     CHECK(ranks.verdict((forged.to + 1) % 3) == kOver);
   }
 }
@@ -439,7 +443,7 @@ TEST_CASE("notices from before the wire is complete are judged once it is") {
   };
   // A rank calls others by their devices once it has joined; this fault was earlier.
   CHECK(verdict(1, {.kind = NoticeKind::BarrierRelease, .from = 2}) ==
-        std::string("rank 2: ") + kForged);
+        "rank 2: expected it to send rank 1 no barrier release, but it did");
   CHECK(verdict(1, {.kind = NoticeKind::Heartbeat, .from = 0}).empty());
   CHECK(verdict(1, {.kind = NoticeKind::Failure, .from = 2}) == kOver);
 }
@@ -474,7 +478,7 @@ TEST_CASE("a rank that waits for the others to finish says so after the timeout"
   ranks.jobs[0] = std::make_unique<RankJob>(ranks.network.wire_of(0), clock);
   ranks.join_all({.timeout = 3s});
   CHECK(thrown_by([&] { ranks.job(0).finish(); }) ==
-        "rank 0: end: expected all 2 ranks within 3 s, but some did not come");
+        "rank 0: end: expected all 2 ranks to finish within 3 s, but some did not");
 }
 
 TEST_CASE("a rank that waits for the others to finish is told of their failure") {

@@ -84,8 +84,8 @@ class RankAdmission {
   bool is_complete() const;
   /// Returns the lowest missing rank. Requires: not complete.
   int missing() const;
-  /// Describes the last caller that was turned away, such as "a rank 1 of 3"; empty if there was
-  /// none.
+  /// Describes the last caller that was turned away, such as "rank 1 of a job of 3"; empty if there
+  /// was none.
   const std::string& turned_away() const { return turned_away_; }
 
  private:

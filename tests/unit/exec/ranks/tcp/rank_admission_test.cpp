@@ -81,7 +81,7 @@ TEST_CASE("a caller without the secret, or of another job, learns nothing") {
   CHECK(answer.verdict == Verdict::Unproven);
   CHECK(answer.words == words_of(Answer{.verdict = Verdict::Unproven}));
   CHECK(answer.proof == Proof{});
-  CHECK(admission.turned_away() == "a rank 2 of 4, with another secret or job,");
+  CHECK(admission.turned_away() == "rank 2 of a job of 4 with another secret or job number");
   admission.leave(caller);
   // Rank 1 knows the job's number when others call it.
   RankAdmission peer("secret", 8);
@@ -101,13 +101,16 @@ TEST_CASE("a caller that proves itself is told why it is turned away, and the jo
     std::string told;
   };
   for (const Wrong& wrong :
-       {Wrong{{.rank = 1, .size = 3}, Verdict::OtherSize, "a rank 1 of 3"},
-        Wrong{{.rank = 0, .size = 4}, Verdict::NoSuchRank, "a rank 0 of 4"},
-        Wrong{{.rank = 4, .size = 4}, Verdict::NoSuchRank, "a rank 4 of 4"},
-        Wrong{{.rank = 1, .size = 4, .port = 0x1'0000}, Verdict::NoSuchRank, "a rank 1 of 4"},
+       {Wrong{{.rank = 1, .size = 3}, Verdict::OtherSize, "rank 1 of a job of 3"},
+        Wrong{{.rank = 0, .size = 4}, Verdict::NoSuchRank, "rank 0 of a job of 4"},
+        Wrong{{.rank = 4, .size = 4}, Verdict::NoSuchRank, "rank 4 of a job of 4"},
+        Wrong{
+            {.rank = 1, .size = 4, .port = 0x1'0000}, Verdict::NoSuchRank, "rank 1 of a job of 4"},
         // The low 32 bits are those of rank 1.
-        Wrong{{.rank = 0x1'0000'0001, .size = 4}, Verdict::NoSuchRank, "a rank 4294967297 of 4"},
-        Wrong{{.rank = 3, .size = 4}, Verdict::Taken, "a rank 3 of 4"}}) {
+        Wrong{{.rank = 0x1'0000'0001, .size = 4},
+              Verdict::NoSuchRank,
+              "rank 4294967297 of a job of 4"},
+        Wrong{{.rank = 3, .size = 4}, Verdict::Taken, "rank 3 of a job of 4"}}) {
     INFO(wrong.told);
     RankAdmission admission = root();
     let_in(admission, 3);
