@@ -284,7 +284,8 @@ class TcpRanks(ToolTest):
 
     def test_a_rank_that_hangs_ends_all_in_time_and_ends_once_it_goes_on(self):
         job = self.disturb(1, signal.SIGSTOP, 0.1, timeout=4)
-        self.assertRegex(job.errors(), r"rank \d \(node\d:\d\): \w+: (expected|no heartbeat for 3.6 s)")
+        self.assertRegex(job.errors(), r"rank \d \(node\d:\d\): \w+: "
+                                       r"(expected|no heartbeat for 3.6 s)")
         self.assertIn("rank 1 (node", job.errors())
         os.kill(job.processes[1].pid, signal.SIGCONT)
         self.assertEqual(job.processes[1].wait(tool.SECONDS), ENVIRONMENT)
@@ -449,6 +450,28 @@ class TcpRanks(ToolTest):
             connection.close()
             self.assertEqual(job.codes(), {1: ENVIRONMENT})
         self.assertIn("error: rank 1: start: expected rank 0 at 127.0.0.1:", job.errors())
+
+    def test_a_rank_that_fails_while_ranks_meet_says_when_by_the_clock_of_rank_0(self):
+        self.training_plan(3)
+        ahead = 10**15
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            job = Job(self, port=listening.getsockname()[1])
+            job.start(2, 3, "train", "--plan", "plan.json")
+            listening.settimeout(tool.SECONDS)
+            connection = listening.accept()[0]
+            self.addCleanup(connection.close)
+            connection.settimeout(tool.SECONDS)
+            root = tcp_peer.Root(connection, 3, ahead)
+            before = time.monotonic_ns() + ahead
+            root.send_peer_table(bytes(3 * 24))
+            kind, notice, moment = root.received_header()[:3]
+            after = time.monotonic_ns() + ahead
+        self.assertEqual((kind, notice), (tcp_peer.NOTICE, tcp_peer.FAILURE))
+        # Clocks are compared to within half of a round trip.
+        self.assertTrue(before - 10**9 <= moment <= after + 10**9, (before, moment, after))
+        self.assertEqual(job.codes(), {2: ENVIRONMENT})
+        self.assertEqual(job.errors(), "error: rank 2: start: expected the port of rank 1 from rank 0, "
+                                       "got 0\n")
 
     def test_who_is_called_and_says_nothing_is_called_again(self):
         self.training_plan(2)

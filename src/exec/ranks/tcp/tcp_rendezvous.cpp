@@ -8,7 +8,6 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/read.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <fstream>
 #include <functional>
@@ -443,8 +442,8 @@ RendezvousResult Rendezvous::connect_as_peer() {
 }
 
 void Rendezvous::notify_failure() noexcept {
-  const FrameHeader failed =
-      header_of(Notice{.kind = NoticeKind::Failure, .moment = monotonic_now()});
+  const FrameHeader failed = header_of(
+      Notice{.kind = NoticeKind::Failure, .moment = monotonic_now() + result_.clock_offset});
   const auto tell = [&](tcp::socket& socket) {
     error_code ignored;
     asio::write(socket, asio::buffer(failed), ignored);
