@@ -175,7 +175,7 @@ class Profiling(ToolTest):
                  "\"rmsprop\""),
                 ("state.json", specification(optimizer={"name": "adam",
                                                         "state_bytes_per_parameter_byte": 1}),
-                 "state.json: /optimizer/state_bytes_per_parameter_byte: expected 2, what adam keeps"),
+                 "state.json: /optimizer/state_bytes_per_parameter_byte: expected 2, as for adam"),
                 ("times.json", tool.small_profile(),
                  "times.json: layers: expected an \"op\" in each, which says what the layer does, "
                  "got none"),

@@ -415,7 +415,7 @@ class Training(ToolTest):
                 (("--plan", "p", "--optimizer", "lion"), "--optimizer: expected"),
                 (("--plan", "p", "--log-every", "0"), "--log-every: expected a whole number from 1"),
                 (("--plan", "p", "--log-every", "2", "--verify"),
-                 "--log-every: cannot be used with --verify, which tells of no steps"),
+                 "--log-every: cannot be used with --verify, which reports no steps"),
                 (("--plan", "p", "--learning-rate", "0"), "--learning-rate: expected a number"),
                 (("--plan", "p", "--clip-norm", "-1"), "--clip-norm: expected a number above 0"),
                 (("--plan", "p", "--checkpoint-every", "2"),
@@ -608,8 +608,8 @@ class Training(ToolTest):
                    "sgd")
         self.assert_error(self.train("--plan", "plan.json", "--resume", "model", "--optimizer",
                                      "adam"), BAD_INPUT,
-                          "model: /__metadata__/optimizer: expected adam, which is to go on, got "
-                          "sgd, which keeps other state")
+                          "model: /__metadata__/optimizer: expected adam, with which "
+                          "training continues, got sgd, whose state is another")
         small = perceptron()
         small["layers"][0]["repeat"] = 2
         self.plan("small.json", small, cores(1, "1 MB/s"))

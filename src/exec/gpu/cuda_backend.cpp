@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <mutex>
 
 #include "dapple/core/error.h"
@@ -16,7 +15,7 @@ void check_precision(cuda::Precision precision, int gpu, const cuda::GpuProperti
   constexpr int kFirstWithBFloat16 = 80;
   if (precision != cuda::Precision::BFloat16 || found.capability >= kFirstWithBFloat16) return;
   throw Error(ErrorKind::Environment, fmt::format("GPU {}", gpu),
-              {{"", fmt::format("expected one of capability 8.0 or later for bf16, got {}.{}, {}; "
+              {{"", fmt::format("expected compute capability 8.0 or later for bf16, got {}.{}, {}; "
                                 "with --precision fp16 it trains in half precision",
                                 found.capability / 10, found.capability % 10, found.name)}});
 }

@@ -113,8 +113,8 @@ nn::OptimizerKind optimizer_of(const Optimizer& optimizer, const std::string& so
   const Factor state{nn::state_count(*kind) * kOne.billionths};
   if (optimizer.state_bytes_per_parameter_byte != state) {
     throw refusal("/optimizer/state_bytes_per_parameter_byte",
-                  fmt::format("expected {}, what {} keeps, got another number",
-                              nn::state_count(*kind), optimizer.name));
+                  fmt::format("expected {}, as for {}, got another number", nn::state_count(*kind),
+                              optimizer.name));
   }
   return *kind;
 }

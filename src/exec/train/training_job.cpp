@@ -29,7 +29,7 @@ std::optional<Violation> output_fault(const Layer& layer, const nn::ModelLayer& 
   if (largest.output.count == output) return std::nullopt;
   return Violation{
       kLayers,
-      fmt::format("expected output_bytes {} at batch size {} for what \"{}\" makes, "
+      fmt::format("expected output_bytes {} at batch size {} for the output of \"{}\", "
                   "in {} precision, got {}; dapple-exec profile measures such a "
                   "profile",
                   output, largest.batch_size, layer.name,

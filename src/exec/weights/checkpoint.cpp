@@ -211,9 +211,10 @@ std::optional<Violation> restoring_fault(const Checkpoint& checkpoint,
                                          nn::OptimizerKind optimizer) {
   const nn::OptimizerKind own = checkpoint.optimizer.kind;
   if (nn::state_count(own) != nn::state_count(optimizer)) {
-    return Violation{place_of_text("optimizer"),
-                     fmt::format("expected {}, which is to go on, got {}, which keeps other state",
-                                 nn::to_string(optimizer), nn::to_string(own))};
+    return Violation{
+        place_of_text("optimizer"),
+        fmt::format("expected {}, with which training continues, got {}, whose state is another",
+                    nn::to_string(optimizer), nn::to_string(own))};
   }
   const std::map<std::string, nn::Shape> shapes = expected_shapes(layers, optimizer);
   std::vector<Violation> faults;

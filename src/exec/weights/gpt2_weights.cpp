@@ -110,7 +110,7 @@ std::map<std::string, StoredTensor> without_prefix(
         shorter.emplace(has_prefix ? name.substr(kPrefix.size()) : name, tensor).second;
     if (!is_new) {
       refuse_file(source_name, place_of_tensor(name),
-                  "expected it once, with a prefix or without, got both");
+                  "expected this tensor once, with a prefix or without, got both");
     }
   }
   return shorter;

@@ -92,14 +92,14 @@ class Reader {
       const auto begin = static_cast<std::uint64_t>(tensor.bytes.data() - bytes_.data());
       if (!parts.emplace(begin, std::pair(begin + tensor.bytes.size(), name)).second) {
         refuse(place_of_tensor(name) + "/data_offsets",
-               "expected bytes of its own, got another tensor's");
+               "expected bytes that no other tensor has, got those of another");
       }
     }
     std::uint64_t covered = 0;
     for (const auto& [begin, part] : parts) {
       if (begin != covered) {
         refuse(place_of_tensor(part.second) + "/data_offsets",
-               fmt::format("expected {} as its begin, got {}", covered, begin));
+               fmt::format("expected its bytes to begin at {}, got {}", covered, begin));
       }
       covered = part.first;
     }
@@ -141,7 +141,7 @@ class Reader {
   std::map<std::string, std::string> read_metadata(const JsonValue& entry) const {
     std::map<std::string, std::string> metadata;
     if (entry.kind != JsonValue::Kind::Object) {
-      refuse(place_of_tensor(kMetadata), "expected texts under names, got something else");
+      refuse(place_of_tensor(kMetadata), "expected an object with texts, got something else");
     }
     refuse_repeated(entry, place_of_tensor(kMetadata));
     for (std::size_t i = 0; i < entry.keys.size(); ++i) {
@@ -160,7 +160,7 @@ class Reader {
     if (const JsonValue* kind = member(entry, "dtype"); is_text(kind)) tensor.kind = kind->text;
     const std::uint64_t number_size = size_of_kind(tensor.kind);
     if (number_size == 0) {
-      refuse(place + "/dtype", "expected a kind of number, as \"F32\", got something else");
+      refuse(place + "/dtype", "expected a type of number, such as \"F32\", got something else");
     }
     const JsonValue* shape = member(entry, "shape");
     if (!is_list_of_numbers(shape)) {

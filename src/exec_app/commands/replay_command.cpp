@@ -10,7 +10,6 @@
 #include <ostream>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "dapple/command_line/files.h"
@@ -177,7 +176,7 @@ void report(const Request& request, const RunnablePlan& replayable, const exec::
       request.device.kind == ComputeDevice::Kind::Cuda ? " that spin on GPUs" : "",
       replayed.iterations.size(), replayed.iterations.size() == 1 ? "" : "s",
       replay.pace == kOne ? ""
-                          : fmt::format(", {:g} times slower than told here",
+                          : fmt::format(", {:g} times slower than reported here",
                                         static_cast<double>(replay.pace.billionths) * 1e-9));
   const auto done = static_cast<std::int64_t>(replayed.iterations.size());
   if (done < replay.iterations) {
@@ -329,7 +328,7 @@ std::vector<command_line::OptionSection> replay_table() {
              .value = "X",
              .text = "Run everything X times slower, and divide the times by X.",
              .default_value = "1",
-             .details = "So a machine can keep up that would not otherwise; X is at most 1000."},
+             .details = "A machine too slow for the plan can then keep up; X is at most 1000."},
             {.name = "unpaced-links",
              .text = "Let messages pass as fast as this machine copies.",
              .details = "Ranks on several hosts need it."},
@@ -362,7 +361,7 @@ command_line::Command replay_command() {
            .details =
                {"Every device of the plan is a thread, or a rank that mpirun, torchrun or "
                 "srun has started, in the order of the plan's devices; --verbose says which. "
-                "What shares a link is not computed, it happens.",
+                "Contention on links is not simulated: the messages really compete.",
                 "On GPUs, devices spin, and messages pass between GPUs as in training, "
                 "unpaced; if several devices share a GPU, links are paced."},
            .takes_files = true,

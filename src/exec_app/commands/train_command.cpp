@@ -370,7 +370,7 @@ command_line::Command train_command() {
                    {"Every device of the plan is a thread, or a rank that mpirun, torchrun or "
                     "srun has started, in the order of the plan's devices; --verbose says which. "
                     "Every layer is what its \"op\" in the profile says.",
-                    "Ctrl-C ends the training after the step that it is at."},
+                    "Ctrl-C ends the training after the current step."},
                .takes_files = true,
                .options = train_options(),
                .examples =

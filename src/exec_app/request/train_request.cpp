@@ -1,6 +1,5 @@
 #include "exec_app/request/train_request.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -99,7 +98,7 @@ void check_verification(const command_line::Options& options) {
   }
   if (options.has("log-every")) {
     throw command_line::usage_error("--log-every",
-                                    "cannot be used with --verify, which tells of no steps");
+                                    "cannot be used with --verify, which reports no steps");
   }
 }
 

@@ -148,7 +148,7 @@ TEST_CASE("what is no checkpoint is refused, and its first fault is named") {
       {safetensors_file(tensor(R"({"dtype":"F16","shape":[2],"data_offsets":[0,4]})"), 4),
        "m: /a/dtype: expected \"F32\", got \"F16\""},
       {safetensors_file(tensor(R"({"dtype":"F31","shape":[2],"data_offsets":[0,4]})"), 4),
-       "m: /a/dtype: expected a kind of number, as \"F32\", got something else"},
+       "m: /a/dtype: expected a type of number, such as \"F32\", got something else"},
       {safetensors_file(tensor(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"), 8),
        "m: /a/shape: expected a list of whole numbers from 0, got something else"},
       {safetensors_file(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})"), 8),
@@ -158,13 +158,13 @@ TEST_CASE("what is no checkpoint is refused, and its first fault is named") {
       {safetensors_file(tensor(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})"), 8),
        "m: /a/data_offsets: expected 4 bytes for each number of its shape, got 8"},
       {safetensors_file(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[4,12]})"), 12),
-       "m: /a/data_offsets: expected 0 as its begin, got 4"},
+       "m: /a/data_offsets: expected its bytes to begin at 0, got 4"},
       {safetensors_file(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})"), 9),
        "m: header: expected tensors of 9 bytes, as many as follow, got 8"},
       {safetensors_file(tensor(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                                R"("b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})"),
                         4),
-       "m: /b/data_offsets: expected bytes of its own, got another tensor's"}};
+       "m: /b/data_offsets: expected bytes that no other tensor has, got those of another"}};
   for (const Case& fault : cases) {
     INFO(fault.message);
     try {
@@ -357,8 +357,9 @@ TEST_CASE("a checkpoint of another model or optimizer is refused by name") {
   CHECK(fault_as(nn::OptimizerKind::AdamW) == Violation{});
   CHECK(fault_as(nn::OptimizerKind::Adam) == Violation{});  // keeps the same
   CHECK(fault_as(nn::OptimizerKind::Momentum) ==
-        Violation{"/__metadata__/optimizer",
-                  "expected momentum, which is to go on, got adamw, which keeps other state"});
+        Violation{
+            "/__metadata__/optimizer",
+            "expected momentum, with which training continues, got adamw, whose state is another"});
   checkpoint.tensors.at("layer2.weight").shape = {4, 8};
   CHECK(fault_as(nn::OptimizerKind::AdamW) ==
         Violation{"/layer2.weight", "expected shape [8, 4], got [4, 8]"});

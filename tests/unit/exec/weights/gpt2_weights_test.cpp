@@ -207,7 +207,7 @@ TEST_CASE("weights that are not the model's are refused, and the first fault is 
         }) == "w: /ln_f.bias/dtype: expected \"F32\", \"F16\" or \"BF16\", got \"I32\"");
   CHECK(change([](auto& entries) { entries.clear(); }).find("27 more differ") != std::string::npos);
   CHECK(change([](auto& entries) { entries.push_back(entry("transformer.ln_f.bias", {2})); }) ==
-        "w: /transformer.ln_f.bias: expected it once, with a prefix or without, got both");
+        "w: /transformer.ln_f.bias: expected this tensor once, with a prefix or without, got both");
   const std::string whole = safetensors_file(published());
   const Model model;
   const Trainable built = model.built();
