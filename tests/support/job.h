@@ -1,6 +1,7 @@
 // Devices that run a schedule side by side, each in a thread, for the tests of the executor.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <functional>

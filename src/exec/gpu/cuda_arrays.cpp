@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "dapple/core/error.h"
 #include "dapple/cuda/kernels/arrays.h"

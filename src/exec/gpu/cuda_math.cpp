@@ -1,7 +1,6 @@
 #include "exec/gpu/cuda_math.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 #include <variant>
 

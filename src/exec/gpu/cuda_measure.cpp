@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <span>
 
 #include "dapple/cuda/kernels/arrays.h"
 #include "dapple/cuda/kernels/optimizer.h"

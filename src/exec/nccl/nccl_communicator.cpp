@@ -1,8 +1,5 @@
 #include "dapple/exec/nccl/nccl_communicator.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/exec/ranks/exit_code.h"
 #include "dapple/schedule/schedule.h"
 #include "exec/message/announced.h"
 
@@ -67,8 +68,6 @@ std::string CrashRecord::text() const {
 }
 
 namespace {
-
-constexpr int kEnvironmentCode = 5;
 
 using Tell = std::function<void(const std::string& sentence)>;
 

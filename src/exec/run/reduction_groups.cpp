@@ -1,7 +1,6 @@
 #include "exec/run/reduction_groups.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace dapple::exec {
 namespace {

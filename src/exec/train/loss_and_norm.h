@@ -2,7 +2,6 @@
 // layers, so that the result does not depend on the plan, to the last bit.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "dapple/exec/train/training_backend.h"

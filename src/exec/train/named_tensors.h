@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "dapple/exec/train/named_tensors.h"
 #include "exec/train/stage_layout.h"

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 
 #include "dapple/exec/train/training_job.h"
 #include "dapple/nn/tensor.h"

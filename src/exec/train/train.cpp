@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "dapple/core/error.h"
 #include "exec/measure/measured_passes.h"

@@ -8,13 +8,12 @@
 #include <exception>
 #include <new>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "dapple/command_line/tool.h"
 #include "dapple/core/error.h"
+#include "dapple/exec/ranks/exit_code.h"
 #include "dapple/exec/ranks/mpi/mpi_job.h"
 #include "dapple/exec_app/request/launch.h"
 
@@ -32,6 +31,9 @@ std::optional<Launch> launch() {
 /// The time in which a launcher starts all ranks, and in which it ends the others once one has
 /// failed, which it may do in two attempts.
 constexpr std::chrono::seconds kStartTimeout(3);
+
+static_assert(exec::kEnvironmentCode == command_line::kEnvironment,
+              "processes of a job end with the same code, whoever ends them");
 
 /// Ends this process, after which the launcher ends the job. Runs no destructors, as the
 /// transport's threads are still running.

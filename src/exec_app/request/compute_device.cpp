@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string_view>
+#include <vector>
 
 #include "dapple/command_line/tool.h"
 #include "dapple/exec/gpu/cuda_backend.h"

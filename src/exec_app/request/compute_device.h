@@ -2,9 +2,7 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "dapple/command_line/options.h"
 #include "dapple/cuda/memory/tensor.h"

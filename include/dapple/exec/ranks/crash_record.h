@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "dapple/plan/action.h"
@@ -20,7 +19,8 @@ class CrashRecord {
   CrashRecord& operator=(const CrashRecord&) = delete;
 
   /// Sets the name of the writing process, first "rank 2", later "rank 2 (node1:0)". It is
-  /// truncated to 100 characters.
+  /// truncated to 100 characters. Requires: the name begins with the one that was set before, as
+  /// another process may read it meanwhile.
   void set_name(const std::string& name) noexcept;
   void set_action(const Action& action) noexcept;
 
@@ -34,13 +34,12 @@ class CrashRecord {
 
 /// Runs `work` in a child process and returns its result, in the child as well as in this process.
 /// If the child is killed by a signal, this process calls `tell` with a sentence that names the
-/// child and its last action, and returns 5. This works even if this process has been stopped,
-/// because the child's death resumes it. Deaths by SIGHUP, SIGINT and SIGTERM, by which a launcher
-/// ends a job, are not reported. These signals and SIGUSR1 are forwarded to the child by
-/// sigqueue().
-/// If this process dies, the child calls `tell` on a separate thread and exits with code 5.
-/// Throws Error(Environment) if no child process can be created. Requires: this process has one
-/// thread.
+/// child and its last action, and returns kEnvironmentCode. This works even if this process has
+/// been stopped, because the child's death resumes it. Deaths by SIGHUP, SIGINT and SIGTERM, by
+/// which a launcher ends a job, are not reported. These signals and SIGUSR1 are forwarded to the
+/// child by sigqueue(). If this process dies, the child calls `tell` on a separate thread and exits
+/// with kEnvironmentCode. Throws Error(Environment) if no child process can be created. Requires:
+/// this process has one thread.
 int run_supervised(const std::function<int(CrashRecord&)>& work,
                    const std::function<void(const std::string& sentence)>& tell);
 

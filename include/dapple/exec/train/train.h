@@ -2,12 +2,10 @@
 // against those of one device. train() and verify() are one device's part, over any transport.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "dapple/core/quantity.h"
 #include "dapple/exec/message/thread_transport.h"

@@ -10,6 +10,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/exec/ranks/clock_comparison.h"
+#include "dapple/exec/ranks/exit_code.h"
 #include "exec/message/clock.h"
 #include "exec/message/waiting.h"
 #include "exec/ranks/parked_thread.h"
@@ -21,8 +22,6 @@ enum Tag { kFrameTag = 1, kBytesTag, kNoticeTag, kClockTag };
 
 /// The largest piece of a message, because MPI counts in int.
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
-
-constexpr int kEnvironmentCode = 5;
 
 std::size_t pieces_of(std::size_t size) {
   return (size + kMostAtOnce - 1) / kMostAtOnce;

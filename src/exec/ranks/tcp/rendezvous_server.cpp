@@ -106,6 +106,12 @@ void RendezvousServer::open(const ExpectedRanks& expected, const Answer& answer)
   await_call();
 }
 
+std::map<int, PendingPeer> RendezvousServer::take_peers() {
+  error_code ignored;
+  for (auto& [rank, peer] : peers_) peer.socket.cancel(ignored);
+  return std::exchange(peers_, {});
+}
+
 void RendezvousServer::await_call() {
   acceptor_.async_accept([this](const error_code& fault, asio::ip::tcp::socket socket) {
     if (fault == asio::error::operation_aborted) return;
@@ -120,13 +126,6 @@ void RendezvousServer::await_call() {
   });
 }
 
-/// Closes the connection of this caller; returns false if there is none to be closed.
-bool RendezvousServer::drop(std::optional<RankAdmission::Caller> caller) {
-  if (!caller) return false;
-  reject(std::shared_ptr<Call>(calls_.at(*caller)));
-  return true;
-}
-
 void RendezvousServer::take(asio::ip::tcp::socket socket) {
   drop(admission_.crowded_out());
   const RankAdmission::Caller caller = admission_.enter(monotonic_now());
@@ -134,6 +133,13 @@ void RendezvousServer::take(asio::ip::tcp::socket socket) {
   calls_.emplace(caller, call);
   await_deadline();
   challenge(call);
+}
+
+/// Closes the connection of this caller; returns false if there is none to be closed.
+bool RendezvousServer::drop(std::optional<RankAdmission::Caller> caller) {
+  if (!caller) return false;
+  reject(std::shared_ptr<Call>(calls_.at(*caller)));
+  return true;
 }
 
 void RendezvousServer::await_deadline() {
@@ -146,14 +152,6 @@ void RendezvousServer::await_deadline() {
     for (const RankAdmission::Caller caller : admission_.overdue(monotonic_now())) drop(caller);
     await_deadline();
   });
-}
-
-/// Closes a connection that failed or was turned away; the caller may connect again.
-void RendezvousServer::reject(const std::shared_ptr<Call>& call) {
-  error_code ignored;
-  call->socket.close(ignored);
-  calls_.erase(call->caller);
-  admission_.leave(call->caller);
 }
 
 template <class Buffers, class Next>
@@ -199,30 +197,6 @@ void RendezvousServer::judge(const std::shared_ptr<Call>& call) {
                     });
 }
 
-void RendezvousServer::accept(const std::shared_ptr<Call>& call) {
-  const int rank = admission_.admit(call->caller);
-  calls_.erase(call->caller);
-  peers_.emplace(rank, PendingPeer{.socket = std::move(call->socket),
-                                   .hello = hello_of(call->transcript.hello)});
-  if (admission_.expected().is_silent) watch(rank);
-}
-
-std::map<int, PendingPeer> RendezvousServer::take_peers() {
-  error_code ignored;
-  for (auto& [rank, peer] : peers_) peer.socket.cancel(ignored);
-  return std::exchange(peers_, {});
-}
-
-/// A silent pending peer whose socket becomes readable has disconnected, or is about to.
-void RendezvousServer::watch(int rank) {
-  peers_.at(rank).socket.async_wait(asio::socket_base::wait_read,
-                                    [this, rank](const error_code& stopped) {
-                                      if (stopped || admission_.is_complete()) return;
-                                      peers_.erase(rank);
-                                      admission_.forget(rank);
-                                    });
-}
-
 /// Answers the caller's questions for the time until it sends 0.
 void RendezvousServer::tell_time(const std::shared_ptr<Call>& call) {
   read(call, asio::buffer(&call->question, sizeof call->question), [this, call] {
@@ -234,6 +208,32 @@ void RendezvousServer::tell_time(const std::shared_ptr<Call>& call) {
                         tell_time(call);
                       });
   });
+}
+
+/// Closes a connection that failed or was turned away; the caller may connect again.
+void RendezvousServer::reject(const std::shared_ptr<Call>& call) {
+  error_code ignored;
+  call->socket.close(ignored);
+  calls_.erase(call->caller);
+  admission_.leave(call->caller);
+}
+
+void RendezvousServer::accept(const std::shared_ptr<Call>& call) {
+  const int rank = admission_.admit(call->caller);
+  calls_.erase(call->caller);
+  peers_.emplace(rank, PendingPeer{.socket = std::move(call->socket),
+                                   .hello = hello_of(call->transcript.hello)});
+  if (admission_.expected().is_silent) watch(rank);
+}
+
+/// A silent pending peer whose socket becomes readable has disconnected, or is about to.
+void RendezvousServer::watch(int rank) {
+  peers_.at(rank).socket.async_wait(asio::socket_base::wait_read,
+                                    [this, rank](const error_code& stopped) {
+                                      if (stopped || admission_.is_complete()) return;
+                                      peers_.erase(rank);
+                                      admission_.forget(rank);
+                                    });
 }
 
 }  // namespace dapple::exec

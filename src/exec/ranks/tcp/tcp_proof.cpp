@@ -5,7 +5,6 @@
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 
-#include <cstddef>
 #include <span>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <optional>
 
 #include "dapple/exec/ranks/tcp/tcp_job.h"
 #include "exec/ranks/tcp/shared_words.h"

@@ -13,9 +13,9 @@
 namespace dapple::exec {
 
 /// Starts this process's part in the job; at most once in the life of a process. If
-/// RankJob::finish() is not called, the job ends with code 5. Throws Error(Environment) if MPI
-/// cannot be used, if the program was built without it, or if not all ranks start within the
-/// timeout. The process must then be ended by std::_Exit().
+/// RankJob::finish() is not called, the job ends with kEnvironmentCode (exit_code.h). Throws
+/// Error(Environment) if MPI cannot be used, if the program was built without it, or if not all
+/// ranks start within the timeout. The process must then be ended by std::_Exit().
 std::unique_ptr<RankJob> start_mpi_job(std::chrono::nanoseconds timeout);
 
 }  // namespace dapple::exec

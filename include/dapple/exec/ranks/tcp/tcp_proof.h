@@ -4,8 +4,6 @@
 // only for this one exchange between these two ranks.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <string>
 
 #include "dapple/exec/ranks/tcp/handshake.h"
