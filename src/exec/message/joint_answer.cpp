@@ -4,7 +4,7 @@ namespace dapple::exec {
 namespace {
 
 /// Encodes yes as a message of one byte and no as an empty message.
-HostBytes letter_of(bool answer) {
+HostBytes encoded(bool answer) {
   return HostBytes(answer ? 1 : 0);
 }
 
@@ -19,7 +19,7 @@ bool any_says(bool answer, const std::vector<DeviceSchedule>& devices, std::size
   if (place > 0) {
     key.from = decision.to = own;
     key.to = decision.from = first;
-    transport.send(key, letter_of(answer));
+    transport.send(key, encoded(answer));
     return transport.receive(decision, {}).size() > 0;
   }
   key.to = decision.from = own;
@@ -30,7 +30,7 @@ bool any_says(bool answer, const std::vector<DeviceSchedule>& devices, std::size
   }
   for (std::size_t other = 1; other < devices.size(); ++other) {
     decision.to = devices[other].device;
-    transport.send(decision, letter_of(answer));
+    transport.send(decision, encoded(answer));
   }
   return answer;
 }

@@ -26,7 +26,9 @@ class ThreadNetwork::State {
   std::int64_t send(const MessageKey& key, Payload payload);
   Payload receive(const MessageKey& key);
   void barrier(DeviceIndex device);
-  void announce(DeviceIndex device, const Action& action) noexcept { at_.at(device).set(action); }
+  void announce(DeviceIndex device, const Action& action) noexcept {
+    current_actions_.at(device).set(action);
+  }
   void abort() noexcept;
   Bytes sent() const { return {sent_.load()}; }
 
@@ -42,7 +44,7 @@ class ThreadNetwork::State {
   std::optional<LinkPacer> pacer_;
   // Filled for all devices by the constructor, so that the map never changes later.
   std::map<DeviceIndex, Mailbox> mailboxes_;
-  std::map<DeviceIndex, AnnouncedAction> at_;
+  std::map<DeviceIndex, AnnouncedAction> current_actions_;
   std::atomic<std::int64_t> sent_ = 0;
   std::atomic<bool> aborted_ = false;
 
@@ -62,7 +64,7 @@ ThreadNetwork::State::State(const Topology& topology, std::vector<DeviceIndex> d
   if (options_.pacing) pacer_.emplace(topology_, *options_.pacing, port_memory_);
   for (std::int32_t i = 0; i < topology.device_count(); ++i) {
     mailboxes_[{i}];
-    at_[{i}];
+    current_actions_[{i}];
   }
 }
 
@@ -85,7 +87,7 @@ Payload ThreadNetwork::State::receive(const MessageKey& key) {
   if (!mail) {
     throw missing_message({.here = topology_.device(key.to).name,
                            .peer = topology_.device(key.from).name,
-                           .peer_at = at_.at(key.from).get()},
+                           .peer_at = current_actions_.at(key.from).get()},
                           key, options_.timeout);
   }
   sleep_until(mail->arrival);
@@ -102,10 +104,10 @@ void ThreadNetwork::State::barrier(DeviceIndex device) {
     return;
   }
   const std::size_t here = at_barrier_;
-  const bool came =
+  const bool is_released =
       all_here_.wait_for(lock, options_.timeout, [&] { return aborted_ || barriers_ != before; });
   stop_if_aborted();
-  if (came) return;
+  if (is_released) return;
   throw Error(
       ErrorKind::Environment, topology_.device(device).name,
       {{"barrier", fmt::format("expected all {} devices within {} s, got {}", devices_.size(),

@@ -46,7 +46,7 @@ static_assert(exec::kEnvironmentCode == command_line::kEnvironment,
 }
 
 /// Returns the error with the rank's name, as it may not apply to other ranks.
-Error named(const Error& error, int rank) {
+Error with_rank(const Error& error, int rank) {
   const std::string name = fmt::format("rank {}", rank);
   if (error.source().starts_with("rank ")) return error;
   return {error.kind(), error.source().empty() ? name : name + ": " + error.source(),
@@ -61,7 +61,7 @@ std::unique_ptr<exec::RankJob> start(const Launch& launch, std::chrono::nanoseco
 }
 
 /// Warns, on rank 0, that anybody who reaches its port can join a job without a secret.
-void warn_of_strangers(command_line::Console& console, const Launch& launch) {
+void warn_of_missing_secret(command_line::Console& console, const Launch& launch) {
   if (!launch.tcp || launch.rank != 0 || launch.tcp->size == 1) return;
   if (exec::is_loopback(launch.tcp->address) || !job_secret(variable).empty()) return;
   command_line::print_warning(
@@ -77,7 +77,7 @@ void warn_of_strangers(command_line::Console& console, const Launch& launch) {
 std::unique_ptr<exec::RankJob> start_job(command_line::Console& console,
                                          std::chrono::nanoseconds timeout, const Launch& launch) {
   try {
-    warn_of_strangers(console, launch);
+    warn_of_missing_secret(console, launch);
     return start(launch, timeout);
   } catch (const Error& error) {
     if (launch.rank > (launch.tcp ? 1 : 0)) std::this_thread::sleep_for(kStartTimeout);
@@ -90,14 +90,14 @@ std::unique_ptr<exec::RankJob> start_job(command_line::Console& console,
 
 /// Ignores the SIGTERM by which a launcher ends all ranks once one has died, so that the rank that
 /// noticed it can report it.
-void keep_from_ending_first(const Launch& launch) {
+void ignore_termination(const Launch& launch) {
   if (launch.tcp) std::signal(SIGTERM, SIG_IGN);
 }
 
 [[noreturn]] void fail_rank(command_line::Console& console, const Error& error, int code,
                             const Launch& launch, exec::RankJob& job) {
-  keep_from_ending_first(launch);
-  fail(console, named(error, launch.rank), code, job.is_first_to_fail());
+  ignore_termination(launch);
+  fail(console, with_rank(error, launch.rank), code, job.is_first_to_fail());
 }
 
 /// Writes the remaining output. Returns `code`, or that of a failed write if nobody reads stdout.
@@ -153,13 +153,13 @@ void end_with_others(const Error& error, const command_line::TellError& tell) {
     launched = launch();
   } catch (const Error&) { return; }  // there are other ranks, but it is not known where
   if (!launched) return;
-  keep_from_ending_first(*launched);
+  ignore_termination(*launched);
   std::unique_ptr<exec::RankJob> job;
   try {
     job = start(*launched, kStartTimeout);
   } catch (const std::exception&) {  // then each rank reports its own error
   }
-  if (!job || job->is_first_to_fail()) tell(named(error, launched->rank));
+  if (!job || job->is_first_to_fail()) tell(with_rank(error, launched->rank));
   std::_Exit(command_line::exit_code_of(error.kind()));
 }
 

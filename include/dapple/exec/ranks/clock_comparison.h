@@ -11,20 +11,20 @@ namespace dapple::exec {
 class ClockComparison {
  public:
   /// The number of round trips to make.
-  static constexpr int kTries = 32;
+  static constexpr int kRoundTrips = 32;
 
   /// Takes in a round trip: when it started and ended here, and what rank 0 answered.
   void add(std::int64_t start, std::int64_t theirs, std::int64_t end) {
-    if (end - start >= quickest_) return;
-    quickest_ = end - start;
-    offset_ = theirs - (start + quickest_ / 2);
+    if (end - start >= fastest_) return;
+    fastest_ = end - start;
+    offset_ = theirs - (start + fastest_ / 2);
   }
 
   /// Returns what to add to a time of this host's clock; 0 if there was no round trip.
   std::int64_t offset() const { return offset_; }
 
  private:
-  std::int64_t quickest_ = std::numeric_limits<std::int64_t>::max();
+  std::int64_t fastest_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t offset_ = 0;
 };
 

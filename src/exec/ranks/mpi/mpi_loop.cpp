@@ -28,7 +28,7 @@ std::size_t pieces_of(std::size_t size) {
 }
 
 /// Returns a function that calls `work` when it is called for the `times`th time.
-std::function<void()> after(std::size_t times, std::function<void()> work) {
+std::function<void()> countdown(std::size_t times, std::function<void()> work) {
   return [left = std::make_shared<std::size_t>(times), work = std::move(work)] {
     if (--*left == 0) work();
   };
@@ -49,7 +49,7 @@ std::int64_t measured_clock_offset(int rank, int size) {
   for (int asking = 1; asking < size; ++asking) {
     if (rank != 0 && rank != asking) continue;
     const int peer = rank == 0 ? asking : 0;
-    for (int i = 0; i < ClockComparison::kTries; ++i) {
+    for (int i = 0; i < ClockComparison::kRoundTrips; ++i) {
       std::int64_t theirs = 0;
       const std::int64_t start = monotonic_now();
       if (rank == asking) {
@@ -281,13 +281,13 @@ void MpiLoop::send(int to, const Frame& frame, std::span<const std::byte> bytes,
     copy->from = world_.rank;
     check_mpi(
         MPI_Isend(copy.get(), sizeof(Frame), MPI_BYTE, to, kFrameTag, MPI_COMM_WORLD, &request));
-    const Work one_less = after(1 + pieces_of(bytes.size()), sent);
-    track(request, [copy, one_less] { one_less(); });
+    const Work count_down = countdown(1 + pieces_of(bytes.size()), sent);
+    track(request, [copy, count_down] { count_down(); });
     for (std::size_t begin = 0; begin < bytes.size(); begin += kMostAtOnce) {
       const auto size = static_cast<int>(std::min(kMostAtOnce, bytes.size() - begin));
       check_mpi(
           MPI_Isend(bytes.data() + begin, size, MPI_BYTE, to, kBytesTag, MPI_COMM_WORLD, &request));
-      track(request, one_less);
+      track(request, count_down);
     }
   });
 }
@@ -327,14 +327,14 @@ void MpiLoop::await_notice() {
 void MpiLoop::take_in(const Frame& frame) {
   const auto bytes = std::make_shared<HostBytes>(frame.size);
   if (frame.size == 0) return handler_.message(frame, {});
-  const Work one_less = after(pieces_of(frame.size),
-                              [this, frame, bytes] { handler_.message(frame, std::move(*bytes)); });
+  const Work count_down = countdown(
+      pieces_of(frame.size), [this, frame, bytes] { handler_.message(frame, std::move(*bytes)); });
   for (std::size_t begin = 0; begin < bytes->size(); begin += kMostAtOnce) {
     MPI_Request request = MPI_REQUEST_NULL;
     const auto size = static_cast<int>(std::min(kMostAtOnce, bytes->size() - begin));
     check_mpi(MPI_Irecv(bytes->data() + begin, size, MPI_BYTE, frame.from, kBytesTag,
                         MPI_COMM_WORLD, &request));
-    track(request, one_less);
+    track(request, count_down);
   }
 }
 

@@ -27,7 +27,7 @@ RankAdmission::Caller RankAdmission::enter(std::int64_t now) {
   return next_++;
 }
 
-std::optional<RankAdmission::Caller> RankAdmission::crowded_out() const {
+std::optional<RankAdmission::Caller> RankAdmission::next_to_evict() const {
   const auto unproven = std::count_if(callers_.begin(), callers_.end(), [](const auto& one) {
     return one.second.verdict == Verdict::Unproven;
   });
@@ -47,8 +47,8 @@ std::optional<std::int64_t> RankAdmission::next_deadline() const {
 
 std::vector<RankAdmission::Caller> RankAdmission::overdue(std::int64_t now) const {
   std::vector<Caller> overdue;
-  for (const auto& [caller, standing] : callers_) {
-    if (standing.deadline > now) break;
+  for (const auto& [caller, state] : callers_) {
+    if (state.deadline > now) break;
     overdue.push_back(caller);
   }
   return overdue;
@@ -68,12 +68,12 @@ ProvenAnswer RankAdmission::judge(Caller caller, const Transcript& transcript, c
   const bool is_proven = is_same(proof, caller_proof(secret_, transcript));
   Answer answer{.verdict = is_proven ? verdict_on(hello) : Verdict::Unproven};
   if (is_proven) answer.size = answer_.size;
-  Standing& standing = callers_.at(caller);
-  standing.verdict = answer.verdict;
+  CallerState& state = callers_.at(caller);
+  state.verdict = answer.verdict;
   if (answer.verdict == Verdict::Welcome) {
     answer = answer_;
-    standing.rank = static_cast<int>(hello.rank);
-    taken_.insert(standing.rank);
+    state.rank = static_cast<int>(hello.rank);
+    taken_.insert(state.rank);
   } else {
     turned_away_ = fmt::format("rank {} of a job of {}{}", hello.rank, hello.size,
                                is_proven ? "" : " with another secret or job number");

@@ -127,7 +127,7 @@ void RendezvousServer::await_call() {
 }
 
 void RendezvousServer::take(asio::ip::tcp::socket socket) {
-  drop(admission_.crowded_out());
+  drop(admission_.next_to_evict());
   const RankAdmission::Caller caller = admission_.enter(monotonic_now());
   const auto call = std::make_shared<Call>(std::move(socket), caller, admission_.new_transcript());
   calls_.emplace(caller, call);

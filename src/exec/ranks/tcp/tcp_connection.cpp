@@ -98,7 +98,7 @@ void Connection::read_header() {
 }
 
 void Connection::take_in_header() {
-  if (!is_whole(header_)) return report_violation();
+  if (!has_right_checksum(header_)) return report_violation();
   switch (kind_of(header_)) {
     case HeaderKind::Frame:
       return take_in_frame();

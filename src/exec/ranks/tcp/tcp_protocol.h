@@ -17,19 +17,19 @@ namespace dapple::exec {
 
 /// Returns the checksum of all words but the last one, which holds it.
 template <std::size_t kWords>
-Word seal_of(const std::array<Word, kWords>& words) {
+Word checksum_of(const std::array<Word, kWords>& words) {
   return fingerprint(std::as_bytes(std::span(words).template first<kWords - 1>()));
 }
 
 template <std::size_t kWords>
-std::array<Word, kWords> sealed(std::array<Word, kWords> words) {
-  words.back() = seal_of(words);
+std::array<Word, kWords> with_checksum(std::array<Word, kWords> words) {
+  words.back() = checksum_of(words);
   return words;
 }
 
 template <std::size_t kWords>
-bool is_whole(const std::array<Word, kWords>& words) {
-  return words.back() == seal_of(words);
+bool has_right_checksum(const std::array<Word, kWords>& words) {
+  return words.back() == checksum_of(words);
 }
 
 /// The kind of a frame header.
@@ -52,7 +52,7 @@ inline HeaderKind kind_of(const FrameHeader& header) {
 }
 
 inline FrameHeader header_of(HeaderKind kind, std::size_t size = 0) {
-  return sealed(FrameHeader{static_cast<Word>(kind), size});
+  return with_checksum(FrameHeader{static_cast<Word>(kind), size});
 }
 
 /// Returns the size of the bytes after the header of a piece or of the peer table.
@@ -65,7 +65,7 @@ inline FrameHeader header_of(const Frame& frame) {
     return static_cast<Word>(static_cast<std::uint32_t>(high)) << 32 |
            static_cast<std::uint32_t>(low);
   };
-  return sealed(FrameHeader{
+  return with_checksum(FrameHeader{
       static_cast<Word>(HeaderKind::Frame), static_cast<Word>(frame.key.iteration),
       AnnouncedAction::packed(frame.key.action), pair(frame.key.from.value, frame.key.to.value),
       pair(frame.key.step, frame.awaits_arrival_time ? 1 : 0), frame.size, frame.fingerprint,
@@ -91,8 +91,9 @@ inline std::optional<Frame> frame_of(const FrameHeader& words, int from) {
 }
 
 inline FrameHeader header_of(const Notice& notice) {
-  return sealed(FrameHeader{static_cast<Word>(HeaderKind::Notice), static_cast<Word>(notice.kind),
-                            static_cast<Word>(notice.moment), notice.number, notice.action});
+  return with_checksum(FrameHeader{static_cast<Word>(HeaderKind::Notice),
+                                   static_cast<Word>(notice.kind), static_cast<Word>(notice.moment),
+                                   notice.number, notice.action});
 }
 
 /// Returns nothing if the notice is invalid.

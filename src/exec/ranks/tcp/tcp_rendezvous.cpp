@@ -88,7 +88,7 @@ class Rendezvous {
   bool run_until(Moment end, const std::function<bool()>& condition);
   template <class Begin>
   error_code await(tcp::socket& socket, Moment end, Begin begin);
-  Places resolved();
+  Places resolve_root();
   tcp::socket call(int rank, const Places& places, Answer& answer);
   std::optional<Answer> handshake(tcp::socket& socket, int rank, const Places& places,
                                   error_code& fault);
@@ -100,7 +100,7 @@ class Rendezvous {
   std::vector<PeerAddress> receive_peer_table(tcp::socket& first);
   /// Returns the remote address of a connected rank.
   asio::ip::address address_of(const tcp::socket& socket, int rank) const;
-  void call_before(const std::vector<PeerAddress>& ranks);
+  void connect_to_lower_ranks(const std::vector<PeerAddress>& ranks);
   void take_peers();
   void send_peer_table();
   Error error(const std::string& message) const {
@@ -145,7 +145,7 @@ error_code Rendezvous::await(tcp::socket& socket, Moment end, Begin begin) {
 
 /// Resolves the address of rank 0 in a separate thread, because the resolver cannot be interrupted.
 /// Returns nothing on timeout.
-Places Rendezvous::resolved() {
+Places Rendezvous::resolve_root() {
   std::packaged_task<Places()> task([address = place_.address, port = place_.port] {
     asio::io_context context;
     Places places;
@@ -262,11 +262,11 @@ tcp::socket Rendezvous::call(int rank, const Places& places, Answer& answer) {
 /// Ends the conversation with a called rank, after asking it for the time unless both share a
 /// clock.
 void Rendezvous::compare_clocks(tcp::socket& socket, int rank, bool shares_clock) {
-  constexpr int kTries = ClockComparison::kTries;
+  constexpr int kRoundTrips = ClockComparison::kRoundTrips;
   constexpr std::int64_t kLatest = INT64_MAX / 4;
   ClockComparison comparison;
-  for (int i = shares_clock ? kTries : 0; i <= kTries; ++i) {
-    const Word question = i < kTries ? 1 : 0;
+  for (int i = shares_clock ? kRoundTrips : 0; i <= kRoundTrips; ++i) {
+    const Word question = i < kRoundTrips ? 1 : 0;
     std::int64_t theirs = 0;
     const std::int64_t start = monotonic_now();
     error_code fault = write(socket, end_, asio::buffer(&question, sizeof question));
@@ -288,12 +288,12 @@ std::vector<PeerAddress> Rendezvous::receive_peer_table(tcp::socket& first) {
   error_code fault = read(first, end_, asio::buffer(header));
   std::vector<PeerAddress> ranks(static_cast<std::size_t>(place_.size));
   PeerTable table;
-  if (!fault && is_whole(header) && kind_of(header) == HeaderKind::Notice) {
+  if (!fault && has_right_checksum(header) && kind_of(header) == HeaderKind::Notice) {
     throw JobAborted("rank 0 has failed");
   }
   const std::array<asio::mutable_buffer, 2> buffers{asio::buffer(&table, sizeof table),
                                                     asio::buffer(ranks)};
-  if (!fault && (!is_whole(header) || kind_of(header) != HeaderKind::PeerTable ||
+  if (!fault && (!has_right_checksum(header) || kind_of(header) != HeaderKind::PeerTable ||
                  size_of(header) != asio::buffer_size(buffers))) {
     throw error("expected the addresses of all ranks from rank 0, got other bytes");
   }
@@ -314,7 +314,7 @@ asio::ip::address_v6 as_v6(const asio::ip::address& address) {
                          : asio::ip::make_address_v6(asio::ip::v4_mapped, address.to_v4());
 }
 
-asio::ip::address plain(const asio::ip::address_v6& address) {
+asio::ip::address unmapped(const asio::ip::address_v6& address) {
   if (!address.is_v4_mapped()) return address;
   return asio::ip::make_address_v4(asio::ip::v4_mapped, address);
 }
@@ -326,13 +326,13 @@ asio::ip::address Rendezvous::address_of(const tcp::socket& socket, int rank) co
   return there.address();
 }
 
-void Rendezvous::call_before(const std::vector<PeerAddress>& ranks) {
-  const asio::ip::address first = plain(as_v6(address_of(result_.sockets.at(0), 0)));
+void Rendezvous::connect_to_lower_ranks(const std::vector<PeerAddress>& ranks) {
+  const asio::ip::address first = unmapped(as_v6(address_of(result_.sockets.at(0), 0)));
   for (int rank = 1; rank < place_.rank; ++rank) {
     const PeerAddress& there = ranks[static_cast<std::size_t>(rank)];
-    const asio::ip::address told = plain(asio::ip::address_v6(there.address));
+    const asio::ip::address reported = unmapped(asio::ip::address_v6(there.address));
     // A rank that rank 0 sees at a loopback address is on the host of rank 0.
-    const asio::ip::address address = told.is_loopback() ? first : told;
+    const asio::ip::address address = reported.is_loopback() ? first : reported;
     if (there.port == 0 || there.port > kLastPort) {
       throw error(
           fmt::format("expected the port of rank {} from rank 0, got {}", rank, there.port));
@@ -412,7 +412,7 @@ RendezvousResult Rendezvous::connect_as_peer() {
   }
   Places places;
   try {
-    places = resolved();
+    places = resolve_root();
   } catch (const boost::system::system_error& fault) {
     throw error(fmt::format("expected the host of rank 0, got \"{}\": {}", place_.address,
                             fault.code().message()));
@@ -435,7 +435,7 @@ RendezvousResult Rendezvous::connect_as_peer() {
   compare_clocks(first, 0, host_ != 0 && answer.host == host_);
   const std::vector<PeerAddress> ranks = receive_peer_table(first);
   result_.sockets.emplace(0, std::move(first));
-  call_before(ranks);
+  connect_to_lower_ranks(ranks);
   if (!run_until(end_, [&] { return server_->admission().is_complete(); })) throw missing();
   take_peers();
   return std::move(result_);

@@ -25,6 +25,7 @@ struct RendezvousResult {
   SharedWords shared;
   std::int64_t owner = 0;
   std::int64_t file = 0;
+  // The number that identifies the job.
   Word job = 0;
 };
 

@@ -89,6 +89,7 @@ struct Answer {
   Verdict verdict = Verdict::Welcome;
   Word size = 0;
   Word host = 0;
+  // A number that rank 0 has drawn at random, which identifies the job.
   Word job = 0;
 };
 

@@ -18,7 +18,8 @@
 
 namespace dapple::exec {
 
-/// The ranks that are expected to connect, from `first` to size - 1, and the job that they know.
+/// The ranks that are expected to connect, from `first` to size - 1, and the number of the job that
+/// they know.
 struct ExpectedRanks {
   // The rank that they call.
   int rank = 0;
@@ -51,10 +52,10 @@ class RankAdmission {
   void open(const ExpectedRanks& expected, const Answer& answer);
   const ExpectedRanks& expected() const { return expected_; }
 
-  /// Takes in a new caller. The caller returned by crowded_out() has to leave before.
+  /// Takes in a new caller. The caller returned by next_to_evict() has to leave before.
   Caller enter(std::int64_t now);
   /// Returns the oldest unproven caller if no other one may enter before it leaves.
-  std::optional<Caller> crowded_out() const;
+  std::optional<Caller> next_to_evict() const;
   /// Returns the oldest unproven caller, if there is any.
   std::optional<Caller> oldest_unproven() const;
 
@@ -89,7 +90,7 @@ class RankAdmission {
   const std::string& turned_away() const { return turned_away_; }
 
  private:
-  struct Standing {
+  struct CallerState {
     std::int64_t deadline = 0;
     Verdict verdict = Verdict::Unproven;
     int rank = 0;
@@ -102,7 +103,7 @@ class RankAdmission {
   ExpectedRanks expected_;
   Answer answer_;
   Caller next_ = 0;
-  std::map<Caller, Standing> callers_;
+  std::map<Caller, CallerState> callers_;
   // The ranks of welcome callers and of admitted ones.
   std::set<int> taken_;
   std::set<int> admitted_;

@@ -18,7 +18,7 @@ Nonce drawn_nonce();
 struct Transcript {
   // The rank that the caller means.
   int called = 0;
-  // The job, as both know it; 0 when rank 0 is called, which tells it only in its answer.
+  // The job's number, as both know it; 0 when rank 0 is called, which tells it only in its answer.
   Word job = 0;
   HelloWords hello{};
   ChallengeWords challenge{};

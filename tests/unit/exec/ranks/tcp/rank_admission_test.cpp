@@ -159,12 +159,12 @@ TEST_CASE("the oldest unproven caller makes room for a new one, and a proven one
   const Caller proven = admission.enter(at(0s));
   CHECK(judged(admission, proven, {.rank = 1, .size = 4}).verdict == Verdict::Welcome);
   const Caller older = admission.enter(at(1s));
-  CHECK_FALSE(admission.crowded_out());
+  CHECK_FALSE(admission.next_to_evict());
   CHECK(admission.oldest_unproven() == older);
   const Caller younger = admission.enter(at(2s));
-  CHECK(admission.crowded_out() == older);
+  CHECK(admission.next_to_evict() == older);
   admission.leave(older);
-  CHECK_FALSE(admission.crowded_out());
+  CHECK_FALSE(admission.next_to_evict());
   CHECK(admission.oldest_unproven() == younger);
   // One that has tried in vain is as unproven as before.
   judged(admission, younger, {.rank = 2, .size = 4}, "guess");
