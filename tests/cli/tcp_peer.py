@@ -75,8 +75,8 @@ class Peer:
         self.is_proven_to = answer[32:] == self.digest(CALLED, answer[:32])
 
     def digest(self, side, answer=b""):
-        talk = packed(side, 0, 0) + self.hello + self.challenge + answer
-        return hmac.new(self.secret, talk, hashlib.sha256).digest()
+        transcript = packed(side, 0, 0) + self.hello + self.challenge + answer
+        return hmac.new(self.secret, transcript, hashlib.sha256).digest()
 
     def take_place(self, ranks):
         """Asks for no time, and hears where the others are."""
@@ -101,8 +101,8 @@ class Root:
         connection.sendall(challenge)
         received(connection, 32)
         answer = packed(WELCOME, size, 0, 77)
-        said = packed(CALLED, 0, 0) + hello + challenge + answer
-        connection.sendall(answer + hmac.new(b"", said, hashlib.sha256).digest())
+        transcript = packed(CALLED, 0, 0) + hello + challenge + answer
+        connection.sendall(answer + hmac.new(b"", transcript, hashlib.sha256).digest())
         while unpacked(received(connection, 8)) != (0,):
             connection.sendall(packed(time.monotonic_ns() + clock_offset))
 

@@ -168,8 +168,8 @@ RankJob::State::State(const MakeWire& make_wire, RankClock clock)
   if (fault_) note_failure();
   // Notices that arrived before this rank knew its own number.
   for (const auto& [kind, from] : std::exchange(early_notices_, {})) {
-    if (!may_send(kind, from, *wire_))
-      report_violation(from, forbidden_notice(kind, wire_->rank()));
+    if (may_send(kind, from, *wire_)) continue;
+    report_violation(from, forbidden_notice(kind, wire_->rank()));
   }
 }
 

@@ -134,9 +134,8 @@ std::future<void> TcpLoop::leave() {
 
 void TcpLoop::note_leaving(int rank) {
   leaving_ranks_.insert(rank);
-  if (have_all_left_ || leave_notices_sent_ < connections_.size() ||
-      leaving_ranks_.size() <= connections_.size())
-    return;
+  const std::size_t others = connections_.size();
+  if (have_all_left_ || leave_notices_sent_ < others || leaving_ranks_.size() <= others) return;
   have_all_left_ = true;
   all_left_.set_value();
 }
