@@ -13,14 +13,6 @@
 namespace dapple::app {
 namespace {
 
-/// Whether the runtime can run the model under that family.
-bool runs(const interop::RuntimeLimits& limits, const ModelProfile& profile,
-          ScheduleFamily family) {
-  if (may_split_backward(family) && !limits.ties && !profile.ties.empty()) return false;
-  const bool interleaves = limits.interleaves && family == ScheduleFamily::Interleaved;
-  return limits.any_order || interleaves || family == ScheduleFamily::OneFOneB;
-}
-
 /// Returns the families that the runtime can run. GPipe is left out, as it is 1F1B with all
 /// micro-batches in flight.
 std::vector<ScheduleFamily> families_of(const interop::RuntimeLimits& limits,
@@ -28,7 +20,7 @@ std::vector<ScheduleFamily> families_of(const interop::RuntimeLimits& limits,
   std::vector<ScheduleFamily> families{ScheduleFamily::OneFOneB};
   for (const ScheduleFamily family : kScheduleFamilies) {
     const bool is_beyond = !is_planned_as_1f1b(family) && family != ScheduleFamily::Given;
-    if (is_beyond && runs(limits, profile, family)) families.push_back(family);
+    if (is_beyond && interop::runs(limits, profile, family)) families.push_back(family);
   }
   return families;
 }
@@ -36,17 +28,14 @@ std::vector<ScheduleFamily> families_of(const interop::RuntimeLimits& limits,
 void check_schedule(const interop::RuntimeLimits& limits, const ModelProfile& profile,
                     const planner::PlannerOptions& planner) {
   const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
-  if (planner.every_family || runs(limits, profile, family)) return;
-  if (limits.any_order) {
-    throw command_line::usage_error(
-        "--schedule", fmt::format("expected whole backwards, as layers share weights, whose "
-                                  "gradients {} does not make in a second part, got {}",
-                                  limits.name, to_string(family)));
+  if (planner.every_family || interop::runs(limits, profile, family)) return;
+  if (interop::runnable_orders(limits, family) == interop::RunnableOrders::None) {
+    throw command_line::usage_error("--schedule", interop::family_refusal(limits, family));
   }
   throw command_line::usage_error(
-      "--schedule",
-      fmt::format("expected 1f1b{}, which {} runs, got {}",
-                  limits.interleaves ? " or interleaved" : "", limits.name, to_string(family)));
+      "--schedule", fmt::format("expected whole backwards, as layers share weights, whose "
+                                "gradients {} does not make in a second part, got {}",
+                                limits.name, to_string(family)));
 }
 
 }  // namespace
@@ -78,16 +67,15 @@ planner::PlanRestriction restriction_of(const std::string& target,
     throw command_line::usage_error(
         "--pin", fmt::format("expected no recompute=on, which {} does not have", limits.name));
   }
-  const bool is_1f1b =
-      planner.family.value_or(ScheduleFamily::OneFOneB) == ScheduleFamily::OneFOneB;
-  planner::PlanRestriction restriction{
-      .target = target,
-      .runtime = std::string{limits.name},
-      .least_depths = is_1f1b && !limits.any_order && !limits.any_depths,
-      .recomputes = limits.recomputes,
-      .in_order = limits.numbers_ranks,
-      .joints = interop::inexpressible_cuts(limits, profile),
-      .families = families_of(limits, profile)};
+  const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
+  planner::PlanRestriction restriction{.target = target,
+                                       .runtime = std::string{limits.name},
+                                       .least_depths = interop::runnable_orders(limits, family) ==
+                                                       interop::RunnableOrders::LeastDepths,
+                                       .recomputes = limits.recomputes,
+                                       .in_order = limits.numbers_ranks,
+                                       .joints = interop::inexpressible_cuts(limits, profile),
+                                       .families = families_of(limits, profile)};
   for (const std::int32_t cut : planner.pins.cuts) {
     if (!std::binary_search(restriction.joints.begin(), restriction.joints.end(), cut)) continue;
     throw command_line::usage_error(

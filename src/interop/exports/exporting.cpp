@@ -85,19 +85,8 @@ void check_forwards(const RuntimeLimits& runtime, const Plan& plan,
   }
 }
 
-void check_order(const RuntimeLimits& runtime, const Plan& plan, std::vector<Violation>& faults) {
-  if (runtime.any_order) {
-    check_forwards(runtime, plan, faults);
-    return;
-  }
-  const bool interleaves = runtime.interleaves && plan.family == ScheduleFamily::Interleaved;
-  if (plan.family != ScheduleFamily::OneFOneB && !interleaves) {
-    faults.push_back({"/schedule/family", fmt::format("expected 1f1b{}, which {} runs, got {}",
-                                                      runtime.interleaves ? " or interleaved" : "",
-                                                      runtime.name, to_string(plan.family))});
-    return;
-  }
-  if (interleaves || runtime.any_depths) return;
+void check_least_depths(const RuntimeLimits& runtime, const Plan& plan,
+                        std::vector<Violation>& faults) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const std::int64_t least =
         least_depth(index_at<StageIndex>(s), plan.stages.size(), plan.num_micro_batches);
@@ -105,6 +94,22 @@ void check_order(const RuntimeLimits& runtime, const Plan& plan, std::vector<Vio
     faults.push_back({fmt::format("/schedule/warmup_depths/{}", s),
                       fmt::format("expected {}, which {} keeps in flight there, got {}", least,
                                   runtime.name, plan.warmup_depths[s])});
+  }
+}
+
+void check_order(const RuntimeLimits& runtime, const Plan& plan, std::vector<Violation>& faults) {
+  switch (runnable_orders(runtime, plan.family)) {
+    case RunnableOrders::None:
+      faults.push_back({"/schedule/family", family_refusal(runtime, plan.family)});
+      return;
+    case RunnableOrders::LeastDepths:
+      check_least_depths(runtime, plan, faults);
+      return;
+    case RunnableOrders::ForwardsInTurn:
+      check_forwards(runtime, plan, faults);
+      return;
+    case RunnableOrders::OfTheFamily:
+      return;
   }
 }
 
@@ -149,7 +154,8 @@ void check_ties(const RuntimeLimits& runtime, const ModelProfile& profile, const
                                   "adds up no gradients over stages, got weights of {}",
                                   runtime.name, profile.layers[tied.owner.position()].name)});
   }
-  if (!faults.empty() || !splits_backward(plan)) return;
+  const bool may_split = !needs_whole_backwards(runtime, profile);
+  if (!faults.empty() || may_split || !splits_backward(plan)) return;
   for (const Tie& tie : profile.ties) {
     faults.push_back(
         {fmt::format("/stages/{}/layers", stage_of(plan, tie.owner)),

@@ -42,7 +42,7 @@ struct RuntimeLimits {
   std::string_view name;
   /// Whether forwards and backwards may run in any order in which the forwards of each stage follow
   /// the numbers of the micro-batches; otherwise the runtime has 1F1B, and the interleaved schedule
-  /// with `interleaves`.
+  /// with `interleaves`. The function runnable_orders() says this of each family.
   bool any_order = false;
   /// Whether 1F1B may have any warm-up depths; otherwise it has the smallest ones that keep all
   /// stages busy.
@@ -70,6 +70,31 @@ struct RuntimeLimits {
   /// Whether a device may be a tensor-parallel group of several GPUs.
   bool tensor_parallel = true;
 };
+
+/// The orders of a schedule family that a runtime runs.
+enum class RunnableOrders {
+  /// The runtime does not have the family.
+  None,
+  /// The runtime has only the order of the smallest warm-up depths that keep all stages busy.
+  LeastDepths,
+  /// The runtime has every order that the family's numbers can give.
+  OfTheFamily,
+  /// Any order runs in which the forwards of each stage follow the numbers of the micro-batches.
+  ForwardsInTurn,
+};
+/// Returns the orders of the family that the runtime runs, for plans whose backwards it can run.
+RunnableOrders runnable_orders(const RuntimeLimits& runtime, ScheduleFamily family);
+
+/// Whether the runtime cannot split the model's backwards into input gradient and weight gradient:
+/// layers share weights, whose gradients the runtime does not compute in a second part.
+bool needs_whole_backwards(const RuntimeLimits& runtime, const ModelProfile& profile);
+
+/// Whether the runtime runs the model under the family, in some order.
+bool runs(const RuntimeLimits& runtime, const ModelProfile& profile, ScheduleFamily family);
+
+/// Returns what is said of a family without runnable_orders(): "expected 1f1b or interleaved, which
+/// Megatron-LM runs, got gpipe".
+std::string family_refusal(const RuntimeLimits& runtime, ScheduleFamily family);
 
 /// Returns, in ascending order, the layers that cannot begin a stage of a plan for this runtime: a
 /// tensor would skip a stage, stages would share weights, or the boundary would not stand beside a
