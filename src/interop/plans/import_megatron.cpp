@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/profile/limits.h"
 #include "interop/graphs/transformer_blocks.h"
 #include "interop/plans/plan_formats.h"
 #include "interop/plans/plan_sketch.h"
@@ -19,7 +20,6 @@ namespace dapple::interop {
 namespace {
 
 constexpr std::string_view kLayoutOption = "--pipeline-model-parallel-layout";
-constexpr std::size_t kMostLetters = 100'000;
 
 /// Expands a layout, so that it has no blanks, commas, groups or repetitions.
 class LayoutExpander {
@@ -56,8 +56,8 @@ std::string LayoutExpander::repeated(std::string item) {
   const auto count = parse_count(text_.substr(begin, position_ - begin));
   if (!count || *count < 1) refuse("expected a number from 1 on behind *, got none");
   if (item.empty()) return item;
-  if (static_cast<std::size_t>(*count) > kMostLetters / item.size()) {
-    refuse(fmt::format("expected at most {} layers, got more", kMostLetters));
+  if (static_cast<std::size_t>(*count) > kMaxLayers / item.size()) {
+    refuse(fmt::format("expected at most {} layers, got more", kMaxLayers));
   }
   std::string result;
   for (std::int32_t i = 0; i < *count; ++i) result += item;
@@ -86,8 +86,8 @@ std::string LayoutExpander::expand(int depth) {
     } else {
       refuse(fmt::format("expected E, t, L and |, got '{}'", shown(std::string(1, c))));
     }
-    if (letters.size() > kMostLetters) {
-      refuse(fmt::format("expected at most {} layers, got more", kMostLetters));
+    if (letters.size() > kMaxLayers) {
+      refuse(fmt::format("expected at most {} layers, got more", kMaxLayers));
     }
   }
   return letters;

@@ -16,6 +16,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/interop/profiles/pipedream.h"
+#include "dapple/profile/limits.h"
 #include "interop/graphs/layer_chain.h"
 #include "interop/plans/pipedream_conf.h"
 #include "interop/plans/plan_formats.h"
@@ -29,7 +30,6 @@ namespace {
 
 constexpr std::string_view kRanges = "(Split start, split end)";
 constexpr std::int32_t kNoStage = -1;
-constexpr std::int32_t kMostStages = 100'000;
 
 bool is_answer(const ForeignPlanFile& file) {
   return is_pipedream_answer(file.text);
@@ -146,10 +146,10 @@ void PipedreamPlanImporter::read_stages() {
   std::map<std::int32_t, std::int64_t> first_line;
   faults.clear();
   for (const GraphNode& node : graph.nodes) {
-    if (!node.stage || *node.stage >= kMostStages) {
+    if (!node.stage || *node.stage >= kMaxLayers) {
       faults.push_back(
           {node.line, fmt::format("expected a stage_id= of node{} from 0 to {}, got {}",
-                                  node.number, kMostStages - 1, node.stage ? "more" : "none")});
+                                  node.number, kMaxLayers - 1, node.stage ? "more" : "none")});
       continue;
     }
     first_line.emplace(*node.stage, node.line);
@@ -309,7 +309,7 @@ std::vector<std::int32_t> PipedreamPlanImporter::replicas_in_output() {
     for (const std::vector<StateRange>& level : levels) {
       for (const StateRange& range : level) {
         const bool holds = range.begin <= leaf.begin && leaf.end <= range.end;
-        if (holds) product = std::min<Wide>(product * range.replicas, kMostStages);
+        if (holds) product = std::min<Wide>(product * range.replicas, kMaxLayers);
       }
     }
     replicas.push_back(static_cast<std::int32_t>(product));

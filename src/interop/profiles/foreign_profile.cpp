@@ -103,6 +103,7 @@ ImportedProfile import_files(const std::vector<ForeignModelFile>& files,
 ImportedProfile import_model(const std::vector<ForeignModelFile>& files,
                              const ForeignProfileOptions& options) {
   ImportedProfile imported = import_files(files, options);
+  // Graphs are also imported without this function, so their importer has added the doubts itself.
   if (files.front().format != ModelFormat::PipedreamGraph) add_doubts(imported);
   return imported;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/profile/limits.h"
 #include "interop/profiles/profile_options.h"
 #include "interop/text/foreign_json.h"
 #include "interop/text/foreign_text.h"
@@ -21,7 +22,6 @@ using io::JsonValue;
 using io::ObjectReader;
 
 constexpr ProfileNeeds kNeeds{.file = "a Galvatron profile",
-                              .device = Need::Optional,
                               .tensor_parallel = Need::Useless,
                               .backward_ratio = Need::Required,
                               .output = Need::Required,
@@ -207,7 +207,7 @@ Memory MemoryReader::read(const Field& field) {
   if (const Field config = object.field("model_config"); config.present()) {
     ObjectReader model(config);
     const Field layers = model.field("n_layers");
-    if (layers.present()) memory.layers = io::read_integer(layers, {1, 100'000});
+    if (layers.present()) memory.layers = io::read_integer(layers, {1, kMaxLayers});
   }
   return memory;
 }
@@ -305,12 +305,11 @@ ImportedProfile GalvatronImporter::run() {
   memory_ = io::read_document<Memory>(memory_file_.text, memory_file_.name,
                                       [&](const Field& field) { return reader.read(field); });
   const std::int64_t count = layers_of_a_kind();
-  constexpr std::int64_t kMostLayers = 100'000;
-  if (count > kMostLayers / static_cast<std::int64_t>(kinds)) {
+  if (count > kMaxLayers / static_cast<std::int64_t>(kinds)) {
     throw Error{ErrorKind::Usage,
                 memory_file_.name,
                 {{"--layers",
-                  fmt::format("expected at most {} layers of all kinds, got more", kMostLayers)}}};
+                  fmt::format("expected at most {} layers of all kinds, got more", kMaxLayers)}}};
   }
   result_.profile = profile_header(options_, model_name(computation_file_.name),
                                    "imported from a Galvatron profile");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/profile/limits.h"
 #include "interop/profiles/profile_options.h"
 #include "interop/text/foreign_json.h"
 #include "interop/text/foreign_text.h"
@@ -23,7 +24,6 @@ constexpr ProfileNeeds kNeeds{.file = "a Metis profile",
                               .stash = Need::Optional,
                               .backward_ratio = Need::Required,
                               .output = Need::Required};
-constexpr std::size_t kMostLayers = 100'000;
 // The longest optimizer step in nanoseconds per parameter byte, as in our own profiles.
 constexpr Factor kMostStep{1'000'000'000'000};
 
@@ -77,8 +77,8 @@ std::vector<std::int64_t> read_column(const Field& field, std::int64_t scale,
                                       std::string_view unit) {
   const ArrayReader array(field, "an array with a figure for each layer");
   std::vector<std::int64_t> column;
-  if (array.size() > kMostLayers) {
-    field.add(fmt::format("expected at most {} layers, got {}", kMostLayers, array.size()));
+  if (array.size() > kMaxLayers) {
+    field.add(fmt::format("expected at most {} layers, got {}", kMaxLayers, array.size()));
     return column;
   }
   for (std::size_t i = 0; i < array.size(); ++i) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dapple/core/decimal.h"
+#include "dapple/profile/limits.h"
 
 namespace dapple::interop {
 namespace {
@@ -268,8 +269,8 @@ PipedreamGraph GraphParser::run(std::string_view text) {
     parse_line(line);
   }
   const std::size_t read = graph_.nodes.size() + broken_nodes_.size();
-  if (read > kMaxGraphNodes) {
-    faults_.push_back({0, fmt::format("expected at most {} nodes, got {}", kMaxGraphNodes, read)});
+  if (read > kMaxLayers) {
+    faults_.push_back({0, fmt::format("expected at most {} nodes, got {}", kMaxLayers, read)});
     return {};
   }
   if (read == 0) {

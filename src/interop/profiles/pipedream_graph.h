@@ -33,8 +33,6 @@ struct PipedreamGraph {
   std::vector<GraphNode> nodes;  // by ascending number
 };
 
-inline constexpr std::size_t kMaxGraphNodes = 100'000;
-
 /// Whether the line begins like a node line: "node12 --".
 bool begins_as_node(std::string_view line);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/profile/limits.h"
 #include "interop/graphs/layer_chain.h"
 #include "interop/profiles/profile_options.h"
 #include "interop/text/foreign_json.h"
@@ -25,7 +26,6 @@ constexpr ProfileNeeds kNeeds{.file = "a Piper graph",
                               .global_batch = Need::Optional,
                               .backward_ratio = Need::Optional,
                               .time_unit = Need::Optional};
-constexpr std::size_t kMostNodes = 100'000;
 constexpr std::int64_t kMostNumber = 999'999'999;
 
 /// One way to run a node.
@@ -207,8 +207,8 @@ void PiperReader::read_node(const Field& field) {
 void PiperReader::read_nodes(const Field& field) {
   const ArrayReader array(field, "an array of nodes");
   if (!array.valid()) return;
-  if (array.size() == 0 || array.size() > kMostNodes) {
-    field.add(fmt::format("expected 1 to {} nodes, got {}", kMostNodes, array.size()));
+  if (array.size() == 0 || array.size() > kMaxLayers) {
+    field.add(fmt::format("expected 1 to {} nodes, got {}", kMaxLayers, array.size()));
     return;
   }
   for (std::size_t i = 0; i < array.size(); ++i) read_node(array.at(i));

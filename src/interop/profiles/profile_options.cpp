@@ -8,6 +8,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/profile/doubts.h"
+#include "dapple/profile/limits.h"
 #include "interop/graphs/transformer_blocks.h"
 #include "interop/text/foreign_text.h"
 
@@ -23,7 +24,6 @@ constexpr std::array<KnownOptimizer, 4> kOptimizers{
     {{"sgd", 0}, {"momentum", 1}, {"rmsprop", 1}, {"adam", 2}}};
 
 constexpr std::int64_t kMostDegree = 1024;
-constexpr std::int64_t kMostLayers = 100'000;
 constexpr Factor kMostRatio{1'000'000'000'000};
 
 const KnownOptimizer* find_optimizer(const std::string& name) {
@@ -108,7 +108,7 @@ void check_options(const ForeignProfileOptions& options, const ProfileNeeds& nee
   }
   check.is_usable("--time-unit", needs.time_unit, options.time_unit, "the unit of times");
   check.count("--layers", needs.layers, options.layers, "the number of layers of each kind",
-              kMostLayers);
+              kMaxLayers);
   check.finish(source_name);
 }
 

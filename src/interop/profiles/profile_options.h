@@ -10,16 +10,26 @@
 
 namespace dapple::interop {
 
-enum class Need { Useless, Optional, Required };
+/// What a format makes of an option.
+enum class Need {
+  // The files state the value, or the profile has no place for it; the option is refused.
+  Useless,
+  // The option replaces a value of the files or a default.
+  Optional,
+  // The files do not state the value, and there is no default.
+  Required,
+};
 
-/// Which options a format needs, besides the optimizer, which all formats require, and the batch
-/// scaling, which is optional for all of them.
+/// What a format makes of each member of ForeignProfileOptions, besides the optimizer, which all
+/// formats require, and the batch scaling, which is optional for all of them.
 struct ProfileNeeds {
   // The kind of file in messages, such as "a PipeDream graph".
   std::string_view file;
   Need profile_batch = Need::Useless;
   Need global_batch = Need::Required;
+  // It is optional even if the files name no device, which is then empty and left to the caller.
   Need device = Need::Optional;
+  // It is useless if the files state what a layer keeps for its backward.
   Need stash = Need::Useless;
   Need tensor_parallel = Need::Optional;
   Need backward_ratio = Need::Useless;

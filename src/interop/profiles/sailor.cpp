@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/profile/limits.h"
 #include "interop/profiles/profile_options.h"
 #include "interop/text/foreign_json.h"
 #include "interop/text/foreign_text.h"
@@ -23,7 +24,6 @@ using io::Field;
 using io::ObjectReader;
 
 constexpr ProfileNeeds kNeeds{.file = "a Sailor profile"};
-constexpr std::size_t kMostLayers = 100'000;
 /// A backward that is more than this many times shorter than its forward was probably not measured.
 constexpr std::int64_t kDoubtfulRatio = 10;
 
@@ -100,8 +100,8 @@ std::vector<std::int64_t> SailorReader::read_column(const Field& field, std::int
 void SailorReader::read_kinds(const Field& field, SailorDocument& document) {
   const ArrayReader array(field, "an array with the kind of each layer");
   if (!array.valid()) return;
-  if (array.size() == 0 || array.size() > kMostLayers) {
-    field.add(fmt::format("expected 1 to {} layers, got {}", kMostLayers, array.size()));
+  if (array.size() == 0 || array.size() > kMaxLayers) {
+    field.add(fmt::format("expected 1 to {} layers, got {}", kMaxLayers, array.size()));
     return;
   }
   for (std::size_t i = 0; i < array.size(); ++i) {

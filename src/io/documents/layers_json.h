@@ -10,8 +10,6 @@
 
 namespace dapple::io {
 
-/// The most layers of a profile after expansion.
-inline constexpr std::int64_t kMaxLayers = 100'000;
 /// The most measurements of all layers together after expansion.
 inline constexpr std::int64_t kMaxMeasurements = 1'000'000;
 

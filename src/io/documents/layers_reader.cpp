@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "dapple/profile/limits.h"
 #include "io/documents/layers_json.h"
 
 namespace dapple::io {

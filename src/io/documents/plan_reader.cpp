@@ -6,13 +6,14 @@
 
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/validate.h"
+#include "dapple/profile/limits.h"
 #include "io/documents/embedded.h"
 #include "io/documents/request_json.h"
 
 namespace dapple::io {
 namespace {
 
-constexpr IntegerRange kLayerRange{0, 100'000};
+constexpr IntegerRange kLayerRange{0, kMaxLayers};
 constexpr IntegerRange kDepthRange{0, kSampleRange.most};
 constexpr IntegerRange kChunkRange{1, kLayerRange.most};
 constexpr IntegerRange kBucketRange{1, kMaxCount};

@@ -6,6 +6,7 @@
 
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/json/json_reader.h"
+#include "dapple/profile/limits.h"
 
 namespace dapple::io {
 namespace {
@@ -104,7 +105,7 @@ void read_memory(const Field& field, Lanes& lanes, Timeline& timeline) {
     const ArrayReader array(stages, "an array of stages");
     for (std::size_t i = 0; i < array.size(); ++i) {
       ObjectReader stage(array.at(i));
-      const auto number = required_integer(stage.field("stage"), {0, 100'000});
+      const auto number = required_integer(stage.field("stage"), {0, kMaxLayers});
       memory.stages.push_back(read_figures(stage));
       memory.stages.back().stage = StageIndex{static_cast<std::int32_t>(number)};
       stage.finish();

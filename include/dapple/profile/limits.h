@@ -1,0 +1,11 @@
+// Limits on the size of profiles that are read or imported.
+#pragma once
+
+#include <cstdint>
+
+namespace dapple {
+
+/// The largest number of layers of a profile.
+inline constexpr std::int64_t kMaxLayers = 100'000;
+
+}  // namespace dapple
