@@ -43,9 +43,25 @@ struct RescheduleRequest {
   std::optional<std::string> output;
 };
 
-std::vector<std::string> family_names() {
+bool is_any(ScheduleFamily) {
+  return true;
+}
+
+/// Whether --chunks says how many stages a device has; under zb-v it always has two.
+bool takes_chunks(ScheduleFamily family) {
+  return has_loops(family) && family != ScheduleFamily::ZeroBubbleV;
+}
+
+/// Whether reschedule tries several schedules of the family, which may take long.
+bool tries_schedules(ScheduleFamily family) {
+  return planner::searches_order(family) || family == ScheduleFamily::OneFOneB;
+}
+
+std::vector<std::string> family_names(bool (*is_listed)(ScheduleFamily)) {
   std::vector<std::string> names;
-  for (const ScheduleFamily family : kScheduleFamilies) names.emplace_back(to_string(family));
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (is_listed(family)) names.emplace_back(to_string(family));
+  }
   return names;
 }
 
@@ -58,15 +74,12 @@ ScheduleFamily family_of(const command_line::Options& options) {
   throw Bug("a schedule family that was a choice is none");
 }
 
-bool has_chunks(ScheduleFamily family) {
-  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst;
-}
-
 void check_chunks(const RescheduleRequest& request) {
-  if (request.chunks && !has_chunks(request.family)) {
+  if (request.chunks && !takes_chunks(request.family)) {
     throw command_line::usage_error(
-        "--chunks", fmt::format("needs --schedule interleaved or breadth-first, got {}",
-                                to_string(request.family)));
+        "--chunks",
+        fmt::format("needs --schedule {}, got {}",
+                    command_line::list_of(family_names(takes_chunks)), to_string(request.family)));
   }
   if (request.chunks == 1) {
     throw command_line::usage_error("--chunks",
@@ -76,8 +89,7 @@ void check_chunks(const RescheduleRequest& request) {
 
 std::int64_t chunks_of(const RescheduleRequest& request, const Plan& plan) {
   if (request.family == ScheduleFamily::Given) return plan.chunks_per_device;
-  if (request.family == ScheduleFamily::ZeroBubbleV) return 2;
-  return has_chunks(request.family) ? request.chunks.value_or(2) : 1;
+  return has_loops(request.family) ? request.chunks.value_or(2) : 1;
 }
 
 /// Replaces in the document what the new schedule changes.
@@ -114,18 +126,17 @@ std::string verdict(const Prediction& before, const Prediction& after) {
 /// Throws Error(Usage) for options that have no effect, as only some families involve a search.
 void require_search(const RescheduleRequest& request) {
   const ScheduleFamily family = request.family;
-  const bool is_searched = planner::searches_order(family);
-  if (request.orders && !is_searched) {
-    throw command_line::usage_error("--orders",
-                                    fmt::format("expected a schedule whose order is searched, "
-                                                "list-scheduled, zb-h1, zb-h2 or zb-v, got {}",
-                                                to_string(family)));
-  }
-  if (request.time_limit && !is_searched && family != ScheduleFamily::OneFOneB) {
+  if (request.orders && !planner::searches_order(family)) {
     throw command_line::usage_error(
-        "--time-limit", fmt::format("expected a schedule that is searched, 1f1b, list-scheduled, "
-                                    "zb-h1, zb-h2 or zb-v, got {}, which is made at once",
-                                    to_string(family)));
+        "--orders", fmt::format("expected a schedule whose order is searched, {}, got {}",
+                                command_line::list_of(family_names(planner::searches_order)),
+                                to_string(family)));
+  }
+  if (request.time_limit && !tries_schedules(family)) {
+    throw command_line::usage_error(
+        "--time-limit",
+        fmt::format("expected a schedule that is searched, {}, got {}, which is made at once",
+                    command_line::list_of(family_names(tries_schedules)), to_string(family)));
   }
 }
 
@@ -249,7 +260,7 @@ std::vector<command_line::OptionSection> reschedule_options() {
   return {{"",
            {{.name = "schedule",
              .value = "FAMILY",
-             .choices = family_names(),
+             .choices = family_names(is_any),
              .text = "Use the family {}."},
             {.name = "chunks",
              .value = "N",
