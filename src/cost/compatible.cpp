@@ -162,7 +162,7 @@ std::vector<Violation> check_compatible(const ModelProfile& profile, const Topol
     violations.push_back(
         {"/devices/" + pointer_step(kind.name),
          fmt::format("expected the profiled device \"{}\" or a time_scale for it, got \"{}\" "
-                     "without one (--time-scale X gives it)",
+                     "without one",
                      profile.device, kind.name)});
   }
   if (!violations.empty()) return violations;

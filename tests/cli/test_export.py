@@ -572,8 +572,8 @@ class Exporting(ToolTest):
         plan = self.plan()
         for target, words in (("megatron", "gradient buckets of 25 MiB"),
                               ("torch-csv", "layers and devices of stages"),
-                              ("torchtitan", "the order of actions (--to torch-csv has it)"),
-                              ("sailor", "which device each rank has (--to rankfile does)"),
+                              ("torchtitan", "the order of actions (torch-csv has it)"),
+                              ("sailor", "which device each rank has (rankfile does)"),
                               ("visible-devices", "which server each rank has")):
             with self.subTest(target=target):
                 result = self.run_tool("export", plan, "--to", target, "-o", "-")

@@ -128,7 +128,7 @@ class Rescheduling(ToolTest):
         listed = self.write("schedule.csv", self.run_tool("schedule", "plan.json", "--format",
                                                           "csv").stdout)
         self.assert_error(self.reschedule("given", "--order", listed), BAD_INPUT,
-                          "line 1: expected the text form of schedule or PyTorch's CSV (export --to "
+                          "line 1: expected the text form of schedule or PyTorch's CSV (the target "
                           "torch-csv), got the CSV of schedule")
         result = self.reschedule("given", "--order", self.write("order.txt", "0F0\n1F0\n"))
         self.assertEqual(result.returncode, INFEASIBLE)

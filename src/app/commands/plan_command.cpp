@@ -34,6 +34,23 @@
 namespace dapple::app {
 namespace {
 
+/// Logs the limits of an exact search, all of them counted.
+void log_limits(const planner::PlannerOptions& options) {
+  const bool is_searched =
+      options.every_family || is_planned_as_1f1b(options.family.value_or(ScheduleFamily::OneFOneB));
+  if (options.planner != PlannerKind::Exact || !is_searched) return;
+  constexpr planner::SearchLimits limits = planner::kSearchLimits;
+  spdlog::info(
+      "a search of 1f1b plans may take {} actions of simulations and {} stages tried ({} "
+      "where not all placements are tried), and keep {} partial plans and {}",
+      limits.actions, limits.states, limits.states_of_some_placements, limits.partial_plans,
+      report::show(options.memory_limit));
+  spdlog::info(
+      "then {} actions to refine depths, {} for threshold accepting from a plan, {} to "
+      "exhaust depths",
+      limits.refinement, limits.threshold_accepting, limits.exhaustion);
+}
+
 struct Inputs {
   ModelProfile profile;
   TopologyDescription topology;
@@ -53,21 +70,39 @@ Inputs load_inputs(const PlanCommandRequest& request) {
   return inputs;
 }
 
-/// Logs the limits of an exact search, all of them counted.
-void log_limits(const planner::PlannerOptions& options) {
-  const bool is_searched =
-      options.every_family || is_planned_as_1f1b(options.family.value_or(ScheduleFamily::OneFOneB));
-  if (options.planner != PlannerKind::Exact || !is_searched) return;
-  constexpr planner::SearchLimits limits = planner::kSearchLimits;
-  spdlog::info(
-      "a search of 1f1b plans may take {} actions of simulations and {} stages tried ({} "
-      "where not all placements are tried), and keep {} partial plans and {}",
-      limits.actions, limits.states, limits.states_of_some_placements, limits.partial_plans,
-      report::show(options.memory_limit));
-  spdlog::info(
-      "then {} actions to refine depths, {} for threshold accepting from a plan, {} to "
-      "exhaust depths",
-      limits.refinement, limits.threshold_accepting, limits.exhaustion);
+/// Throws Error(Usage) if the profile does not say the global batch size either.
+std::int64_t global_batch_of(const PlanCommandRequest& request, const ModelProfile& profile) {
+  if (request.global_batch) return *request.global_batch;
+  if (profile.global_batch_size) return *profile.global_batch_size;
+  throw command_line::usage_error(
+      "--global-batch", "expected the samples of one iteration, got nothing, and " +
+                            command_line::source_name(request.model) + " does not say it either");
+}
+
+std::string output_of(const PlanCommandRequest& request, const ModelProfile& profile) {
+  return request.output.value_or(command_line::default_output(profile, ".plan.json"));
+}
+
+void check_plan_outputs(const PlanCommandRequest& request, const ModelProfile& profile) {
+  std::vector<command_line::NamedPath> outputs{{"--output", output_of(request, profile)}};
+  if (request.trace) outputs.push_back({"--trace", *request.trace});
+  if (request.is_json) outputs.push_back({"--json", "-"});
+  if (request.baselines) add_baseline_outputs(*request.baselines, outputs);
+  check_outputs(outputs, {{"--model", request.model}, {"--topo", request.topology}});
+}
+
+/// Returns the pins, which are about layers of the profile and devices of the topology.
+Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
+             const Topology& topology) {
+  Pins pins = parse_pins(request.pins, profile, topology);
+  const planner::PlannerOptions& planner = request.planner;
+  const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
+  if (pins.least_depths && (planner.every_family || family != ScheduleFamily::OneFOneB)) {
+    throw command_line::usage_error("--pin",
+                                    fmt::format("depths=least needs --schedule 1f1b, got {}",
+                                                planner.every_family ? "auto" : to_string(family)));
+  }
+  return pins;
 }
 
 struct SearchEnd {
@@ -132,8 +167,7 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   const PlanDocument& document = finding.made.document;
   const Topology& topology = finding.topology;
   const Timeline& timeline = finding.made.evaluation.timeline;
-  const std::string output =
-      request.output.value_or(command_line::default_output(document.profile, ".plan.json"));
+  const std::string output = output_of(request, document.profile);
   const std::optional<std::string>& trace = request.trace;
   const bool out_is_taken = output == "-" || trace == "-";
   const auto [stream, style] = console.words(out_is_taken);
@@ -156,38 +190,6 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   if (trace && *trace != "-") stream << "trace written to " << printable(*trace) << '\n';
   if (output != "-") stream << "plan written to " << printable(output) << '\n';
   return command_line::kDone;
-}
-
-/// Throws Error(Usage) if the profile does not say the global batch size either.
-std::int64_t global_batch_of(const PlanCommandRequest& request, const ModelProfile& profile) {
-  if (request.global_batch) return *request.global_batch;
-  if (profile.global_batch_size) return *profile.global_batch_size;
-  throw command_line::usage_error(
-      "--global-batch", "expected the samples of one iteration, got nothing, and " +
-                            command_line::source_name(request.model) + " does not say it either");
-}
-
-void check_plan_outputs(const PlanCommandRequest& request, const ModelProfile& profile) {
-  std::vector<command_line::NamedPath> outputs{
-      {"--output", request.output.value_or(command_line::default_output(profile, ".plan.json"))}};
-  if (request.trace) outputs.push_back({"--trace", *request.trace});
-  if (request.is_json) outputs.push_back({"--json", "-"});
-  if (request.baselines) add_baseline_outputs(*request.baselines, outputs);
-  check_outputs(outputs, {{"--model", request.model}, {"--topo", request.topology}});
-}
-
-/// Returns the pins, which are about layers of the profile and devices of the topology.
-Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
-             const Topology& topology) {
-  Pins pins = parse_pins(request.pins, profile, topology);
-  const planner::PlannerOptions& planner = request.planner;
-  const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
-  if (pins.least_depths && (planner.every_family || family != ScheduleFamily::OneFOneB)) {
-    throw command_line::usage_error("--pin",
-                                    fmt::format("depths=least needs --schedule 1f1b, got {}",
-                                                planner.every_family ? "auto" : to_string(family)));
-  }
-  return pins;
 }
 
 /// Says why there is no plan: to people, and to programs if a result was asked for.
@@ -214,6 +216,7 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   std::vector<Violation> faults =
       check_compatible(inputs.profile, topology, planner.global_batch_size);
   if (!faults.empty()) {
+    name_time_scale(faults);
     throw Error{ErrorKind::BadInput, command_line::source_name(request.model), std::move(faults)};
   }
   planner.pins = pins_of(request, inputs.profile, topology);

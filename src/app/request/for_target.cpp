@@ -38,6 +38,14 @@ void check_schedule(const interop::RuntimeLimits& limits, const ModelProfile& pr
                                 limits.name, to_string(family)));
 }
 
+/// Returns the layers that begin no stage. Throws Error(BadInput) that names the model's option.
+std::vector<std::int32_t> joints_of(const interop::RuntimeLimits& limits,
+                                    const ModelProfile& profile) {
+  try {
+    return interop::inexpressible_cuts(limits, profile);
+  } catch (const Error& error) { throw Error{error.kind(), "--model", error.violations()}; }
+}
+
 }  // namespace
 
 std::vector<std::string> limited_targets() {
@@ -74,7 +82,7 @@ planner::PlanRestriction restriction_of(const std::string& target,
                                                        interop::RunnableOrders::LeastDepths,
                                        .recomputes = limits.recomputes,
                                        .in_order = limits.numbers_ranks,
-                                       .joints = interop::inexpressible_cuts(limits, profile),
+                                       .joints = joints_of(limits, profile),
                                        .families = families_of(limits, profile)};
   for (const std::int32_t cut : planner.pins.cuts) {
     if (!std::binary_search(restriction.joints.begin(), restriction.joints.end(), cut)) continue;

@@ -213,6 +213,12 @@ void apply_time_scale(const std::optional<Factor>& factor, const ModelProfile& p
   }
 }
 
+void name_time_scale(std::vector<Violation>& faults) {
+  for (Violation& fault : faults) {
+    if (fault.place.starts_with("/devices/")) fault.message += " (--time-scale X gives it)";
+  }
+}
+
 Replacement load_replacement(const std::optional<std::string>& model,
                              const std::optional<std::string>& topology) {
   Replacement replacement;

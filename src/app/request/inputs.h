@@ -62,6 +62,10 @@ void settle_device(ModelProfile& profile, const TopologyDescription& topology,
 void apply_time_scale(const std::optional<Factor>& factor, const ModelProfile& profile,
                       TopologyDescription& topology);
 
+/// Adds to the faults of devices that have no times for the model, as check_compatible() finds
+/// them, the option that gives them.
+void name_time_scale(std::vector<Violation>& faults);
+
 /// A plan together with the model and topology by which it is evaluated.
 struct Subject {
   PlanDocument document;

@@ -54,8 +54,8 @@ std::vector<std::string> left_out(const ExportTarget& target, const ExportSubjec
   const Plan& plan = subject.document.plan;
   const FileGaps& gaps = target.gaps;
   std::vector<std::string> choices;
-  if (gaps.stages) choices.emplace_back("layers and devices of stages (--to torchtitan has them)");
-  if (gaps.order) choices.emplace_back("the order of actions (--to torch-csv has it)");
+  if (gaps.stages) choices.emplace_back("layers and devices of stages (torchtitan has them)");
+  if (gaps.order) choices.emplace_back("the order of actions (torch-csv has it)");
   if (gaps.micro_batch) {
     choices.push_back(fmt::format("micro-batches of {} samples", plan.micro_batch_size));
   }
@@ -66,12 +66,12 @@ std::vector<std::string> left_out(const ExportTarget& target, const ExportSubjec
   if (gaps.steps_by_bucket && plan.gradients.optimizer == OptimizerTiming::PerBucket) {
     choices.emplace_back("that the optimizer steps bucket by bucket");
   }
-  if (gaps.devices) choices.emplace_back("which device each rank has (--to rankfile does)");
+  if (gaps.devices) choices.emplace_back("which device each rank has (rankfile does)");
   if (gaps.servers && uses_several_servers(subject)) {
-    choices.emplace_back("which server each rank has (--to rankfile does)");
+    choices.emplace_back("which server each rank has (rankfile does)");
   }
   if (gaps.gpus && counts_gpus_otherwise(subject)) {
-    choices.emplace_back("which device of its server each rank has (--to visible-devices does)");
+    choices.emplace_back("which device of its server each rank has (visible-devices does)");
   }
   return choices;
 }

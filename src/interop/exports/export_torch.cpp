@@ -100,7 +100,7 @@ std::vector<std::string> warn_of_torch_and_replicas(const Plan& plan) {
   if (splits_backward(plan) && plan.stages.front().devices.size() > 1) {
     warnings.emplace_back(
         "DistributedDataParallel averages no gradients of a backward in two parts over replicas "
-        "(the file of --to torch-python has it do so)");
+        "(the file of torch-python has it do so)");
   }
   return warnings;
 }

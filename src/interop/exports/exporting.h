@@ -83,8 +83,7 @@ std::int64_t samples_per_replica(const Plan& plan);
 /// faults_for() the plan.
 std::int64_t micro_batches_per_replica(const Plan& plan);
 
-/// Returns the order of actions for PyTorch's pipelining runtime in the form that --to torch-csv
-/// writes.
+/// Returns the order of actions for PyTorch's pipelining runtime in the form of torch-csv.
 std::string torch_order(const Plan& plan);
 
 /// Warns that PyTorch's runtime takes longer than predicted if stages recompute and backwards are

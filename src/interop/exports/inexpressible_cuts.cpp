@@ -60,11 +60,11 @@ std::vector<std::int32_t> inexpressible_cuts(const RuntimeLimits& runtime,
   if (runtime.counts_blocks && !found.fault.empty()) {
     throw Error{
         ErrorKind::BadInput,
-        "--model",
+        "",
         {{"/layers", fmt::format("{}; {} counts nothing else", found.fault, runtime.name)}}};
   }
   if (!runtime.tensor_parallel && profile.tensor_parallel != 1) {
-    throw Error{ErrorKind::BadInput, "--model", {degree_fault(runtime, profile, "")}};
+    throw Error{ErrorKind::BadInput, "", {degree_fault(runtime, profile, "")}};
   }
   const LayerRange blocks = found.layers;
   const std::vector<std::int64_t> crossed = crossed_cuts(runtime, profile).counts();

@@ -120,8 +120,8 @@ std::vector<std::vector<Action>> OrderReader::from_text(const std::vector<Line>&
     if (is_blank(line.text)) continue;
     if (line.text.starts_with("device,position,")) {
       refuse(line.number,
-             "expected the text form of schedule or PyTorch's CSV (export --to "
-             "torch-csv), got the CSV of schedule");
+             "expected the text form of schedule or PyTorch's CSV (the target torch-csv), got the "
+             "CSV of schedule");
     }
     const std::size_t colon = line.text.find(": ");
     if (colon == std::string_view::npos) {

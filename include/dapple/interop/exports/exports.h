@@ -98,8 +98,9 @@ std::string family_refusal(const RuntimeLimits& runtime, ScheduleFamily family);
 
 /// Returns, in ascending order, the layers that cannot begin a stage of a plan for this runtime: a
 /// tensor would skip a stage, stages would share weights, or the boundary would not stand beside a
-/// transformer block. Throws Error(BadInput) if the runtime counts transformer blocks and they
-/// cannot be identified, or if it lacks tensor parallelism and the profile's degree is not 1.
+/// transformer block. Throws Error(BadInput), with an empty source and JSON pointers into the
+/// profile as places, if the runtime counts transformer blocks and they cannot be identified, or if
+/// it lacks tensor parallelism and the profile's degree is not 1.
 /// O(layers log layers + edges).
 std::vector<std::int32_t> inexpressible_cuts(const RuntimeLimits& runtime,
                                              const ModelProfile& profile);
@@ -146,7 +147,7 @@ struct ExportTarget {
 const std::vector<ExportTarget>& export_targets();
 
 /// Describes what the target's files leave out of this plan, one entry for each choice, with a
-/// target that includes it, if there is one: "which device each rank has (--to rankfile does)".
+/// target that includes it, if there is one: "which device each rank has (rankfile does)".
 /// O(devices).
 std::vector<std::string> left_out(const ExportTarget& target, const ExportSubject& subject);
 

@@ -170,6 +170,7 @@ void check_costs(const PlanDocument& document, const Topology& topology, const s
                  const std::string& topology_source) {
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   if (faults.empty()) return;
+  name_time_scale(faults);
   const bool is_of_devices = faults.front().place.starts_with("/devices");
   if (is_of_devices) throw Error{ErrorKind::BadInput, topology_source, std::move(faults)};
   throw Error{ErrorKind::BadInput, source, interop::in_words(std::move(faults))};

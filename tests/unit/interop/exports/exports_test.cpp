@@ -280,7 +280,7 @@ TEST_CASE("torchtitan gets the names of each stage's layers") {
   CHECK_THAT(made.text, Catch::Contains("--training.local_batch_size 3\n"));
   REQUIRE(made.warnings.size() == 2);
   CHECK(made.warnings[1] ==
-        "not in the files of torchtitan: the order of actions (--to torch-csv has it); gradient "
+        "not in the files of torchtitan: the order of actions (torch-csv has it); gradient "
         "buckets of 25 MiB");
 }
 
