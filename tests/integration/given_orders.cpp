@@ -60,9 +60,7 @@ TEST_CASE("a plan's own order can be given again, whatever its family") {
   for (const ScheduleFamily family : kScheduleFamilies) {
     if (family == ScheduleFamily::Given) continue;
     INFO(to_string(family));
-    const bool loops = family == ScheduleFamily::Interleaved ||
-                       family == ScheduleFamily::BreadthFirst ||
-                       family == ScheduleFamily::ZeroBubbleV;
+    const bool loops = has_loops(family);
     const planner::Rescheduled own = made_under(
         pipeline, {.family = family, .chunks_per_device = loops ? 2 : 1, .evaluations = 50});
     const planner::Rescheduled again = given_again(own.plan, pipeline);

@@ -169,13 +169,13 @@ bool PlanMaker::runs_as(ScheduleFamily family) {
   return true;
 }
 
-/// Replaces the given order by a schedule family that has the same order, if there is one.
+/// Replaces the given order by the first family that has the same order and does not carry it, if
+/// there is one.
 void PlanMaker::name_order() {
-  // With one micro-batch GPipe and 1F1B have the same order, and 1F1B has fewer restrictions.
-  if (plan_.num_micro_batches > 1 && runs_as(ScheduleFamily::GPipe)) return;
-  for (const ScheduleFamily family :
-       {ScheduleFamily::OneFOneB, ScheduleFamily::Interleaved, ScheduleFamily::BreadthFirst}) {
-    if (runs_as(family)) return;
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    // With one micro-batch GPipe and 1F1B have the same order, and 1F1B has fewer restrictions.
+    if (family == ScheduleFamily::GPipe && plan_.num_micro_batches == 1) continue;
+    if (!carries_order(family) && runs_as(family)) return;
   }
 }
 

@@ -55,7 +55,7 @@ std::int64_t replicas_of_all(std::optional<std::int64_t> told, std::size_t group
 std::vector<std::string> devices_in_comments(std::string_view text);
 
 /// Returns the complete plan, with warm-up depths, order and gradient buckets. A given order that
-/// equals the order of GPipe, 1F1B, interleaved or breadth-first is replaced by that family. Throws
+/// equals that of a family whose plans carry no order is replaced by that family. Throws
 /// Error(BadInput) with all faults that validate() finds, and Error(Usage) if the size of a
 /// micro-batch or the global batch is unknown.
 Plan plan_of(const PlanSketch& sketch, const PlanGround& ground, const ForeignPlanOptions& options);
