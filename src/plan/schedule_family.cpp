@@ -1,57 +1,63 @@
 #include "dapple/plan/schedule_family.h"
 
+#include <cstddef>
+#include <iterator>
+
 #include "dapple/core/error.h"
 
 namespace dapple {
+namespace {
 
-std::string_view to_string(ScheduleFamily family) {
+static_assert(std::size(kScheduleFamilies) == static_cast<std::size_t>(ScheduleFamily::Given) + 1,
+              "every family is listed");
+
+struct FamilyTraits {
+  std::string_view name;
+  bool carries_order = false;
+  bool may_split_backward = false;
+  bool has_loops = false;
+};
+
+FamilyTraits traits_of(ScheduleFamily family) {
   switch (family) {
     case ScheduleFamily::GPipe:
-      return "gpipe";
+      return {.name = "gpipe"};
     case ScheduleFamily::OneFOneB:
-      return "1f1b";
+      return {.name = "1f1b"};
     case ScheduleFamily::Interleaved:
-      return "interleaved";
+      return {.name = "interleaved", .has_loops = true};
     case ScheduleFamily::BreadthFirst:
-      return "breadth-first";
+      return {.name = "breadth-first", .has_loops = true};
     case ScheduleFamily::ListScheduled:
-      return "list-scheduled";
+      return {.name = "list-scheduled", .carries_order = true};
     case ScheduleFamily::ZeroBubbleH1:
-      return "zb-h1";
+      return {.name = "zb-h1", .carries_order = true, .may_split_backward = true};
     case ScheduleFamily::ZeroBubbleH2:
-      return "zb-h2";
+      return {.name = "zb-h2", .carries_order = true, .may_split_backward = true};
     case ScheduleFamily::ZeroBubbleV:
-      return "zb-v";
+      return {.name = "zb-v", .carries_order = true, .may_split_backward = true, .has_loops = true};
     case ScheduleFamily::Given:
-      return "given";
+      return {.name = "given", .carries_order = true, .may_split_backward = true};
   }
-  throw Bug("a schedule family without a name");
+  throw Bug("a schedule family without traits");
+}
+
+}  // namespace
+
+std::string_view to_string(ScheduleFamily family) {
+  return traits_of(family).name;
 }
 
 bool carries_order(ScheduleFamily family) {
-  switch (family) {
-    case ScheduleFamily::GPipe:
-    case ScheduleFamily::OneFOneB:
-    case ScheduleFamily::Interleaved:
-    case ScheduleFamily::BreadthFirst:
-      return false;
-    case ScheduleFamily::ListScheduled:
-    case ScheduleFamily::ZeroBubbleH1:
-    case ScheduleFamily::ZeroBubbleH2:
-    case ScheduleFamily::ZeroBubbleV:
-    case ScheduleFamily::Given:
-      return true;
-  }
-  throw Bug("a schedule family without an order");
+  return traits_of(family).carries_order;
 }
 
 bool may_split_backward(ScheduleFamily family) {
-  return carries_order(family) && family != ScheduleFamily::ListScheduled;
+  return traits_of(family).may_split_backward;
 }
 
 bool has_loops(ScheduleFamily family) {
-  return family == ScheduleFamily::Interleaved || family == ScheduleFamily::BreadthFirst ||
-         family == ScheduleFamily::ZeroBubbleV;
+  return traits_of(family).has_loops;
 }
 
 bool is_planned_as_1f1b(ScheduleFamily family) {

@@ -96,6 +96,12 @@ def words_of(words):
             for word in words]
 
 
+def samples():
+    """The names of the files of other tools that documents are made of, among other words."""
+    commands = (*IMPORTS.values(), *MODELS.values(), *IMPORTED_PLANS.values())
+    return {word for words in commands for word in words}
+
+
 def documents(binary):
     """Every golden document as the program writes it now: name of its file -> bytes."""
     written = {f"{name}.plan.json": run(binary, "--model", SOURCE / profile, "--topo",
