@@ -477,8 +477,8 @@ class Exporting(ToolTest):
 
     def test_every_schedule_that_a_target_runs_is_looked_at(self):
         for target, families in (("deepspeed", ["1f1b"]), ("megatron", ["1f1b", "interleaved"]),
-                                 ("torch-csv", ["1f1b", "interleaved", "breadth-first",
-                                                "list-scheduled", "zb-h1", "zb-h2", "zb-v"])):
+                                 ("torch-csv", [family for family in tool.FAMILIES
+                                                if family != "gpipe"])):
             with self.subTest(target=target):
                 result = self.plan_for(target, "--schedule", "auto")
                 self.assertEqual(result.returncode, DONE, result.stderr)

@@ -240,6 +240,18 @@ class Plans(ToolTest):
         self.assertEqual([stage["devices"] for stage in self.read("plan.json")["stages"]],
                          [["node1:0", "node1:1"], ["node0:1", "node0:0"]])
 
+    def test_a_device_that_was_not_profiled_needs_a_time_scale(self):
+        ground = self.ground()
+        topology = self.read("2x2.json")
+        topology["devices"]["other"] = topology["devices"].pop("card")
+        topology["servers"][0]["device"] = "other"
+        self.write("2x2.json", topology)
+        command = ("import", "plan", "--layout", self.LAYOUT, *ground, "--replicas", "2", "-o",
+                   "plan.json")
+        self.assert_error(self.run_tool(*command), BAD_INPUT, "2x2.json: /devices/other: ",
+                          "(--time-scale X gives it)")
+        self.assertEqual(self.run_tool(*command, "--time-scale", "0.5").returncode, DONE)
+
     def test_so_many_micro_batches_as_no_search_would_look_at_are_refused(self):
         layout = self.LAYOUT.replace("--global-batch-size 16", "--global-batch-size 2000000")
         self.assert_error(self.run_tool("import", "plan", "--layout", layout, *self.ground(),

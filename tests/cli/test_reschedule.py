@@ -1,5 +1,7 @@
 """A plan under another schedule, through files."""
 
+import re
+
 import tool
 from tool import BAD_INPUT, DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
 
@@ -16,6 +18,17 @@ class Rescheduling(ToolTest):
     def reschedule(self, family, *more):
         return self.run_tool("reschedule", "plan.json", "--schedule", family, "-o", "new.json",
                              *more)
+
+    def test_documents_have_a_row_of_every_family(self):
+        self.assertEqual({"gpipe", "1f1b", *LOOPED, *ORDERED}, set(tool.FAMILIES))
+        schedules = (tool.ROOT / "docs" / "schedules.md").read_text()
+        rows = " ".join(re.findall(r"^\| (`.*?) \|", schedules, re.MULTILINE))
+        glossary = (tool.ROOT / "docs" / "glossary.md").read_text()
+        listed = re.search(r"^\| schedule family \| (.*?) \|", glossary, re.MULTILINE)[1]
+        for family in tool.FAMILIES:
+            with self.subTest(family=family):
+                self.assertIn(f"`{family}`", rows)
+                self.assertIn(f"`{family}`", listed)
 
     def test_every_family_gives_a_plan_that_is_sound_and_takes_what_it_says(self):
         for family in ("gpipe", "1f1b", *LOOPED, *ORDERED):

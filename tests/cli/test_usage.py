@@ -315,11 +315,15 @@ class BadInputs(ToolTest):
         other["servers"][0]["device"] = "other"
         inputs = ("--model", self.write("small.json", tool.small_profile()),
                   "--topo", self.write("other.json", other), "-o", "plan.json")
-        self.assert_error(self.run_tool(*inputs), BAD_INPUT, "other")
+        self.assert_error(self.run_tool(*inputs), BAD_INPUT, "other", "(--time-scale X gives it)")
         result = self.run_tool(*inputs, "--time-scale", "0.5")
         self.assertEqual(result.returncode, DONE, result.stderr)
         kinds = self.read("plan.json")["topology"]["description"]["devices"]
         self.assertEqual(kinds["other"]["time_scale"], {"card": 0.5})
+        # The command has no such option.
+        again = self.run_tool("simulate", "plan.json", "--topo", "other.json", "--recost")
+        self.assert_error(again, BAD_INPUT, "or a time_scale for it, got \"other\" without one")
+        self.assertNotIn("--time-scale", again.stderr)
 
     def test_a_batch_that_neither_side_says_is_a_usage_error(self):
         profile = tool.small_profile()
