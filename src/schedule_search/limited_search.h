@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "schedule_search/list_schedule.h"
 #include "schedule_search/move_search.h"

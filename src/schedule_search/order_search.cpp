@@ -1,9 +1,7 @@
 #include "dapple/schedule_search/order_search.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "dapple/core/error.h"

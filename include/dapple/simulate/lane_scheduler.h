@@ -8,7 +8,6 @@
 // gradients are reduced meanwhile computes more slowly, by the costs' overlap slowdown.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>

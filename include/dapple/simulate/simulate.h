@@ -18,7 +18,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 
 #include "dapple/cost/plan_cost.h"
 #include "dapple/schedule/schedule.h"

@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "dapple/planner/baselines/baselines.h"
 #include "dapple/planner/request/planner_options.h"

@@ -1,7 +1,6 @@
 #include "planner/families/family_planner.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 #include <variant>
 

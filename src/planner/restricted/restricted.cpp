@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "dapple/plan/optimality.h"

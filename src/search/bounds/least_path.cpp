@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 
 #include "dapple/search/bounds/bound.h"
 

@@ -1,7 +1,6 @@
 #include "search/exact/completion_bounds.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace dapple::search {
 namespace {

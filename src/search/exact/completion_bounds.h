@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "dapple/core/indexed_vector.h"

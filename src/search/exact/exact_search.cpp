@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <utility>
+#include <vector>
 
 #include "dapple/core/error.h"
 #include "dapple/core/indexed_vector.h"

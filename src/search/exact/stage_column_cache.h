@@ -1,7 +1,6 @@
 // Keeps stage columns by device allocation.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <tuple>
 

@@ -17,8 +17,6 @@
 // within a percent of the best.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "dapple/plan/document.h"

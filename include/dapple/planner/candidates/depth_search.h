@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <queue>
-#include <vector>
 
 #include "dapple/planner/candidates/depths.h"
 #include "dapple/planner/candidates/score.h"

@@ -10,10 +10,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "dapple/core/quantity.h"
 #include "dapple/search/allowance.h"

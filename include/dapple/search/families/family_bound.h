@@ -51,7 +51,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "dapple/core/quantity.h"
