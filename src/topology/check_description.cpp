@@ -18,6 +18,10 @@ class ViolationList {
     violations_.push_back({std::move(place), std::move(message)});
   }
 
+  void append(const std::vector<Violation>& others) {
+    violations_.insert(violations_.end(), others.begin(), others.end());
+  }
+
   void check_bandwidth(Bandwidth bandwidth, const std::string& place) {
     if (bandwidth.bytes_per_second > 0) return;
     add(place + "/bandwidth",
@@ -33,51 +37,23 @@ std::int64_t server_count(const TopologyDescription& description) {
   return servers;
 }
 
-/// Checks a group of servers: their devices, links, NICs, PCIe roots and measured bandwidths.
-class GroupChecker : private ViolationList {
+/// Checks the links between the devices of a server: its switch, or its link matrix.
+class LinkChecker : private ViolationList {
  public:
-  explicit GroupChecker(const TopologyDescription& description) : description_(description) {}
-
   std::vector<Violation> run(const ServerGroup& group, const std::string& place) && {
-    check_group(group, place);
+    check_links(group, place);
     return std::move(violations_);
   }
 
  private:
-  void check_group(const ServerGroup& group, const std::string& place) {
-    if (group.count < 1) {
-      add(place + "/count", fmt::format("expected at least one server, got {}", group.count));
-    }
-    if (group.devices < 1) {
-      add(place + "/devices", fmt::format("expected at least one device, got {}", group.devices));
-    }
-    check_device_kind(group, place);
-    if (group.count < 1 || group.devices < 1 || group.devices > kMostDevices) return;
-    if (group.devices > 1) check_links(group, place + "/links");
-    check_nics(group, place + "/nics");
-    check_roots(group, place + "/pcie_roots");
-    check_bus_bandwidth(group, place + "/bus_bandwidth");
-  }
-
-  void check_device_kind(const ServerGroup& group, const std::string& place) {
-    std::string known;
-    for (const DeviceKind& kind : description_.devices) {
-      if (kind.name == group.device) return;
-      known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", kind.name);
-    }
-    add(place + "/device", fmt::format("expected a device kind of this file ({}), got \"{}\"",
-                                       known.empty() ? "it has none" : known, group.device));
-  }
-
   void check_links(const ServerGroup& group, const std::string& place) {
     if (group.links.kind == ServerLinks::Kind::Switch) {
       check_bandwidth(group.links.port.bandwidth, place);
       return;
     }
-    const std::size_t before = violations_.size();
     check_link_kinds(group.links, place);
     check_matrix_entries(group, place);
-    if (violations_.size() == before) check_reach(group, place);
+    if (violations_.empty()) check_reach(group, place);
   }
 
   void check_link_kinds(const ServerLinks& links, const std::string& place) {
@@ -143,10 +119,22 @@ class GroupChecker : private ViolationList {
     add(place,
         fmt::format("{}: expected a direct link or a host_path, got neither{}", first, others));
   }
+};
 
+/// Checks the NICs of a server and which devices use them.
+class NicChecker : private ViolationList {
+ public:
+  explicit NicChecker(bool must_exist) : must_exist_(must_exist) {}
+
+  std::vector<Violation> run(const ServerGroup& group, const std::string& place) && {
+    check_nics(group, place);
+    return std::move(violations_);
+  }
+
+ private:
   void check_nics(const ServerGroup& group, const std::string& place) {
     if (group.nics.empty()) {
-      if (server_count(description_) > 1) {
+      if (must_exist_) {
         add(place, "expected at least one NIC, as there are several servers, got none");
       }
       return;
@@ -188,6 +176,19 @@ class GroupChecker : private ViolationList {
     }
   }
 
+  // Whether the server needs a NIC, because there are others.
+  const bool must_exist_;
+};
+
+/// Checks the PCIe roots of a server and which devices and NICs are below them.
+class RootChecker : private ViolationList {
+ public:
+  std::vector<Violation> run(const ServerGroup& group, const std::string& place) && {
+    check_roots(group, place);
+    return std::move(violations_);
+  }
+
+ private:
   void check_roots(const ServerGroup& group, const std::string& place) {
     if (group.pcie_roots.empty()) return;
     std::vector<std::vector<std::int32_t>> devices;
@@ -234,7 +235,17 @@ class GroupChecker : private ViolationList {
       return;
     }
   }
+};
 
+/// Checks the measured bandwidths of all-reduces.
+class BusBandwidthChecker : private ViolationList {
+ public:
+  std::vector<Violation> run(const ServerGroup& group, const std::string& place) && {
+    check_bus_bandwidth(group, place);
+    return std::move(violations_);
+  }
+
+ private:
   void check_bus_bandwidth(const ServerGroup& group, const std::string& place) {
     std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> owner;
     for (std::size_t i = 0; i < group.bus_bandwidth.size(); ++i) {
@@ -293,6 +304,43 @@ class GroupChecker : private ViolationList {
       before = &point;
     }
   }
+};
+
+/// Checks a group of servers: their devices, links, NICs, PCIe roots and measured bandwidths.
+class GroupChecker : private ViolationList {
+ public:
+  explicit GroupChecker(const TopologyDescription& description) : description_(description) {}
+
+  std::vector<Violation> run(const ServerGroup& group, const std::string& place) && {
+    check_group(group, place);
+    return std::move(violations_);
+  }
+
+ private:
+  void check_group(const ServerGroup& group, const std::string& place) {
+    if (group.count < 1) {
+      add(place + "/count", fmt::format("expected at least one server, got {}", group.count));
+    }
+    if (group.devices < 1) {
+      add(place + "/devices", fmt::format("expected at least one device, got {}", group.devices));
+    }
+    check_device_kind(group, place);
+    if (group.count < 1 || group.devices < 1 || group.devices > kMostDevices) return;
+    if (group.devices > 1) append(LinkChecker().run(group, place + "/links"));
+    append(NicChecker(server_count(description_) > 1).run(group, place + "/nics"));
+    append(RootChecker().run(group, place + "/pcie_roots"));
+    append(BusBandwidthChecker().run(group, place + "/bus_bandwidth"));
+  }
+
+  void check_device_kind(const ServerGroup& group, const std::string& place) {
+    std::string known;
+    for (const DeviceKind& kind : description_.devices) {
+      if (kind.name == group.device) return;
+      known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", kind.name);
+    }
+    add(place + "/device", fmt::format("expected a device kind of this file ({}), got \"{}\"",
+                                       known.empty() ? "it has none" : known, group.device));
+  }
 
   const TopologyDescription& description_;
 };
@@ -306,9 +354,8 @@ class Checker : private ViolationList {
     check_kinds();
     if (description_.servers.empty()) add("/servers", "expected at least one server, got none");
     for (std::size_t i = 0; i < description_.servers.size(); ++i) {
-      const auto found =
-          GroupChecker(description_).run(description_.servers[i], fmt::format("/servers/{}", i));
-      violations_.insert(violations_.end(), found.begin(), found.end());
+      append(
+          GroupChecker(description_).run(description_.servers[i], fmt::format("/servers/{}", i)));
     }
     check_network();
     check_uplinks();
