@@ -79,6 +79,22 @@ void add_baselines(const std::vector<BaselinePlan>& baselines, const PlannerOpti
   }
 }
 
+/// Evaluates the chosen plan and documents it, with its proven bound and the warnings about it.
+void evaluate_chosen(MadePlan& made, const Plan& plan, const PlanningContext& context,
+                     std::optional<Duration> bound) {
+  const PlannerOptions& options = context.options;
+  PlanDocument& document = made.document;
+  document.profile = context.profile;
+  document.topology = context.topology.description();
+  document.plan = plan;
+  made.evaluation = evaluate(document.plan, context.profile, context.topology, options.mode());
+  check(options.ignore_memory || made.evaluation.shortages.empty(),
+        "the chosen plan does not fit memory");
+  document.prediction = made.evaluation.prediction;
+  set_proven_bound(document.prediction, bound);
+  document.warnings = warnings_about(document, context.topology);
+}
+
 }  // namespace
 
 std::vector<BaselinePlan> plans_of_others(const PlanningContext& context) {
@@ -122,15 +138,14 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
   }
   std::stable_sort(known.begin(), known.end(), better);
 
-  PlanDocument& document = made.document;
-  document.search = std::move(dapple.record);
+  made.document.search = std::move(dapple.record);
   std::optional<Duration> bound;
   const bool is_settled =
       infeasible && infeasible->is_certain && has_alike_devices(context.topology);
   if (options.planner == PlannerKind::Exact && !is_settled) {
     ExactPlans exact = plan_exactly(context, std::move(known));
     known = std::move(exact.best);
-    document.search = std::move(exact.record);
+    made.document.search = std::move(exact.record);
     bound = exact.lower_bound;
   }
   if (known.empty()) {
@@ -138,17 +153,9 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
     check(infeasible.has_value(), "nothing was found where something fits");
     return std::move(*infeasible);
   }
-  document.profile = context.profile;
-  document.topology = context.topology.description();
-  document.plan = known.front().plan;
-  made.evaluation = evaluate(document.plan, context.profile, context.topology, options.mode());
-  check(options.ignore_memory || made.evaluation.shortages.empty(),
-        "the chosen plan does not fit memory");
-  document.prediction = made.evaluation.prediction;
-  set_proven_bound(document.prediction, bound);
-  document.warnings = warnings_about(document, context.topology);
+  evaluate_chosen(made, known.front().plan, context, bound);
   if (options.baselines && bound && made.baselines.empty()) are_baselines_whole = false;
-  const Duration iteration = document.prediction.iteration;
+  const Duration iteration = made.document.prediction.iteration;
   const bool has_gap = bound && *bound < iteration;
   if (has_gap && !are_baselines_whole && is_within_gap(iteration, *bound, options.target_gap)) {
     made.lacks_baselines = true;
