@@ -35,7 +35,7 @@ std::vector<TransferEnd> transfer_ends(const Plan& plan, const StagePlan& stage,
   return ends;
 }
 
-/// Returns when the buckets are ready on a replica with these figures.
+/// Returns when the buckets are ready on a replica with these figures (docs/model.md, section 7.1).
 BucketMoments bucket_moments(const LayerTable& layers, const StagePlan& stage,
                              const GradientBuckets& buckets) {
   const Duration recomputation = stage.recompute ? layers.forward(stage.layers) : Duration{};
