@@ -3,14 +3,6 @@
 #include "simulate/transports.h"
 
 namespace dapple::simulate {
-namespace {
-
-std::size_t at(std::int32_t position) {
-  return static_cast<std::size_t>(position);
-}
-
-}  // namespace
-
 IsolatedTransport::IsolatedTransport(const TransportWork& work, TransportOutput output)
     : costs_(work.costs), output_(output) {
   for (const BoundaryParts& boundary : work.parts) {
@@ -87,8 +79,7 @@ IsolatedTransport::Service IsolatedTransport::serve(Direction& direction, const 
 }
 
 std::optional<Duration> IsolatedTransport::send(const TransferRequest& request) {
-  Boundary& boundary = boundaries_[at(request.boundary)];
-  Direction& direction = request.is_gradient ? boundary.backward : boundary.forward;
+  Direction& direction = boundaries_[at(request.boundary)].of(request);
   const Pattern& pattern =
       direction.patterns[entry_of(request.micro_batch, direction.patterns.size())];
   if (pattern.transfer->is_whole()) return send_whole(direction, pattern, request);
@@ -105,7 +96,7 @@ Duration IsolatedTransport::send_whole(Direction& direction, const Pattern& patt
     first_start = std::min(first_start, service.start);
     arrival = std::max(arrival, service.arrival);
   }
-  record(request.record, first_start, arrival);
+  output_.record(request.record, first_start, arrival);
   return arrival;
 }
 
@@ -115,16 +106,15 @@ void IsolatedTransport::send_part(Direction& direction, const Pattern& pattern,
       direction.on_the_way.try_emplace(request.micro_batch, pattern.start).first;
   Transfer& transfer = on_the_way->second;
   const auto reach = [&](std::int32_t number, Duration moment) {
-    Transfer::Receiver& receiver = transfer.receivers[at(number)];
-    receiver.arrival = std::max(receiver.arrival, moment);
-    if (--receiver.awaited > 0) return;
-    arrive(pattern.transfer->receivers[at(number)], receiver.arrival, request);
+    PendingReceiver& receiver = transfer.receivers[at(number)];
+    if (!receiver.arrive(moment)) return;
+    output_.announce_arrival(request, pattern.transfer->receivers[at(number)], receiver.arrival);
   };
   Transfer::Part& own = transfer.parts[at(request.part)];
   own.record = request.record;
   own.end = request.ready;
   if (own.loads_left == 0) {
-    record(own.record, to_ticks(request.ready), request.ready);
+    output_.record(own.record, to_ticks(request.ready), request.ready);
     --transfer.left;
   }
   for (const auto& [part, receiver] : pattern.transfer->in_place_of(request.part)) {
@@ -139,27 +129,12 @@ void IsolatedTransport::send_part(Direction& direction, const Pattern& pattern,
       part.first_start = std::min(part.first_start, service.start);
       part.end = std::max(part.end, service.arrival);
       if (--part.loads_left > 0) continue;
-      record(part.record, part.first_start, part.end);
+      output_.record(part.record, part.first_start, part.end);
       --transfer.left;
     }
     for (const std::int32_t receiver : load.receivers) reach(receiver, service.arrival);
   }
   if (transfer.left == 0) direction.on_the_way.erase(on_the_way);
-}
-
-void IsolatedTransport::arrive(std::int32_t inbox, Duration moment,
-                               const TransferRequest& request) {
-  output_.queue.announce(
-      to_ticks(moment),
-      request.is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived, inbox,
-      request.micro_batch);
-}
-
-void IsolatedTransport::record(std::int32_t action, Ticks start, Duration end) {
-  if (output_.actions == nullptr) return;
-  TimedAction& timed = (*output_.actions)[at(action)];
-  timed.start = round_up(start);
-  timed.end = end;
 }
 
 void IsolatedTransport::reduce(const Reduction& reduction, Duration start) {

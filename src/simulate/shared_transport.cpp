@@ -50,7 +50,7 @@ SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& tran
   pattern.parts.resize(transfer.sizes.size());
   pattern.receivers.resize(transfer.receivers.size());
   for (const auto& [part, receiver] : transfer.in_place) {
-    ++pattern.receivers[static_cast<std::size_t>(receiver)].awaited;
+    ++pattern.receivers[at(receiver)].awaited;
   }
   for (std::size_t f = 0; f < cost.flows.size(); ++f) {
     const PairFlow& flow = cost.flows[f];
@@ -67,14 +67,14 @@ SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& tran
     prepared.sender = static_cast<std::int32_t>(
         std::lower_bound(senders.begin(), senders.end(), flow.from) - senders.begin());
     prepared.ends = transfer.flows[f];
-    const auto part = static_cast<std::size_t>(prepared.ends.part);
+    const auto part = at(prepared.ends.part);
     ++pattern.parts[part].flows_left;
-    ++pattern.receivers[static_cast<std::size_t>(prepared.ends.receiver)].awaited;
+    ++pattern.receivers[at(prepared.ends.receiver)].awaited;
     std::vector<std::int32_t>& streams = pattern.senders[part];
     if (std::find(streams.begin(), streams.end(), prepared.sender) == streams.end()) {
       streams.push_back(prepared.sender);
     }
-    pattern.flows[static_cast<std::size_t>(prepared.sender)].push_back(std::move(prepared));
+    pattern.flows[at(prepared.sender)].push_back(std::move(prepared));
   }
   return pattern;
 }
@@ -101,8 +101,7 @@ FlowDemand SharedTransport::demand_of(const AllReducePhase& phase) const {
 }
 
 SharedTransport::Direction& SharedTransport::direction_of(const TransferRequest& request) {
-  Boundary& boundary = boundaries_[static_cast<std::size_t>(request.boundary)];
-  return request.is_gradient ? boundary.backward : boundary.forward;
+  return boundaries_[at(request.boundary)].of(request);
 }
 
 /// Starts to track a transfer.
@@ -113,7 +112,7 @@ std::int32_t SharedTransport::begin(const Pattern& pattern, const TransferReques
   }
   const std::int32_t index = free_transfers_.back();
   free_transfers_.pop_back();
-  Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
+  Transfer& transfer = transfers_[at(index)];
   transfer.request = request;
   transfer.pattern = &pattern;
   transfer.parts_left = static_cast<std::int32_t>(pattern.parts.size());
@@ -142,8 +141,8 @@ std::optional<Duration> SharedTransport::send(const TransferRequest& request) {
   const bool is_alone = pattern.parts.size() == 1;
   const std::int32_t index =
       is_alone ? begin(pattern, request) : transfer_of(direction, pattern, request);
-  Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
-  Part& part = transfer.parts[static_cast<std::size_t>(request.part)];
+  Transfer& transfer = transfers_[at(index)];
+  Part& part = transfer.parts[at(request.part)];
   part.record = request.record;
   part.arrival = request.ready;
   part.first_start = to_ticks(request.ready);
@@ -154,21 +153,21 @@ std::optional<Duration> SharedTransport::send(const TransferRequest& request) {
     finish(index, request.part);
     return std::nullopt;
   }
-  for (const std::int32_t stream : pattern.senders[static_cast<std::size_t>(request.part)]) {
-    direction.streams[static_cast<std::size_t>(stream)].waiting.push_back(index);
+  for (const std::int32_t stream : pattern.senders[at(request.part)]) {
+    direction.streams[at(stream)].waiting.push_back(index);
     start_next(direction, stream, to_ticks(request.ready));
   }
   return std::nullopt;
 }
 
 void SharedTransport::start_next(Direction& direction, std::int32_t stream_index, Ticks now) {
-  SendStream& stream = direction.streams[static_cast<std::size_t>(stream_index)];
+  SendStream& stream = direction.streams[at(stream_index)];
   if (stream.flows_left > 0 || stream.waiting.empty()) return;
   const std::int32_t index = stream.waiting.front();
   stream.waiting.pop_front();
-  Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
-  for (const PreparedFlow& flow : transfer.pattern->flows[static_cast<std::size_t>(stream_index)]) {
-    Part& part = transfer.parts[static_cast<std::size_t>(flow.ends.part)];
+  Transfer& transfer = transfers_[at(index)];
+  for (const PreparedFlow& flow : transfer.pattern->flows[at(stream_index)]) {
+    Part& part = transfer.parts[at(flow.ends.part)];
     if (!part.started) {
       part.started = true;
       part.first_start = now;
@@ -180,14 +179,12 @@ void SharedTransport::start_next(Direction& direction, std::int32_t stream_index
 }
 
 void SharedTransport::own(std::int32_t flow, const Owner& owner) {
-  if (owners_.size() <= static_cast<std::size_t>(flow)) {
-    owners_.resize(static_cast<std::size_t>(flow) + 1);
-  }
-  owners_[static_cast<std::size_t>(flow)] = owner;
+  if (owners_.size() <= at(flow)) owners_.resize(at(flow) + 1);
+  owners_[at(flow)] = owner;
 }
 
 void SharedTransport::reduce(const Reduction& reduction, Duration start) {
-  RunningReduction& running = reductions_[static_cast<std::size_t>(reduction.reducer)];
+  RunningReduction& running = reductions_[at(reduction.reducer)];
   running.what = reduction;
   running.phase = 0;
   start_phase(reduction.reducer, to_ticks(start));
@@ -195,7 +192,7 @@ void SharedTransport::reduce(const Reduction& reduction, Duration start) {
 
 /// Starts the next phase of a reduction, or announces its end if no phase is left.
 void SharedTransport::start_phase(std::int32_t reducer, Ticks now) {
-  RunningReduction& reduction = reductions_[static_cast<std::size_t>(reducer)];
+  RunningReduction& reduction = reductions_[at(reducer)];
   const std::vector<AllReducePhase>& phases = reduction.what.cost(costs_).phases;
   if (reduction.phase == phases.size()) {
     output_.queue.announce(to_ticks(round_up(now)), Event::Kind::AllReduceDone, reducer,
@@ -215,45 +212,37 @@ void SharedTransport::start_phase(std::int32_t reducer, Ticks now) {
 
 void SharedTransport::flow_ended(const Event& event) {
   if (!network_.end(event.time, event.subject, event.detail)) return;
-  const Owner owner = owners_[static_cast<std::size_t>(event.subject)];
+  const Owner owner = owners_[at(event.subject)];
   if (owner.transfer < 0) {
     start_phase(owner.reducer, event.time);
     return;
   }
-  Transfer& transfer = transfers_[static_cast<std::size_t>(owner.transfer)];
+  Transfer& transfer = transfers_[at(owner.transfer)];
   Direction& direction = direction_of(transfer.request);
   const auto& [part_number, receiver] = owner.flow->ends;
   const Duration arrival = round_up(event.time) + owner.flow->latency;
   arrive(transfer, receiver, arrival);
-  Part& part = transfer.parts[static_cast<std::size_t>(part_number)];
+  Part& part = transfer.parts[at(part_number)];
   part.arrival = std::max(part.arrival, arrival);
   if (--part.flows_left == 0) finish(owner.transfer, part_number);
   const std::int32_t sender = owner.flow->sender;
-  --direction.streams[static_cast<std::size_t>(sender)].flows_left;
+  --direction.streams[at(sender)].flows_left;
   start_next(direction, sender, event.time);
 }
 
 /// Notes that a part of what a receiver waits for arrives.
 void SharedTransport::arrive(Transfer& transfer, std::int32_t number, Duration moment) {
-  Receiver& receiver = transfer.receivers[static_cast<std::size_t>(number)];
-  receiver.arrival = std::max(receiver.arrival, moment);
-  if (--receiver.awaited > 0) return;
-  const TransferRequest& request = transfer.request;
-  output_.queue.announce(
-      to_ticks(receiver.arrival),
-      request.is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived,
-      transfer.pattern->transfer->receivers[static_cast<std::size_t>(number)], request.micro_batch);
+  PendingReceiver& receiver = transfer.receivers[at(number)];
+  if (!receiver.arrive(moment)) return;
+  output_.announce_arrival(transfer.request, transfer.pattern->transfer->receivers[at(number)],
+                           receiver.arrival);
 }
 
 /// Notes that all of a part has arrived.
 void SharedTransport::finish(std::int32_t index, std::int32_t part_number) {
-  Transfer& transfer = transfers_[static_cast<std::size_t>(index)];
-  const Part& part = transfer.parts[static_cast<std::size_t>(part_number)];
-  if (output_.actions != nullptr) {
-    TimedAction& action = (*output_.actions)[static_cast<std::size_t>(part.record)];
-    action.start = round_up(part.first_start);
-    action.end = part.arrival;
-  }
+  Transfer& transfer = transfers_[at(index)];
+  const Part& part = transfer.parts[at(part_number)];
+  output_.record(part.record, part.first_start, part.arrival);
   if (--transfer.parts_left > 0) return;
   if (transfer.parts.size() > 1) {
     direction_of(transfer.request).on_the_way.erase(transfer.request.micro_batch);
@@ -266,12 +255,6 @@ void SharedTransport::settle(Ticks now) {
   for (const SharedNetwork::Forecast& forecast : network_.settle(now)) {
     output_.queue.announce(forecast.at, Event::Kind::FlowEnded, forecast.flow, forecast.version);
   }
-}
-
-std::unique_ptr<TransportLayer> make_transport(const TransportWork& work, const Topology& topology,
-                                               Contention contention, TransportOutput output) {
-  if (contention == Contention::Off) return std::make_unique<IsolatedTransport>(work, output);
-  return std::make_unique<SharedTransport>(work, topology, output);
 }
 
 }  // namespace dapple::simulate

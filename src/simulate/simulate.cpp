@@ -17,10 +17,6 @@
 namespace dapple::simulate {
 namespace {
 
-std::size_t at(std::int32_t position) {
-  return static_cast<std::size_t>(position);
-}
-
 /// Returns the costs without transfers and reductions that are free according to the options.
 PlanCost without_free(const PlanCost& costs, const SimulationOptions& options) {
   PlanCost result = costs;

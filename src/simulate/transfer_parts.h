@@ -2,6 +2,7 @@
 // each when it has its own part, and the lanes that wait for the parts that they need.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -54,10 +55,15 @@ struct TransferParts {
 /// The transfers over a boundary in one direction: micro-batch m uses entry m modulo their number.
 using DirectionParts = std::vector<TransferParts>;
 
+/// Returns the position in a vector of the part, receiver, lane or the like of that number.
+constexpr std::size_t at(std::int32_t number) {
+  return static_cast<std::size_t>(number);
+}
+
 /// Returns the position of a micro-batch's entry. Usually there is one, for which the slow division
 /// is skipped.
 inline std::size_t entry_of(std::int32_t micro_batch, std::size_t entries) {
-  return entries == 1 ? 0 : static_cast<std::size_t>(micro_batch) % entries;
+  return entries == 1 ? 0 : at(micro_batch) % entries;
 }
 
 struct BoundaryParts {

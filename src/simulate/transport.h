@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -47,6 +46,21 @@ class TransportLayer {
 struct TransportOutput {
   EventQueue& queue;
   std::vector<TimedAction>* actions = nullptr;
+
+  /// Announces that an inbox has all that it waits for of the transfer of `request`.
+  void announce_arrival(const TransferRequest& request, std::int32_t inbox, Duration time) const {
+    queue.announce(
+        to_ticks(time),
+        request.is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived, inbox,
+        request.micro_batch);
+  }
+  /// Fills in when the send at that position of `actions` starts and ends.
+  void record(std::int32_t action, Ticks start, Duration end) const {
+    if (actions == nullptr) return;
+    TimedAction& timed = (*actions)[at(action)];
+    timed.start = round_up(start);
+    timed.end = end;
+  }
 };
 
 /// What is to be transported: `parts` by boundary, and the all-reduces of the costs. It must

@@ -1,6 +1,7 @@
 // The two transport layers of the simulator (interface in transport.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -9,6 +10,28 @@
 #include "simulate/transport.h"
 
 namespace dapple::simulate {
+
+/// A receiver of a transfer in progress, which waits for one or several arrivals.
+struct PendingReceiver {
+  // The number of loads or flows, and of inputs without one, that have not arrived.
+  std::int32_t awaited = 0;
+  Duration arrival;
+
+  /// Notes that one of them arrives at `time`. Returns whether it was the last one.
+  bool arrive(Duration time) {
+    arrival = std::max(arrival, time);
+    return --awaited == 0;
+  }
+};
+
+/// What a transport keeps for a boundary, by direction.
+template <class Direction>
+struct BothDirections {
+  Direction forward;
+  Direction backward;
+
+  Direction& of(const TransferRequest& request) { return request.is_gradient ? backward : forward; }
+};
 
 /// A transport without contention: every port of a boundary and direction serves that boundary's
 /// transfers in order, independently of everything else. It carries its share of a transfer in one
@@ -42,13 +65,8 @@ class IsolatedTransport : public TransportLayer {
       Ticks first_start = Ticks::infinite();
       Duration end;
     };
-    struct Receiver {
-      // The number of loads and of inputs without a flow that have not arrived.
-      std::int32_t awaited = 0;
-      Duration arrival;
-    };
     std::vector<Part> parts;
-    std::vector<Receiver> receivers;
+    std::vector<PendingReceiver> receivers;
     // By load, the number of parts that have not been sent.
     std::vector<std::int32_t> parts_left;
     // The number of parts whose end is not known yet.
@@ -70,10 +88,6 @@ class IsolatedTransport : public TransportLayer {
     // By micro-batch, the transfers in progress.
     std::map<std::int32_t, Transfer> on_the_way;
   };
-  struct Boundary {
-    Direction forward;
-    Direction backward;
-  };
   struct Service {
     Ticks start;
     Duration arrival;
@@ -83,12 +97,10 @@ class IsolatedTransport : public TransportLayer {
   static Service serve(Direction& direction, const Load& load, Duration ready);
   Duration send_whole(Direction& direction, const Pattern& pattern, const TransferRequest& request);
   void send_part(Direction& direction, const Pattern& pattern, const TransferRequest& request);
-  void arrive(std::int32_t inbox, Duration moment, const TransferRequest& request);
-  void record(std::int32_t action, Ticks start, Duration end);
 
   const PlanCost& costs_;
   TransportOutput output_;
-  std::vector<Boundary> boundaries_;
+  std::vector<BothDirections<Direction>> boundaries_;
 };
 
 /// A transport with contention: every pair of devices in a transfer and every phase of an
@@ -122,11 +134,6 @@ class SharedTransport : public TransportLayer {
     Ticks first_start;
     bool started = false;
   };
-  struct Receiver {
-    // The number of flows and of inputs without a flow that have not arrived.
-    std::int32_t awaited = 0;
-    Duration arrival;
-  };
   struct Pattern {
     const TransferParts* transfer = nullptr;
     // By the sender's position in streams.
@@ -135,7 +142,7 @@ class SharedTransport : public TransportLayer {
     std::vector<std::vector<std::int32_t>> senders;
     // The state before any part is sent.
     std::vector<Part> parts;
-    std::vector<Receiver> receivers;
+    std::vector<PendingReceiver> receivers;
   };
   /// A transfer in progress.
   struct Transfer {
@@ -143,7 +150,7 @@ class SharedTransport : public TransportLayer {
     TransferRequest request;
     const Pattern* pattern = nullptr;
     std::vector<Part> parts;
-    std::vector<Receiver> receivers;
+    std::vector<PendingReceiver> receivers;
     std::int32_t parts_left = 0;
   };
   /// The send queue of one device over one boundary in one direction.
@@ -158,10 +165,6 @@ class SharedTransport : public TransportLayer {
     std::vector<SendStream> streams;
     // By micro-batch, the transfers of several parts that are in progress.
     std::map<std::int32_t, std::int32_t> on_the_way;
-  };
-  struct Boundary {
-    Direction forward;
-    Direction backward;
   };
   /// The transfer or, if `transfer` is -1, the all-reduce to which a flow in the network belongs.
   struct Owner {
@@ -193,7 +196,7 @@ class SharedTransport : public TransportLayer {
   const PlanCost& costs_;
   TransportOutput output_;
   SharedNetwork network_;
-  std::vector<Boundary> boundaries_;
+  std::vector<BothDirections<Direction>> boundaries_;
   std::vector<RunningReduction> reductions_;  // by reducer
   std::vector<Owner> owners_;                 // by flow
   std::vector<Transfer> transfers_;
