@@ -14,9 +14,9 @@ namespace dapple::planner {
 namespace {
 
 /// The progress of the 1F1B search where other families are searched after it.
-class FirstPart : public Progress {
+class FirstPartProgress : public Progress {
  public:
-  explicit FirstPart(Progress& whole) : whole_(whole) {}
+  explicit FirstPartProgress(Progress& whole) : whole_(whole) {}
   void update(const SearchProgress& progress) override { whole_.update(progress); }
   bool should_stop() override { return whole_.should_end_first_part(); }
 
@@ -32,7 +32,7 @@ std::variant<MadePlan, Infeasible> plan_as_asked(const PlanningContext& context)
                   "expected together with a schedule beyond 1f1b and gpipe, whose bounds are of "
                   "replicas that start together, got independent"}});
   }
-  std::optional<FirstPart> first_part;
+  std::optional<FirstPartProgress> first_part;
   if (context.progress != nullptr) first_part.emplace(*context.progress);
   const PlannerOptions start = options_to_start(context.options);
   auto first = plan_one_family(

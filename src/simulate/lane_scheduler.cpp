@@ -43,7 +43,7 @@ LaneScheduler::Chunk LaneScheduler::make_chunk(const Lane& source, StageIndex st
   const auto count = static_cast<std::size_t>(own);
   chunk.activation_here.assign(count, is_first ? Duration{} : Duration::infinite());
   chunk.gradient_here.assign(count, is_last ? Duration{} : Duration::infinite());
-  chunk.gradients_left = static_cast<std::int32_t>(own);
+  chunk.weight_gradients_left = static_cast<std::int32_t>(own);
   return chunk;
 }
 

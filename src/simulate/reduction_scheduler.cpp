@@ -39,7 +39,7 @@ void ReductionScheduler::add_tie(const TiedCost& tied) {
   for (const StageIndex index : tied.stages) {
     Stage& stage = stages_[index.position()];
     stage.ties.push_back(ties_.size() - 1);
-    tie.gradients_left += lanes_of(stage.group).count;
+    tie.contributions_left += lanes_of(stage.group).count;
     tie.groups.push_back(stage.group);
   }
   std::sort(tie.groups.begin(), tie.groups.end());
@@ -55,7 +55,7 @@ std::optional<Reduction> ReductionScheduler::bucket_ready(StageIndex stage, std:
 std::optional<Reduction> ReductionScheduler::gradients_made(StageIndex stage) {
   const Stage& state = stages_[stage.position()];
   if (state.ties.empty()) return std::nullopt;
-  for (const std::size_t tie : state.ties) --ties_[tie].gradients_left;
+  for (const std::size_t tie : state.ties) --ties_[tie].contributions_left;
   return start_next(state.group);
 }
 
@@ -113,7 +113,7 @@ bool ReductionScheduler::can_start_next(const Group& group) const {
     return stage.lanes_ready[static_cast<std::size_t>(reduction.bucket)] == group.lanes.count;
   }
   const Tie& tie = tie_of(reduction);
-  return tie.gradients_left == 0 &&
+  return tie.contributions_left == 0 &&
          std::all_of(tie.groups.begin(), tie.groups.end(), [&](GroupIndex index) {
            const Group& other = groups_[index.position()];
            return !other.reducing && next_of(other) == reduction;

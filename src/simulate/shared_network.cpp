@@ -10,7 +10,7 @@ namespace dapple::simulate {
 SharedNetwork::SharedNetwork(std::vector<Rate> capacities)
     : capacities_(std::move(capacities)),
       on_port_(capacities_.size()),
-      port_mark_(capacities_.size(), 0) {
+      last_visit_of_port_(capacities_.size(), 0) {
   for (const Rate capacity : capacities_) room_.push_back(Wide{capacity} * kFullWeight);
 }
 
@@ -134,17 +134,17 @@ Ticks SharedNetwork::end_at_full_rate(const Flow& flow) {
 }
 
 void SharedNetwork::collect(std::int32_t index) {
-  if (std::exchange(flows_[static_cast<std::size_t>(index)].mark, round_) == round_) return;
+  if (std::exchange(flows_[static_cast<std::size_t>(index)].last_visit, visit_) == visit_) return;
   connected_.push_back(index);
 }
 
 void SharedNetwork::collect_from(PortIndex port) {
-  if (std::exchange(port_mark_[port.position()], round_) == round_) return;
+  if (std::exchange(last_visit_of_port_[port.position()], visit_) == visit_) return;
   for (const std::int32_t index : on_port_[port.position()]) collect(index);
 }
 
 void SharedNetwork::collect_connected() {
-  ++round_;
+  ++visit_;
   connected_.clear();
   for (const std::int32_t index : changed_) collect(index);
   for (const PortIndex port : dirty_) collect_from(port);

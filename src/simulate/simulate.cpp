@@ -151,7 +151,7 @@ SimulationResult Engine::run() {
     const Event event = queue_.next();
     queue_.pop();
     serve(event);
-    if (events_ % SimulationOptions::kEventsBetweenQuestions == 0 && options_.should_stop &&
+    if (events_ % SimulationOptions::kEventsBetweenPolls == 0 && options_.should_stop &&
         options_.should_stop()) {
       return {.iteration = Duration::infinite(), .events = events_, .timeline = {}};
     }

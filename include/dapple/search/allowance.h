@@ -21,7 +21,7 @@ class Allowance {
     std::int64_t work = INT64_MAX;
     /// The most bytes that may be kept at one time.
     Bytes kept = Bytes::infinite();
-    /// Ends the allowance by returning true. It is called every kStepsBetweenQuestions steps and
+    /// Ends the allowance by returning true. It is called every kStepsBetweenPolls steps and
     /// may be empty.
     std::function<bool()> should_stop = {};
   };
@@ -32,7 +32,7 @@ class Allowance {
   bool spend(std::int64_t steps) {
     work_ += steps;
     if (work_ > limits_.work) is_over_ = true;
-    if (work_ >= next_question_ && !is_over_) ask();
+    if (work_ >= next_poll_ && !is_over_) poll();
     return !is_over_;
   }
 
@@ -52,17 +52,17 @@ class Allowance {
   Bytes kept() const { return kept_; }
 
  private:
-  static constexpr std::int64_t kStepsBetweenQuestions = 20'000;
+  static constexpr std::int64_t kStepsBetweenPolls = 20'000;
 
-  void ask() {
-    next_question_ = work_ + kStepsBetweenQuestions;
+  void poll() {
+    next_poll_ = work_ + kStepsBetweenPolls;
     is_stopped_ = limits_.should_stop && limits_.should_stop();
     is_over_ = is_over_ || is_stopped_;
   }
 
   Limits limits_;
   std::int64_t work_ = 0;
-  std::int64_t next_question_ = 0;
+  std::int64_t next_poll_ = 0;
   Bytes kept_;
   bool is_over_ = false;
   bool is_stopped_ = false;

@@ -128,7 +128,7 @@ class LaneScheduler {
     const std::vector<Duration>* bucket_ready = nullptr;
     const std::vector<Duration>* bucket_ready_in_weights = nullptr;
     // The number of micro-batches whose weight gradients have not been started.
-    std::int32_t gradients_left = 0;
+    std::int32_t weight_gradients_left = 0;
   };
   struct LaneState {
     // The number of lanes to which the stages' micro-batches are dealt in turn.
@@ -178,7 +178,7 @@ class LaneScheduler {
   std::size_t milestones_of(const LaneState& lane, const Action& action) const {
     if (!makes_weight_gradient(action.kind)) return 0;
     const Chunk& chunk = chunk_of(lane, action.stage);
-    return chunk.gradients_left == 1 ? chunk.cost->buckets.size() : 0;
+    return chunk.weight_gradients_left == 1 ? chunk.cost->buckets.size() : 0;
   }
   Wide work_to_milestone(const LaneState& lane) const;
   /// Returns how much work a lane does per nanosecond.
@@ -224,7 +224,7 @@ inline LaneScheduler::Forecast LaneScheduler::start(LaneIndex index, Duration st
   lane.milestones = milestones_of(lane, action);
   lane.milestone = 0;
   lane.busy = true;
-  if (makes_weight_gradient(action.kind)) --chunk_of(lane, action.stage).gradients_left;
+  if (makes_weight_gradient(action.kind)) --chunk_of(lane, action.stage).weight_gradients_left;
   if (!may_slow_down_ && lane.milestones == 0) {
     return {start + length_of(lane, action), lane.version};
   }
@@ -237,8 +237,8 @@ inline LaneScheduler::Finished LaneScheduler::finish(LaneIndex index) {
   ++lane.next;
   lane.skip_communication();
   lane.busy = false;
-  return {action,
-          makes_weight_gradient(action.kind) && chunk_of(lane, action.stage).gradients_left == 0};
+  return {action, makes_weight_gradient(action.kind) &&
+                      chunk_of(lane, action.stage).weight_gradients_left == 0};
 }
 
 inline Duration LaneScheduler::length_of(const LaneState& lane, const Action& action) const {

@@ -104,7 +104,7 @@ class ReductionScheduler {
     std::vector<GroupIndex> groups;
     // The number of pairs of a stage of the tie and a lane of it that have not yet computed all of
     // their gradients.
-    std::int32_t gradients_left = 0;
+    std::int32_t contributions_left = 0;
   };
 
   void add_group(const Lane& lane, LaneIndex index);

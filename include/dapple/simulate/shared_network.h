@@ -83,7 +83,7 @@ class SharedNetwork {
     Ticks since;
     std::int32_t version = 0;
     // The number of the call of settle() that last visited the flow.
-    std::int32_t mark = 0;
+    std::int32_t last_visit = 0;
     bool active = false;
     bool in_rounds = false;
     Rounds rounds;
@@ -118,7 +118,8 @@ class SharedNetwork {
   std::vector<std::vector<std::int32_t>> on_port_;
   // Per port, its capacity less the caps of its flows, in rate * weight.
   std::vector<Wide> room_;
-  std::vector<std::int32_t> port_mark_;
+  // Per port, the number of the call of settle() that last visited it.
+  std::vector<std::int32_t> last_visit_of_port_;
   // The ports that were crowded before or after a change.
   std::vector<PortIndex> dirty_;
   // The flows that started, paused or continued.
@@ -129,7 +130,8 @@ class SharedNetwork {
   std::vector<const FlowDemand*> demands_;
   MaxMinSolver solver_;
   std::vector<Forecast> forecasts_;
-  std::int32_t round_ = 0;
+  // The number of calls of settle() so far.
+  std::int32_t visit_ = 0;
 };
 
 }  // namespace dapple::simulate

@@ -33,9 +33,9 @@ struct SimulationOptions {
   /// Whether transfers or reductions take no time, to see how much of them is exposed.
   bool free_transfers = false;
   bool free_all_reduce = false;
-  /// Called every kEventsBetweenQuestions events; the simulation stops if it returns true.
+  /// Called every kEventsBetweenPolls events; the simulation stops if it returns true.
   std::function<bool()> should_stop = {};
-  static constexpr std::int64_t kEventsBetweenQuestions = 4096;
+  static constexpr std::int64_t kEventsBetweenPolls = 4096;
 };
 
 struct SimulationResult {

@@ -95,21 +95,21 @@ DepthSearch::DepthSearch(const SimulatedPlan& start, const CostModel& costs,
   open_.push({.bound = {}, .number = boxes_++, .box = std::move(all), .splits = 0});
 }
 
-void DepthSearch::push(search::DepthBox box, const Open& whole, const SimulatedPlan& best,
+void DepthSearch::push(search::DepthBox box, const OpenBox& parent, const SimulatedPlan& best,
                        Score& score) {
   if (!limits_.may_fit(box)) return;
   score.actions += 1 + earliest_start_bound_.steps() / kStepsPerAction;
-  const Duration bound = std::max(whole.bound, earliest_start_bound_.bound(box));
+  const Duration bound = std::max(parent.bound, earliest_start_bound_.bound(box));
   if (bound >= best.iteration) return;
   open_.push({.bound = bound,
               .number = boxes_++,
               .box = std::move(box),
-              .splits = bound > whole.bound ? 0 : whole.splits + 1});
+              .splits = bound > parent.bound ? 0 : parent.splits + 1});
 }
 
 /// Splits a box at one stage. As depths do not rise from stage to stage, an upper limit at the
 /// stage also holds on all later stages, and a lower limit on all earlier ones.
-void DepthSearch::split(const Open& open, const SimulatedPlan& best, Score& score) {
+void DepthSearch::split(const OpenBox& open, const SimulatedPlan& best, Score& score) {
   const search::DepthBox& box = open.box;
   const std::size_t stage = open.splits < kUndecidedSplits ? widest(box) : last_open(box);
   const std::int64_t last = middle(box.least[stage], box.most[stage]);
@@ -125,7 +125,7 @@ void DepthSearch::split(const Open& open, const SimulatedPlan& best, Score& scor
 
 /// Simulates a box at its least depths, and puts it back with the bound that follows from the
 /// events that are identical at all its depths.
-void DepthSearch::begin(Open open, SimulatedPlan& best, Score& score) {
+void DepthSearch::begin(OpenBox open, SimulatedPlan& best, Score& score) {
   SimulatedPlan attempt = start_;
   attempt.plan.warmup_depths = open.box.least;
   const Recorded recorded =
@@ -144,7 +144,7 @@ void DepthSearch::begin(Open open, SimulatedPlan& best, Score& score) {
 }
 
 /// Simulates a box of a single depth vector; puts it back where the simulation was abandoned.
-void DepthSearch::simulate(Open open, SimulatedPlan& best, Score& score) {
+void DepthSearch::simulate(OpenBox open, SimulatedPlan& best, Score& score) {
   SimulatedPlan attempt = start_;
   attempt.plan.warmup_depths = open.box.least;
   attempt.iteration =
@@ -160,7 +160,7 @@ Score DepthSearch::advance(Duration threshold, const SearchBudget& budget) {
   const auto is_open = [&] { return !open_.empty() && open_.top().bound < best.iteration; };
   while (is_open() && open_.top().bound < budget.enough && score.actions < budget.actions) {
     if (should_stop_ && should_stop_()) break;
-    Open open = open_.top();
+    OpenBox open = open_.top();
     open_.pop();
     if (open.box.least == open.box.most) {
       simulate(std::move(open), best, score);

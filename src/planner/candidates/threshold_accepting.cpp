@@ -16,7 +16,8 @@ constexpr std::int64_t kAllowance = 1000;
 constexpr std::int64_t kTriesPerSimulation = 20;
 
 /// Draws random numbers without the standard's distributions, whose results, unlike those of its
-/// engines, depend on the library.
+/// engines, depend on the library. RandomSequence would do as well, but its numbers are others, and
+/// would lead to other depths, and so to other plan files.
 class Draws {
  public:
   std::size_t below(std::size_t count) { return engine_() % count; }

@@ -40,7 +40,7 @@ class FamilyComparison {
   std::variant<MadePlan, Infeasible> run(std::variant<MadePlan, Infeasible> first);
 
  private:
-  struct Looked {
+  struct ExaminedFamily {
     ScheduleFamily family;
     FamilyOutcome outcome;
   };
@@ -53,8 +53,8 @@ class FamilyComparison {
   void fill_search(PlanDocument& document) const;
   std::vector<ScheduleRecord> records_of_first() const;
   std::vector<ScheduleRecord> records(const PlanDocument& document) const;
-  ScheduleRecord record_of(const Looked& looked, double bubble) const;
-  FamilyReason reason_of(const Looked& looked, double bubble) const;
+  ScheduleRecord record_of(const ExaminedFamily& examined, double bubble) const;
+  FamilyReason reason_of(const ExaminedFamily& examined, double bubble) const;
   Infeasible explain() const;
 
   const PlanningContext context_;
@@ -66,7 +66,7 @@ class FamilyComparison {
   // The memory that the closest plan under 1F1B lacks, where none fits.
   Bytes missing_;
   SimulatedPlan best_;
-  std::vector<Looked> looked_;
+  std::vector<ExaminedFamily> examined_;
 };
 
 /// Makes the plan of the 1F1B planner and the baselines the plans to start from.
@@ -82,17 +82,17 @@ void FamilyComparison::take_first(const MadePlan& first) {
 
 void FamilyComparison::look_at(ScheduleFamily family) {
   const PlanningContext context{context_.profile, topology_, context_.options, context_.progress};
-  Looked looked{
+  ExaminedFamily examined{
       .family = family,
       .outcome = plan_family(
           context,
           {.family = family, .starts = starts_, .to_beat = best_.iteration, .enough = enough()})};
-  const SimulatedPlan& found = looked.outcome.best;
+  const SimulatedPlan& found = examined.outcome.best;
   if (found.feasible() && found.iteration < best_.iteration) {
     best_ = found;
     if (found.plan.chunks_per_device == 1) starts_.push_back(found.plan);
   }
-  looked_.push_back(std::move(looked));
+  examined_.push_back(std::move(examined));
 }
 
 void FamilyComparison::fill_bound(PlanDocument& document) const {
@@ -101,7 +101,8 @@ void FamilyComparison::fill_bound(PlanDocument& document) const {
   }
   Duration bound = best_.iteration;
   if (bound_of_first_) bound = std::min(bound, *bound_of_first_);
-  for (const Looked& looked : looked_) bound = std::min(bound, looked.outcome.lower_bound);
+  for (const ExaminedFamily& examined : examined_)
+    bound = std::min(bound, examined.outcome.lower_bound);
   set_proven_bound(document.prediction, bound);
 }
 
@@ -117,13 +118,13 @@ void FamilyComparison::fill_search(PlanDocument& document) const {
     }
   }
   search.searched.emplace_back(kFamilies);
-  for (const Looked& looked : looked_) {
-    const FamilyOutcome& outcome = looked.outcome;
+  for (const ExaminedFamily& examined : examined_) {
+    const FamilyOutcome& outcome = examined.outcome;
     search.candidates += outcome.candidates;
     search.simulated += outcome.simulated;
     if (outcome.lower_bound >= best_.iteration) continue;
-    search.cut.push_back(outcome.is_searched ? cut_shapes(looked.family, outcome.candidates)
-                                             : cut_of_family(looked.family));
+    search.cut.push_back(outcome.is_searched ? cut_shapes(examined.family, outcome.candidates)
+                                             : cut_of_family(examined.family));
   }
   // Plans that the 1F1B search left open are no faster than the best plan, of another family.
   if (is_gap_closed(document.prediction)) search.open = 0;
@@ -131,12 +132,12 @@ void FamilyComparison::fill_search(PlanDocument& document) const {
 }
 
 /// Returns why the plan is of this family or not.
-FamilyReason FamilyComparison::reason_of(const Looked& looked, double bubble) const {
+FamilyReason FamilyComparison::reason_of(const ExaminedFamily& examined, double bubble) const {
   using Kind = FamilyOutcomeKind;
-  const FamilyOutcome& outcome = looked.outcome;
+  const FamilyOutcome& outcome = examined.outcome;
   FamilyReason reason{
       .plan = best_.iteration, .lower_bound = outcome.lower_bound, .bubble = bubble};
-  if (looked.family == best_.plan.family) {
+  if (examined.family == best_.plan.family) {
     reason.kind = Kind::IsPlan;
   } else if (outcome.lower_bound.is_infinite()) {
     reason.kind = Kind::NoneFits;
@@ -156,14 +157,14 @@ FamilyReason FamilyComparison::reason_of(const Looked& looked, double bubble) co
   return reason;
 }
 
-ScheduleRecord FamilyComparison::record_of(const Looked& looked, double bubble) const {
-  const FamilyOutcome& outcome = looked.outcome;
-  ScheduleRecord record{.family = looked.family,
+ScheduleRecord FamilyComparison::record_of(const ExaminedFamily& examined, double bubble) const {
+  const FamilyOutcome& outcome = examined.outcome;
+  ScheduleRecord record{.family = examined.family,
                         .iteration = std::nullopt,
                         .lower_bound = std::nullopt,
                         .shape = {},
                         .missing = {},
-                        .reason = text_of(reason_of(looked, bubble))};
+                        .reason = text_of(reason_of(examined, bubble))};
   if (!outcome.lower_bound.is_infinite()) record.lower_bound = outcome.lower_bound;
   if (outcome.best.feasible()) {
     record.iteration = outcome.best.iteration;
@@ -205,8 +206,8 @@ std::vector<ScheduleRecord> FamilyComparison::records_of_first() const {
 std::vector<ScheduleRecord> FamilyComparison::records(const PlanDocument& document) const {
   std::vector<ScheduleRecord> records;
   if (context_.options.every_family) records = records_of_first();
-  for (const Looked& looked : looked_) {
-    records.push_back(record_of(looked, document.prediction.bubble_fraction));
+  for (const ExaminedFamily& examined : examined_) {
+    records.push_back(record_of(examined, document.prediction.bubble_fraction));
   }
   std::stable_sort(
       records.begin(), records.end(),
@@ -241,13 +242,13 @@ Infeasible FamilyComparison::explain() const {
   Infeasible infeasible;
   infeasible.stopped = StopQuestion(context_.progress)();
   infeasible.pins = context_.options.pins;
-  const FamilyOutcome& outcome = looked_.front().outcome;
+  const FamilyOutcome& outcome = examined_.front().outcome;
   infeasible.remedy.kind = RemedyKind::EveryFamily;
   // Only some shapes were tried, so nothing is proven.
   infeasible.is_certain = false;
   if (!outcome.shortage) {
     infeasible.conflict =
-        NoShapeUnderFamily{.family = looked_.front().family, .lacks_memory = missing_.count > 0};
+        NoShapeUnderFamily{.family = examined_.front().family, .lacks_memory = missing_.count > 0};
     return infeasible;
   }
   infeasible.shortage = outcome.shortage;

@@ -245,16 +245,16 @@ class Exhaustive {
   std::int64_t work_ = 0;
   // The device sets enumerated, whether or not a stage on them is allowed.
   std::int64_t device_sets_ = 0;
-  // The work from which on the progress is asked again.
-  std::int64_t next_question_ = 0;
+  // The work from which on the progress is polled again.
+  std::int64_t next_poll_ = 0;
   bool is_stopped_ = false;
   ExhaustiveOutcome outcome_;
 };
 
 bool Exhaustive::is_over() {
-  constexpr std::int64_t kWorkBetweenQuestions = 256;
-  if (progress_ != nullptr && work_ >= next_question_) {
-    next_question_ = work_ + kWorkBetweenQuestions;
+  constexpr std::int64_t kWorkBetweenPolls = 256;
+  if (progress_ != nullptr && work_ >= next_poll_) {
+    next_poll_ = work_ + kWorkBetweenPolls;
     SearchProgress told;
     told.states = outcome_.partial_plans;
     told.simulated = outcome_.simulated;

@@ -207,9 +207,9 @@ void check_figures(Claims& claims, const PlanDocument& document, const Topology&
 }
 
 /// Ends a repeated search once it has exceeded the budget of verification, or `whole` says stop.
-class Budgeted : public Progress {
+class BudgetedProgress : public Progress {
  public:
-  Budgeted(std::int64_t budget, std::int64_t passes, Progress* whole)
+  BudgetedProgress(std::int64_t budget, std::int64_t passes, Progress* whole)
       : budget_(budget), passes_(passes), whole_(whole) {}
   void update(const SearchProgress& progress) override {
     // Each part of a search counts from zero again.
@@ -270,7 +270,7 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
   const PlannerOptions asked = options_of(*document.request, document.plan.global_batch_size);
   const auto passes =
       document.plan.num_micro_batches * static_cast<std::int64_t>(document.plan.stages.size());
-  Budgeted budgeted(options.budget, passes, progress);
+  BudgetedProgress budgeted(options.budget, passes, progress);
   const PlanningContext context{document.profile, claimed.topology, asked, &budgeted};
   const auto made = claimed.restriction ? make_restricted_plan(context, *claimed.restriction)
                                         : make_plan(context);

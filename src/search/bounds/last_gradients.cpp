@@ -51,7 +51,7 @@ Duration length_of(const AllReducePhase& phase) {
 
 /// Lower bounds on what is left of an all-reduce some time after its start. They assume idle links;
 /// on shared links it has not progressed further.
-struct Left {
+struct RemainingReduction {
   // Bytes still to pass a port.
   Bytes size;
   // Pauses, and phases that do not use the port.
@@ -59,7 +59,7 @@ struct Left {
 };
 
 /// What is left of a phase that sends `size` through a port, `elapsed` after its start.
-Left left_of(const AllReducePhase& phase, Bytes size, Duration elapsed) {
+RemainingReduction left_of(const AllReducePhase& phase, Bytes size, Duration elapsed) {
   if (elapsed > length_of(phase)) return {};
   if (size.count == 0) return {.size = {}, .waiting = length_of(phase) - elapsed};
   const Duration longest_round = round_up({divide_up(phase.busy.count, phase.rounds)});
@@ -168,7 +168,7 @@ class LastFlows {
   }
   std::int64_t reduction_share(PortIndex port) const;
   std::int64_t gradient_share(const PortFlows& here) const;
-  Left reduction_left(PortIndex port) const;
+  RemainingReduction reduction_left(PortIndex port) const;
   Duration after_port(PortIndex port) const;
   Duration pauses(PortIndex port, Duration window) const;
   Duration time_elsewhere(PortIndex port, Duration window) const;
@@ -301,8 +301,8 @@ std::int64_t LastFlows::gradient_share(const PortFlows& here) const {
 }
 
 /// Lower bounds on what is left of the reductions when the last backward ends.
-Left LastFlows::reduction_left(PortIndex port) const {
-  Left left;
+RemainingReduction LastFlows::reduction_left(PortIndex port) const {
+  RemainingReduction left;
   Duration done;
   for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
     const AllReduceCost& bucket = stage().buckets[k];
@@ -313,7 +313,7 @@ Left LastFlows::reduction_left(PortIndex port) const {
       const AllReducePhase& phase = bucket.phases[i];
       const Bytes size{divide_down(size_through(phase.ports, port).count * phases_[k][i].moved,
                                    Wide{kWhole} * kPartsPerByte)};
-      const Left of_phase = left_of(phase, size, elapsed);
+      const RemainingReduction of_phase = left_of(phase, size, elapsed);
       left.size += of_phase.size;
       left.waiting += of_phase.waiting;
       elapsed = std::max(Duration{}, elapsed - length_of(phase));
@@ -384,7 +384,7 @@ std::optional<LastSending> LastFlows::at(const PortFlows& here) const {
   const std::int64_t for_reduction = reduction_share(load.port);
   const std::int64_t for_gradients = gradient_share(here);
   if (for_reduction >= kWhole || for_gradients >= kWhole) return std::nullopt;
-  const Left reduction = reduction_left(load.port);
+  const RemainingReduction reduction = reduction_left(load.port);
   const Duration left = time_at(reduction.size, bandwidth(load.port));
   if (left == Duration{}) return std::nullopt;
   const Duration sent = time_at(load.size, bandwidth(load.port));

@@ -85,6 +85,9 @@ class AllocationClasses {
   /// all of their allocations. O(log boundaries) once known.
   const BoundaryLowerBound& between(CutIndex cut, AllocationClassIndex front,
                                     AllocationClassIndex back);
+  /// Returns the same bounds as between() over all allocations of class `front`, for one allocation
+  /// behind.
+  BoundaryLowerBound before(CutIndex cut, AllocationClassIndex front, AllocationIndex back);
 
   /// Lower bounds on the time for which all micro-batches keep some device of a stage busy sending
   /// to both neighbours (`out`) or receiving from both (`in`).
@@ -95,6 +98,7 @@ class AllocationClasses {
   /// Returns busy_out and busy_in of (C5) for a stage with layers [begin, end), wherever its
   /// devices are.
   BusyTimes busy_with_neighbours(AllocationClassIndex index, CutIndex begin, CutIndex end) const;
+
   /// The bytes of all remembered boundaries and representatives, by the sizes of their elements.
   Bytes kept_bytes() const {
     constexpr std::int64_t kOfAnEntry = 64;  // bytes of a map's entry beside its value
@@ -104,9 +108,6 @@ class AllocationClasses {
                 (static_cast<std::int64_t>(sizeof(TransferShape)) + kOfAnEntry) +
             kept_allocations_.count};
   }
-  /// Returns the same bounds as between() over all allocations of class `front`, for one allocation
-  /// behind.
-  BoundaryLowerBound before(CutIndex cut, AllocationClassIndex front, AllocationIndex back);
 
  private:
   void enumerate_classes();

@@ -5,7 +5,8 @@
 namespace dapple::search {
 namespace {
 
-constexpr std::int32_t kClassesBetweenQuestions = 16;
+/// After so many classes of devices the allowance is polled again.
+constexpr std::int32_t kClassesBetweenPolls = 16;
 
 /// The most functions kept for one state whose last stages are of one class; fewer where there are
 /// many states.
@@ -271,7 +272,7 @@ void CompletionBounds::extend_state(CutIndex cut, AllocationClassIndex used) {
   is_stopped_ = is_stopped_ || must_stop();
   for (const AllocationClassIndex devices : classes_.not_empty()) {
     if (is_stopped_) return;
-    if (devices.value % kClassesBetweenQuestions == 0) is_stopped_ = must_stop();
+    if (devices.value % kClassesBetweenPolls == 0) is_stopped_ = must_stop();
     if (classes_.replicas(devices) > problem_.micro_batch_size) continue;
     if (!classes_.counts_for_itself(devices)) continue;
     const std::optional<AllocationClassIndex> used_after = classes_.sum(used, devices);
@@ -403,22 +404,22 @@ AllocationClassIndex CompletionBounds::free_class(UseIndex used) {
   return free;
 }
 
-const std::vector<CompletionFunction>& CompletionBounds::choices(const Behind& behind) {
-  const AllocationClassIndex free = free_class(behind.used);
+const std::vector<CompletionFunction>& CompletionBounds::choices(const PartialPlanState& state) {
+  const AllocationClassIndex free = free_class(state.used);
   const std::int32_t side = placements_.is_complete()
-                                ? behind.allocation.value
-                                : placements_.allocation(behind.allocation).replicas;
-  const auto [entry, is_new] = choices_.try_emplace({behind.cut, free, side});
+                                ? state.allocation.value
+                                : placements_.allocation(state.allocation).replicas;
+  const auto [entry, is_new] = choices_.try_emplace({state.cut, free, side});
   std::vector<CompletionFunction>& choices = entry->second;
   if (!is_new) return choices;
   std::map<AllocationClassIndex, BoundaryLowerBound> boundaries;
-  for (const CompletionFunction& function : kept_[behind.cut][free]) {
+  for (const CompletionFunction& function : kept_[state.cut][free]) {
     const auto [boundary, is_unknown] = boundaries.try_emplace(function.last_stage);
     if (is_unknown) {
-      boundary->second = classes_.before(behind.cut, function.last_stage, behind.allocation);
+      boundary->second = classes_.before(state.cut, function.last_stage, state.allocation);
     }
     if (boundary->second.is_possible) {
-      CompletionFunction choice = append_boundary(function, boundary->second, behind.cut);
+      CompletionFunction choice = append_boundary(function, boundary->second, state.cut);
       choice.begin = CompletionFunction::kNoCut;
       insert(choices, choice, {.across_classes = true});
     }

@@ -106,17 +106,17 @@ class CompletionBounds {
   /// Requires: not stopped.
   Duration least() const { return least_; }
 
-  /// The part of a plan behind a cut.
-  struct Behind {
+  /// What choices() distinguishes of the partial plan behind a cut.
+  struct PartialPlanState {
     CutIndex cut;
     // The devices in use there.
     UseIndex used;
     // The device allocation of its first stage.
     AllocationIndex allocation;
   };
-  /// Returns the completion functions of the stages that may stand in front of `behind`, including
+  /// Returns the completion functions of the stages that may stand in front of `state`, including
   /// the boundary between them. O(log choices) once known.
-  const std::vector<CompletionFunction>& choices(const Behind& behind);
+  const std::vector<CompletionFunction>& choices(const PartialPlanState& state);
 
   /// The number of completion functions kept, over all cuts and choices.
   std::int64_t function_count() const { return function_count_; }

@@ -82,21 +82,21 @@ class ExactSearch::Search {
   std::int64_t work() const { return work_; }
 
  private:
-  /// What is behind the stages to be tried: nothing, or a partial plan.
-  struct Behind {
+  /// The node that is branched from: the root, or a partial plan that begins at `cut`.
+  struct ParentNode {
     NodeIndex index = kNoNode;
     // A copy, because nodes are added while it is in use.
     SearchNode node;
     CutIndex cut;
-    bool is_nothing() const { return index == kNoNode; }
+    bool is_root() const { return index == kNoNode; }
   };
 
   bool is_root_closed() const {
     return root_ == RootState::Fathomed || root_ == RootState::Expanded;
   }
   void release_completion_bounds();
-  void branch(NodeIndex parent);
-  void prepend_stages(const Behind& behind, const PlacementChoice& option, bool recompute);
+  void branch(NodeIndex index);
+  void prepend_stages(const ParentNode& parent, const PlacementChoice& option, bool recompute);
   BoundaryBound boundary_to(const SearchNode& next, AllocationIndex allocation);
   bool is_within_pins(const SearchNode& node) const;
   Duration bound_of(const SearchNode& node);
@@ -182,13 +182,13 @@ void ExactSearch::Search::advance(Duration threshold, const SearchBudget& budget
 }
 
 /// Expands a node, or the root if it is kNoNode: tries every stage in front of it.
-void ExactSearch::Search::branch(NodeIndex parent) {
-  Behind behind{.index = parent, .node = {}, .cut = {costs_.layer_count()}};
-  if (!behind.is_nothing()) {
-    behind.node = nodes_[parent];
-    behind.cut = behind.node.begin;
+void ExactSearch::Search::branch(NodeIndex index) {
+  ParentNode parent{.index = index, .node = {}, .cut = {costs_.layer_count()}};
+  if (!parent.is_root()) {
+    parent.node = nodes_[index];
+    parent.cut = parent.node.begin;
   }
-  const UseIndex used = behind.is_nothing() ? PlacementSpace::kNothing : behind.node.used;
+  const UseIndex used = parent.is_root() ? PlacementSpace::kNothing : parent.node.used;
   const std::int64_t most =
       std::min<std::int64_t>(placements_.free_devices(used), problem_.micro_batch_size);
   const bool skips_counts = placements_.merges_replica_counts() && !problem_.pins.replicas &&
@@ -203,35 +203,36 @@ void ExactSearch::Search::branch(NodeIndex parent) {
     // A copy, because the space may find new choices during the loop.
     const std::vector<PlacementChoice> options = placements_.options(used, replicas);
     for (const PlacementChoice& option : options) {
-      for (const bool recompute : {false, true}) prepend_stages(behind, option, recompute);
+      for (const bool recompute : {false, true}) prepend_stages(parent, option, recompute);
     }
   }
 }
 
 /// Makes the children of a node whose first stage has the given devices: one for each first layer.
-void ExactSearch::Search::prepend_stages(const Behind& behind, const PlacementChoice& option,
+void ExactSearch::Search::prepend_stages(const ParentNode& parent, const PlacementChoice& option,
                                          bool recompute) {
   const DeviceAllocation& allocation = placements_.allocation(option.allocation);
   const StageColumn& stages =
-      columns_->column(behind.cut, allocation, option.allocation, recompute);
-  const StageColumn& whole = columns_->column(behind.cut, allocation, option.allocation, false);
+      columns_->column(parent.cut, allocation, option.allocation, recompute);
+  const StageColumn& without_recomputation =
+      columns_->column(parent.cut, allocation, option.allocation, false);
   SearchNode node;
-  node.behind = behind.index;
+  node.behind = parent.index;
   node.allocation = option.allocation;
   node.used = option.used;
-  node.end = behind.cut;
+  node.end = parent.cut;
   node.recompute = recompute;
   BoundaryBound boundary;
-  if (!behind.is_nothing()) {
-    node.stages = behind.node.stages + 1;
-    boundary = boundary_to(behind.node, option.allocation);
+  if (!parent.is_root()) {
+    node.stages = parent.node.stages + 1;
+    boundary = boundary_to(parent.node, option.allocation);
     node.boundary = {.forward = boundary.forward,
                      .backward = boundary.backward,
                      .forward_pace = boundary.forward_pace,
                      .backward_pace = boundary.backward_pace};
   }
   const bool is_room_left = placements_.free_devices(option.used) > 0;
-  for (node.begin = behind.cut.previous(); node.begin >= stages.first;
+  for (node.begin = parent.cut.previous(); node.begin >= stages.first;
        node.begin = node.begin.previous()) {
     node.stage = stages.at(node.begin);
     // By (B1) this stage and all longer ones are fathomed.
@@ -240,13 +241,14 @@ void ExactSearch::Search::prepend_stages(const Behind& behind, const PlacementCh
     if (!is_within_pins(node)) continue;
     ++states_;
     ++work_;
-    node.label = behind.is_nothing()
+    node.label = parent.is_root()
                      ? initial_label(node.stage, micro_batches_)
-                     : extend_label(node.stage, boundary, behind.node.label, micro_batches_);
-    const bool is_needless = recompute && whole.at(node.begin).depth_limit >= micro_batches_;
-    node.needless = behind.node.needless + (is_needless ? 1 : 0);
+                     : extend_label(node.stage, boundary, parent.node.label, micro_batches_);
+    const bool is_needless =
+        recompute && without_recomputation.at(node.begin).depth_limit >= micro_batches_;
+    node.needless = parent.node.needless + (is_needless ? 1 : 0);
     // (C8): bounds never fall along a branch.
-    node.bound = std::max(behind.node.bound, bound_of(node));
+    node.bound = std::max(parent.node.bound, bound_of(node));
     insert_unless_fathomed(node);
   }
 }

@@ -95,14 +95,15 @@ class OpenNodes {
 
   /// The least bound of all open nodes; infinite if there is none.
   Duration least_bound() const {
-    return by_bound_.empty() ? Duration::infinite() : Duration{by_bound_.top().first};
+    return by_bound_.empty() ? Duration::infinite() : Duration{by_bound_.top().key};
   }
 
  private:
   struct Entry {
-    std::int64_t first = 0;
+    std::int64_t key = 0;
+    // These decide among equal keys.
     CutIndex begin;
-    std::int64_t third = 0;
+    std::int64_t tie_key = 0;
     NodeIndex node;
 
     friend auto operator<=>(const Entry&, const Entry&) = default;

@@ -40,7 +40,7 @@ class DepthSearch {
   Score advance(Duration threshold, const SearchBudget& budget);
 
  private:
-  struct Open {
+  struct OpenBox {
     Duration bound;
     std::int64_t number = 0;
     search::DepthBox box;
@@ -48,14 +48,14 @@ class DepthSearch {
     std::int32_t splits = 0;
 
     // Among equal bounds the box pushed last comes first, as it is the smallest.
-    friend bool operator<(const Open& a, const Open& b) {
+    friend bool operator<(const OpenBox& a, const OpenBox& b) {
       return a.bound != b.bound ? a.bound > b.bound : a.number < b.number;
     }
   };
-  void push(search::DepthBox box, const Open& whole, const SimulatedPlan& best, Score& score);
-  void split(const Open& open, const SimulatedPlan& best, Score& score);
-  void begin(Open open, SimulatedPlan& best, Score& score);
-  void simulate(Open open, SimulatedPlan& best, Score& score);
+  void push(search::DepthBox box, const OpenBox& parent, const SimulatedPlan& best, Score& score);
+  void split(const OpenBox& open, const SimulatedPlan& best, Score& score);
+  void begin(OpenBox open, SimulatedPlan& best, Score& score);
+  void simulate(OpenBox open, SimulatedPlan& best, Score& score);
 
   const Topology& topology_;
   const PlannerOptions& options_;
@@ -64,7 +64,7 @@ class DepthSearch {
   PlanCost costs_;
   DepthLimits limits_;
   search::EarliestStartBound earliest_start_bound_;
-  std::priority_queue<Open> open_;
+  std::priority_queue<OpenBox> open_;
   std::int64_t boxes_ = 0;
 };
 
