@@ -271,8 +271,8 @@ void CompletionBounds::extend_state(CutIndex cut, AllocationClassIndex used) {
   if (cut > CutIndex{} && kept_[cut][used].empty()) return;
   is_stopped_ = is_stopped_ || must_stop();
   for (const AllocationClassIndex devices : classes_.not_empty()) {
+    if (!is_stopped_ && devices.value % kClassesBetweenPolls == 0) is_stopped_ = must_stop();
     if (is_stopped_) return;
-    if (devices.value % kClassesBetweenPolls == 0) is_stopped_ = must_stop();
     if (classes_.replicas(devices) > problem_.micro_batch_size) continue;
     if (!classes_.counts_for_itself(devices)) continue;
     const std::optional<AllocationClassIndex> used_after = classes_.sum(used, devices);

@@ -67,3 +67,16 @@ TEST_CASE(
   search.advance({150}, {.candidates = 100, .states = 1000});
   CHECK(search.waiting() == 0);
 }
+
+TEST_CASE("once the end of the allowance is noticed no more stages are bounded") {
+  // One step is allowed, which is counted at first. On each of 1 to 15 devices three more are
+  // counted before their stages are given up: one stage, and one function with recomputation and
+  // one without. Before stages on 16 devices are bounded, a step is counted, and each of the 5 x 3
+  // numbers in the layer tables of 1 to 6, 8 and 16 samples, and the end is noticed.
+  const ModelProfile profile = two_layers();
+  const Topology topology(small::cluster({.servers = 1, .devices = 16}));
+  search::ExactSearch search(profile, topology, {.global_batch_size = 16, .micro_batch_size = 16});
+  search.prepare({10'000}, {.work = 1, .should_stop = kNeverStop});
+  CHECK(!search.is_prepared());
+  CHECK(search.work() == 1 + 15 * 3 + 1 + 8 * (5 * 3));
+}
