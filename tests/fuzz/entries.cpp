@@ -459,12 +459,13 @@ bool exercise_foreign_plan(std::string_view text) {
   static const Topology topology(plan_topology());
   interop::ForeignPlanOptions options;
   options.global_batch = 8;
-  const bool says_samples =
-      *format == interop::PlanFormat::Torch || *format == interop::PlanFormat::Sailor;
+  const bool is_layout = *format == interop::PlanFormat::Layout;
+  const bool says_samples = is_layout || *format == interop::PlanFormat::Torch ||
+                            *format == interop::PlanFormat::Sailor;
   if (!says_samples) options.micro_batch = 2;
   if (*format == interop::PlanFormat::Pipedream) {
     if (text.find("stage_id") != std::string_view::npos) options.replicas = {2, 1};
-  } else if (*format != interop::PlanFormat::Sailor) {
+  } else if (!is_layout && *format != interop::PlanFormat::Sailor) {
     options.replicas = {1};
   }
   interop::ImportedPlan imported;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks every shipped profile and topology and every golden document against its JSON Schema, and
-that the schemas refuse keys that the readers refuse.
+"""Checks every shipped profile and topology and every golden document against its JSON Schema, that
+the schemas refuse keys that the readers refuse, and that users are told of every key.
 
     check_schemas.py SOURCE_FOLDER [--binary DAPPLE_PLAN]
 
@@ -12,6 +12,7 @@ import argparse
 import copy
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -136,6 +137,33 @@ def written_results(binary, plan, folder):
     return results
 
 
+# Which document tells users of the keys of a schema.
+DOCUMENTED = {"profile": "profiles/README.md", "topology": "topologies/README.md",
+              "plan": "docs/formats.md"}
+
+
+def keys_of(node):
+    """The names of all members that a schema knows."""
+    if isinstance(node, list):
+        return set().union(*map(keys_of, node))
+    if not isinstance(node, dict):
+        return set()
+    properties = node.get("properties")
+    own = set(properties) if isinstance(properties, dict) else set()
+    return own.union(*map(keys_of, node.values()))
+
+
+def untold_keys(source):
+    """Returns the keys of which users are not told as faults."""
+    faults = []
+    for kind, document in DOCUMENTED.items():
+        schema = json.loads((source / "src" / "io" / "schemas" / f"{kind}.schema.json").read_text())
+        code = " ".join(re.findall(r"`[^`\n]+`", (source / document).read_text()))
+        told = set(re.findall(r"\w+", code))
+        faults += [f"{document}: nothing is said of {key}" for key in sorted(keys_of(schema) - told)]
+    return faults
+
+
 def check(checker, paths):
     faults = []
     spoiled_kinds = set()
@@ -176,7 +204,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if arguments.binary:
             paths += written_documents(arguments.binary, source, pathlib.Path(folder))
-        faults = check(checker, paths)
+        faults = check(checker, paths) + untold_keys(source)
     print("\n".join(faults) if faults else f"{len(paths)} documents agree with their schemas")
     return 1 if faults else 0
 

@@ -83,7 +83,7 @@ std::int64_t samples_per_replica(const Plan& plan);
 /// faults_for() the plan.
 std::int64_t micro_batches_per_replica(const Plan& plan);
 
-/// Returns the order of actions for PyTorch's pipelining runtime in the form of torch-csv.
+/// Returns the order of actions for PyTorch's pipelining runtime as the target torch-csv has it.
 std::string torch_order(const Plan& plan);
 
 /// Warns that PyTorch's runtime takes longer than predicted if stages recompute and backwards are

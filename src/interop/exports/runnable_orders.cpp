@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "dapple/interop/exports/exports.h"
-#include "dapple/plan/schedule_family.h"
 
 namespace dapple::interop {
 

@@ -169,8 +169,8 @@ bool PlanMaker::runs_as(ScheduleFamily family) {
   return true;
 }
 
-/// Replaces the given order by the first family that has the same order and does not carry it, if
-/// there is one.
+/// Replaces the given order by the first schedule family that has the same order and whose plans
+/// carry none, if there is one.
 void PlanMaker::name_order() {
   for (const ScheduleFamily family : kScheduleFamilies) {
     // With one micro-batch GPipe and 1F1B have the same order, and 1F1B has fewer restrictions.

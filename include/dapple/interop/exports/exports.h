@@ -17,6 +17,7 @@
 #include "dapple/io/files/output_files.h"
 #include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/schedule_family.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
