@@ -90,20 +90,20 @@ class Layouts(ToolTest):
                 ("pp=2,pp=2", "expected pp once, got it twice"),
                 ("xx=2", 'got "xx"'),
                 ("pp=2", "expected mbs=..."),
-                ("pp=0,mbs=1", 'pp: expected a number from 1 on, got "0"'),
+                ("pp=0,mbs=1", 'pp: expected a number from 1 to 999999999, got "0"'),
                 ("pp=-1,mbs=1", 'got "-1"'),
                 ("pp=1e3,mbs=1", 'got "1e3"'),
                 ("pp=99999999999999999999,mbs=1", "pp: expected a number"),
                 ("pp=5,mbs=1", "pp: expected at most 4, the devices of the topology"),
                 ("pp=4,mbs=1", "6 transformer blocks do not make 4 equal stages"),
-                ("pp=2,dp=3,mbs=1", "expected a topology with 3 devices for each of 2"),
-                ("pp=2,dp=999999999,mbs=1", "expected a topology with 999999999"),
+                ("pp=2,dp=3,mbs=1", "pp times dp: expected at most 4, the devices of the topology, got 2 times 3"),
+                ("pp=2,dp=999999999,mbs=1", "got 2 times 999999999"),
                 ("pp=2,mbs=999999999", "global batch size: expected"),
                 ("pp=2,vpp=999999999,mbs=1", "expected at most 6 stages"),
                 ("pp=2,mbs=1,layers=3:4", "that add up to 7"),
                 ("pp=2,mbs=1,layers=6", "expected 2 numbers"),
                 ("pp=2,mbs=1,layers=0:6", 'for each stage, as 3:5, got "0:6"'),
-                ("pp=2,mbs=1,schedule=zb-h1", "expected 1f1b or gpipe with one stage"),
+                ("pp=2,mbs=1,schedule=zb-h1", "expected gpipe or 1f1b with one stage"),
                 ("pp=2,vpp=3,mbs=1,schedule=1f1b", "expected interleaved or breadth-"),
                 ("pp=2,mbs=1,recompute=some", "expected none or full"),
                 ("pp=2,mbs=1,tp=2", "tp: expected 1, the tensor-parallel degree"),
@@ -131,14 +131,19 @@ class Layouts(ToolTest):
                 ((*layout, "--recost"), "--recost: needs a plan file"),
                 ((*layout, "--csv"), "--csv: needs --layouts"),
                 ((plan, "--global-batch", "4"), "--global-batch: needs --layout"),
+                ((plan, "--time-scale", "2"), "--time-scale: needs --layout"),
+                (("--layout", "mbs=1,gbs=4", *self.ground(), "--global-batch", "4"),
+                 "--global-batch: expected none beside gbs, which says it, got both"),
                 ((*table, "--json"), "--json: needs one plan"),
                 ((*table, "--trace", "t.json"), "--trace: needs one plan"),
                 ((*table, "--asynchronous"), "--asynchronous: needs one plan")):
             with self.subTest(arguments=arguments):
                 self.assert_error(self.run_tool("simulate", *arguments), USAGE, "error: ", fault)
-        self.assert_error(self.run_tool("import", "plan", "--layout", "pp=2,dp=2,mbs=1",
-                                        *self.ground(), "--replicas", "2"), USAGE,
-                          "--replicas: expected none beside dp")
+        for word, option in (("dp", "--replicas"), ("mbs", "--micro-batch"),
+                             ("gbs", "--global-batch")):
+            run = self.run_tool("import", "plan", "--layout", "pp=2,dp=2,mbs=1,gbs=8",
+                                *self.ground(), option, "2")
+            self.assert_error(run, USAGE, f"{option}: expected none beside {word}")
 
     def test_a_table_has_a_row_for_each_layout(self):
         table = ("\n# what we ran\npp, dp,mbs,layers,recompute\r\n2,2,1,,\r\n4,1,1,1:2:2:1,full\n"
@@ -148,8 +153,8 @@ class Layouts(ToolTest):
         run = self.run_tool("simulate", *arguments, "--csv")
         self.assertEqual(run.returncode, BAD_INPUT)
         self.assertIn("error: table.csv: line 6: expected layers=", run.stderr)
-        self.assertIn('error: table.csv: line 7: mbs: expected a number from 1 on, got "=1+1"',
-                      run.stderr)
+        self.assertIn('error: table.csv: line 7: mbs: expected a number from 1 to 999999999, got '
+                      '"=1+1"', run.stderr)
         rows = list(csv.DictReader(io.StringIO(run.stdout)))
         self.assertEqual(len(rows), 5)
         for row, layout in zip(rows, ("pp=2,dp=2,mbs=1", "pp=4,dp=1,mbs=1,layers=1:2:2:1,recompute="
@@ -165,6 +170,7 @@ class Layouts(ToolTest):
             self.assertEqual(int(row["peak_memory_bytes"]),
                              max(device["peak_memory_bytes"] for device in predicted["devices"]))
             self.assertEqual((row["fits"], row["fault"]), ("yes", ""))
+        self.assertEqual([row["devices"] for row in rows], ["4", "4", "", "", "4"])
         self.assertEqual(rows[3]["mbs"], "")  # no formula for a spreadsheet
         shown = self.run_tool("simulate", *arguments)
         self.assertEqual(shown.returncode, BAD_INPUT)
@@ -174,6 +180,62 @@ class Layouts(ToolTest):
         self.assertEqual(len(lines), 7)
         self.assertIn("fastest", lines[2 + rows.index(fastest)])
         self.assertEqual(shown.stdout.count("fastest"), 1)
+
+    def test_tables_and_layouts_of_spreadsheets_and_editors(self):
+        plain = self.run_tool("simulate", "--layouts", self.write("t.csv", "pp,mbs\n2,1\n"),
+                              *self.ground(), "--csv").stdout
+        for table in ("\ufeffpp,mbs\r\n2,1\r\n", '"pp","mbs"\n"2","1"\n', "pp,mbs\n2,1"):
+            run = self.run_tool("simulate", "--layouts", self.write("t.csv", table),
+                                *self.ground(), "--csv")
+            self.assertEqual((run.returncode, run.stdout), (DONE, plain), run.stderr)
+        wanted = self.imported("pp=2,mbs=1")
+        for text in ("\n# ours\npp=2\n\nmbs=1\n", "\ufeffpp=2,mbs=1"):
+            run = self.run_tool("import", "plan", self.write("layout.txt", text), *self.ground(),
+                                "-o", "plan.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertEqual(self.read("plan.json"), wanted)
+
+    def test_faults_of_rows_have_lines(self):
+        table = self.write("t.csv", f"pp,dp,mbs,gbs\n2,4,1,\n2,2,1,{10**9 - 1}\n2,2,1,7\n")
+        run = self.run_tool("simulate", "--layouts", table, *self.ground(), "--csv")
+        self.assertEqual(run.returncode, BAD_INPUT)
+        errors = [line for line in run.stderr.splitlines() if line.startswith("error: ")]
+        self.assertEqual([line.split(": ")[2] for line in errors], ["line 2", "line 3", "line 4"])
+
+    def test_many_faults_are_not_all_reported(self):
+        for table in (",".join(["x"] * 200_000) + "\n", "pp,mbs\n" + "1\n" * 200_000,
+                      "pp,mbs\n1," + "1," * 200_000 + "\n"):
+            run = self.run_tool("simulate", "--layouts", self.write("t.csv", table), *self.ground())
+            self.assertEqual(run.returncode, BAD_INPUT)
+            self.assertLess(len(run.stderr), 3000)
+        run = self.run_tool("simulate", "--layouts",
+                            self.write("t.csv", "pp,mbs\n" + "9,1\n" * 100_001), *self.ground())
+        self.assert_error(run, BAD_INPUT, "line 100002: expected at most 100000 layouts, got more")
+
+    def test_devices_without_times_need_a_time_scale(self):
+        ground = list(self.ground())
+        ground[3] = self.write("other.json", {**tool.small_topology(), "devices": {
+            "other": {"memory": "1 GiB", "reserved": "0 B", "source": "made up"}}})
+        topology = self.read("other.json")
+        topology["servers"][0]["device"] = "other"
+        self.write("other.json", topology)
+        run = self.run_tool("simulate", "--layout", "mbs=1", *ground)
+        self.assert_error(run, BAD_INPUT, "error: other.json: /devices/other: expected the profiled "
+                          "device", "--time-scale X gives it")
+        twice = self.run_tool("simulate", "--layout", "pp=4,mbs=1,layers=1:2:2:1", *ground,
+                              "--time-scale", "2", "--json")
+        self.assertEqual(twice.returncode, DONE, twice.stderr)
+        once = self.simulated("pp=4,mbs=1,layers=1:2:2:1")
+        compute = [result["plans"][0]["predicted"]["time_parts"]["compute_ns"]
+                   for result in (json.loads(twice.stdout), once)]
+        self.assertEqual(compute[0], 2 * compute[1])
+
+    def test_warnings_of_layouts(self):
+        table = self.write("t.csv", "dp,mbs\n1,1\n4,1\n")
+        for flag in ([], ["--csv"], ["-q"]):
+            run = self.run_tool("simulate", "--layouts", table, *self.ground(), *flag)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertRegex(run.stderr, "(?i)^warning: line 2: .*idle")
 
     def test_a_table_says_what_does_not_fit(self):
         arguments = ("--layouts", self.write("table.csv", "pp,mbs\n1,4\n"), *self.ground("1 MiB"))

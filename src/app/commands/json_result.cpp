@@ -25,13 +25,14 @@ int run_with_result(const std::string& command, bool is_json, command_line::Cons
   try {
     return run();
   } catch (const Error& error) {
-    if (is_json && error.kind() != ErrorKind::Usage) {
-      io::ResultDocument result{.command = command,
-                                .exit_code = command_line::exit_code_of(error.kind())};
-      add_faults(error, result);
-      print_result(std::move(result), nullptr, console);
-    }
-    throw;
+    if (!is_json || error.kind() == ErrorKind::Usage) throw;
+    command_line::print_error(console, error);
+    io::ResultDocument result{.command = command,
+                              .exit_code = command_line::exit_code_of(error.kind())};
+    add_faults(error, result);
+    const int code = result.exit_code;
+    print_result(std::move(result), nullptr, console);
+    return code;
   }
 }
 

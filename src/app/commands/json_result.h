@@ -18,8 +18,8 @@ void print_result(io::ResultDocument result, const Topology* topology,
 /// Adds the faults that an error carries.
 void add_faults(const Error& error, io::ResultDocument& result);
 
-/// Returns what `run` returns. If it throws Error and `is_json` holds, prints the result of
-/// `command` with the faults before the error is passed on.
+/// Returns what `run` returns. If it throws Error(BadInput) or Error(Environment) and `is_json`
+/// holds, prints the error and the result of `command` with its faults, and returns the exit code.
 int run_with_result(const std::string& command, bool is_json, command_line::Console& console,
                     const std::function<int()>& run);
 

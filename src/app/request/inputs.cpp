@@ -10,6 +10,7 @@
 #include "app/request/file_kinds.h"
 #include "dapple/cost/buckets.h"
 #include "dapple/cost/compatible.h"
+#include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/interop/profiles/pipedream.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/files/read_file.h"
@@ -217,6 +218,16 @@ void name_time_scale(std::vector<Violation>& faults) {
   for (Violation& fault : faults) {
     if (fault.place.starts_with("/devices/")) fault.message += " (--time-scale X gives it)";
   }
+}
+
+void check_costs(const PlanDocument& document, const Topology& topology, const std::string& source,
+                 const std::string& topology_source) {
+  std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
+  if (faults.empty()) return;
+  name_time_scale(faults);
+  const bool is_of_devices = faults.front().place.starts_with("/devices");
+  if (is_of_devices) throw Error{ErrorKind::BadInput, topology_source, std::move(faults)};
+  throw Error{ErrorKind::BadInput, source, interop::in_words(std::move(faults))};
 }
 
 Replacement load_replacement(const std::optional<std::string>& model,

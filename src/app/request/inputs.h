@@ -66,6 +66,11 @@ void apply_time_scale(const std::optional<Factor>& factor, const ModelProfile& p
 /// them, the option that gives them.
 void name_time_scale(std::vector<Violation>& faults);
 
+/// Throws Error(BadInput) if the plan cannot be costed. The error names `source`, in whose words
+/// its faults are, or `topology_source` for faults of devices, which lack times for the model.
+void check_costs(const PlanDocument& document, const Topology& topology, const std::string& source,
+                 const std::string& topology_source);
+
 /// A plan together with the model and topology by which it is evaluated.
 struct Subject {
   PlanDocument document;

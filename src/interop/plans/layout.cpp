@@ -16,10 +16,12 @@
 namespace dapple::interop {
 namespace {
 
-/// The families whose order follows from the layout alone.
-constexpr ScheduleFamily kLayoutFamilies[] = {ScheduleFamily::OneFOneB, ScheduleFamily::GPipe,
-                                              ScheduleFamily::Interleaved,
-                                              ScheduleFamily::BreadthFirst};
+/// The numbers that parse_count() reads.
+constexpr std::int64_t kLargestNumber = 999'999'999;
+/// Tables of more layouts are refused.
+constexpr std::size_t kMostLayouts = 100'000;
+/// The faults of a table that are reported; reading ends with the last of them.
+constexpr std::size_t kMostFaults = 20;
 
 bool is_layout_word(std::string_view word) {
   return std::find(std::begin(kLayoutWords), std::end(kLayoutWords), word) !=
@@ -28,6 +30,27 @@ bool is_layout_word(std::string_view word) {
 
 std::string unknown_word(std::string_view word) {
   return fmt::format("expected one of {}, got \"{}\"", fmt::join(kLayoutWords, ", "), shown(word));
+}
+
+/// Takes the text before the next separator from the text, or all of it.
+std::string_view take_part(std::string_view& text, char separator) {
+  const std::size_t end = std::min(text.find(separator), text.size());
+  const std::string_view part = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return part;
+}
+
+/// Calls `visit` with every line that is neither empty nor a comment, and its number, until it
+/// returns false. A byte order mark in front is skipped.
+template <class Visit>
+void for_each_line(std::string_view text, const Visit& visit) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (begins_with(text, kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  for (std::int64_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = trim(take_part(text, '\n'));
+    if (line.empty() || line.front() == '#') continue;
+    if (!visit(number, line)) return;
+  }
 }
 
 /// Makes the plan of one layout.
@@ -42,6 +65,9 @@ class LayoutPlanner {
     throw Error{ErrorKind::BadInput, layout_.source, {{layout_.place, message}}};
   }
   std::optional<std::int64_t> count(std::string_view word) const;
+  void refuse_beside(std::string_view word, bool is_given, const char* option) const;
+  std::int64_t replicas(std::int64_t pipeline) const;
+  Plan plan() const;
   void refuse_other_degrees() const;
   ScheduleFamily family(std::int64_t chunks) const;
   bool recomputes() const;
@@ -60,7 +86,16 @@ std::optional<std::int64_t> LayoutPlanner::count(std::string_view word) const {
   if (text == nullptr) return std::nullopt;
   const std::optional<std::int32_t> number = parse_count(*text);
   if (number && *number >= 1) return *number;
-  refuse(fmt::format("{}: expected a number from 1 on, got \"{}\"", word, shown(*text)));
+  refuse(fmt::format("{}: expected a number from 1 to {}, got \"{}\"", word, kLargestNumber,
+                     shown(*text)));
+}
+
+/// Throws Error(Usage) if an option that was given says what the layout says, too.
+void LayoutPlanner::refuse_beside(std::string_view word, bool is_given, const char* option) const {
+  if (!is_given || layout_.value(word) == nullptr) return;
+  throw Error{ErrorKind::Usage,
+              layout_.source,
+              {{option, fmt::format("expected none beside {}, which says it, got both", word)}}};
 }
 
 /// Refuses degrees of parallelism that no plan has.
@@ -95,8 +130,9 @@ ScheduleFamily LayoutPlanner::family(std::int64_t chunks) const {
     return chunks > 1 ? ScheduleFamily::Interleaved : ScheduleFamily::OneFOneB;
   }
   std::vector<std::string_view> names;
-  for (const ScheduleFamily family : kLayoutFamilies) {
-    if (has_loops(family) != (chunks > 1)) continue;
+  // The order of the other families is searched.
+  for (const ScheduleFamily family : kScheduleFamilies) {
+    if (carries_order(family) || has_loops(family) != (chunks > 1)) continue;
     if (*name == to_string(family)) return family;
     names.push_back(to_string(family));
   }
@@ -129,7 +165,7 @@ std::vector<std::int32_t> LayoutPlanner::given_sizes(const std::string& text) co
   for (const std::string_view part : split(text, ":")) {
     const std::optional<std::int32_t> size = parse_count(part);
     if (!size || *size < 1) {
-      refuse(fmt::format("layers: expected a number from 1 on for each stage, as 3:5, got \"{}\"",
+      refuse(fmt::format("layers: expected a number of layers for each stage, as 3:5, got \"{}\"",
                          shown(text)));
     }
     sizes.push_back(*size);
@@ -168,24 +204,32 @@ std::vector<LayerRange> LayoutPlanner::stages(std::int64_t stage_count) const {
   return ranges;
 }
 
-Plan LayoutPlanner::run() {
-  refuse_other_degrees();
+/// Returns the replicas of each stage: dp, --replicas, or as many as there are devices for.
+std::int64_t LayoutPlanner::replicas(std::int64_t pipeline) const {
   const std::int64_t devices = ground_.topology.device_count();
-  const std::int64_t pipeline = count("pp").value_or(1);
+  const std::optional<std::int64_t> told = count("dp");
+  refuse_beside("dp", !options_.replicas.empty(), "--replicas");
   if (pipeline > devices) {
     refuse(fmt::format("pp: expected at most {}, the devices of the topology, got {}", devices,
                        pipeline));
   }
-  const std::optional<std::int64_t> told = count("dp");
-  if (told && !options_.replicas.empty()) {
-    throw Error{ErrorKind::Usage,
-                layout_.source,
-                {{"--replicas", "expected none beside dp, which says how many there are"}}};
+  if (told && *told > devices / pipeline) {
+    refuse(
+        fmt::format("pp times dp: expected at most {}, the devices of the topology, got {} "
+                    "times {}",
+                    devices, pipeline, *told));
   }
-  const std::int64_t replicas = told || !options_.replicas.empty()
-                                    ? replicas_of_all(told, static_cast<std::size_t>(pipeline),
-                                                      ground_, options_, layout_.source)
-                                    : std::max<std::int64_t>(1, devices / pipeline);
+  if (!told && options_.replicas.empty() && options_.devices.empty()) return devices / pipeline;
+  return replicas_of_all(told, static_cast<std::size_t>(pipeline), ground_, options_,
+                         layout_.source);
+}
+
+Plan LayoutPlanner::plan() const {
+  refuse_other_degrees();
+  refuse_beside("mbs", options_.micro_batch.has_value(), "--micro-batch");
+  refuse_beside("gbs", options_.global_batch.has_value(), "--global-batch");
+  const std::int64_t pipeline = count("pp").value_or(1);
+  const std::int64_t replica_count = replicas(pipeline);
   const std::optional<std::int64_t> samples = count("mbs");
   if (!samples && !options_.micro_batch) {
     refuse("expected mbs=..., the samples of a micro-batch on each replica, got none");
@@ -194,22 +238,52 @@ Plan LayoutPlanner::run() {
   PlanSketch sketch;
   sketch.source = layout_.source;
   sketch.stages = stages(pipeline * chunks);
-  sketch.ranks = even_ranks(static_cast<std::size_t>(pipeline), replicas);
+  sketch.ranks = even_ranks(static_cast<std::size_t>(pipeline), replica_count);
   sketch.global_batch = count("gbs");
-  if (samples) sketch.micro_batch = *samples * replicas;
+  if (samples) sketch.micro_batch = *samples * replica_count;
   sketch.family = family(chunks);
   sketch.recompute = recomputes();
+  return plan_of(sketch, ground_, options_);
+}
+
+/// Returns the plan, or throws an error whose faults have the layout's place.
+Plan LayoutPlanner::run() {
   try {
-    return plan_of(sketch, ground_, options_);
-  } catch (const Error& error) {
-    if (layout_.place.empty() || error.kind() != ErrorKind::BadInput) throw;
-    std::vector<Violation> faults = error.violations();
-    for (Violation& fault : faults) {
-      fault.message = fault.place.empty() ? fault.message : fault.place + ": " + fault.message;
-      fault.place = layout_.place;
-    }
-    throw Error{ErrorKind::BadInput, error.source(), std::move(faults)};
+    return plan();
+  } catch (const Error& error) { throw layout_.at_its_place(error); }
+}
+
+/// Returns the cells of a row, of which a table has no more than there are words; one more stands
+/// for all others. Quotes around a cell are left out.
+std::vector<std::string> cells_of(std::string_view line) {
+  std::vector<std::string> cells;
+  for (bool is_last = false; !is_last && cells.size() <= std::size(kLayoutWords);) {
+    is_last = line.find(',') == std::string_view::npos;
+    std::string_view cell = trim(take_part(line, ','));
+    const bool is_quoted = cell.size() > 1 && cell.front() == '"' && cell.back() == '"';
+    if (is_quoted) cell = cell.substr(1, cell.size() - 2);
+    cells.emplace_back(cell);
   }
+  return cells;
+}
+
+/// Returns the columns of a table, each a word.
+std::vector<std::string> columns_of(std::string_view line, const std::string& place,
+                                    const std::string& source) {
+  std::vector<std::string> columns = cells_of(line);
+  std::set<std::string> seen;
+  for (const std::string& column : columns) {
+    if (!is_layout_word(column)) {
+      throw Error{ErrorKind::BadInput, source, {{place, unknown_word(column)}}};
+    }
+    if (!seen.insert(column).second) {
+      throw Error{
+          ErrorKind::BadInput,
+          source,
+          {{place, fmt::format("expected each column once, got \"{}\" twice", shown(column))}}};
+    }
+  }
+  return columns;
 }
 
 }  // namespace
@@ -218,6 +292,17 @@ const std::string* Layout::value(std::string_view word) const {
   const auto found = std::find_if(words.begin(), words.end(),
                                   [&](const auto& pair) { return pair.first == word; });
   return found == words.end() ? nullptr : &found->second;
+}
+
+Error Layout::at_its_place(const Error& error) const {
+  if (place.empty()) return error;
+  std::vector<Violation> faults = error.violations();
+  for (Violation& fault : faults) {
+    if (fault.place == place) continue;
+    if (!fault.place.empty()) fault.message = fault.place + ": " + fault.message;
+    fault.place = place;
+  }
+  return Error{error.kind(), error.source(), std::move(faults)};
 }
 
 Layout read_layout(std::string_view text, const std::string& source) {
@@ -235,10 +320,13 @@ Layout read_layout(std::string_view text, const std::string& source) {
     if (layout.value(word) != nullptr) refuse(fmt::format("expected {} once, got it twice", word));
     layout.words.emplace_back(word, value);
   };
-  for (const std::string_view line : split(text, "\n")) {
-    if (trim(line).empty()) continue;
-    for (const std::string_view part : split(line, ",")) add(part);
-  }
+  for_each_line(text, [&](std::int64_t, std::string_view line) {
+    for (bool is_last = false; !is_last;) {
+      is_last = line.find(',') == std::string_view::npos;
+      add(take_part(line, ','));
+    }
+    return true;
+  });
   if (layout.words.empty()) refuse(unknown_word(""));
   return layout;
 }
@@ -247,36 +335,31 @@ std::vector<Layout> read_layouts(std::string_view text, const std::string& sourc
   std::vector<Layout> layouts;
   std::vector<Violation> faults;
   std::vector<std::string> columns;
-  std::int64_t number = 0;
-  for (const std::string_view line : split(text, "\n")) {
-    ++number;
-    if (trim(line).empty() || begins_with(trim(line), "#")) continue;
+  for_each_line(text, [&](std::int64_t number, std::string_view line) {
     const std::string place = fmt::format("line {}", number);
-    std::vector<std::string> cells;
-    for (const std::string_view cell : split(line, ",")) cells.emplace_back(trim(cell));
     if (columns.empty()) {
-      columns = std::move(cells);
-      std::set<std::string> seen;
-      for (const std::string& column : columns) {
-        if (!is_layout_word(column)) faults.push_back({place, unknown_word(column)});
-        if (!seen.insert(column).second) {
-          faults.push_back(
-              {place, fmt::format("expected each column once, got \"{}\" twice", shown(column))});
-        }
-      }
-      continue;
+      columns = columns_of(line, place, source);
+      return true;
     }
+    if (layouts.size() == kMostLayouts) {
+      faults.push_back({place, fmt::format("expected at most {} layouts, got more", kMostLayouts)});
+      return false;
+    }
+    std::vector<std::string> cells = cells_of(line);
     if (cells.size() != columns.size()) {
-      faults.push_back({place, fmt::format("expected {} values, one for each column, got {}",
-                                           columns.size(), cells.size())});
-      continue;
+      const bool is_uncounted = cells.size() > std::size(kLayoutWords);
+      faults.push_back(
+          {place, fmt::format("expected {} values, one for each column, got {}{}", columns.size(),
+                              cells.size(), is_uncounted ? " or more" : "")});
+      return faults.size() < kMostFaults;
     }
     Layout layout{.words = {}, .source = source, .place = place};
     for (std::size_t c = 0; c < cells.size(); ++c) {
-      if (!cells[c].empty()) layout.words.emplace_back(columns[c], cells[c]);
+      if (!cells[c].empty()) layout.words.emplace_back(columns[c], std::move(cells[c]));
     }
     layouts.push_back(std::move(layout));
-  }
+    return true;
+  });
   if (layouts.empty() && faults.empty()) {
     faults.push_back({"",
                       "expected a row of words such as pp,dp,mbs and a row for each layout, "
@@ -292,8 +375,13 @@ Plan plan_of_layout(const Layout& layout, const PlanGround& ground,
 }
 
 bool is_layout(std::string_view text) {
-  const std::size_t sign = text.find('=');
-  return sign != std::string_view::npos && is_layout_word(trim(text.substr(0, sign)));
+  bool is_one = false;
+  for_each_line(text, [&](std::int64_t, std::string_view line) {
+    const std::size_t sign = line.find('=');
+    is_one = sign != std::string_view::npos && is_layout_word(trim(line.substr(0, sign)));
+    return false;
+  });
+  return is_one;
 }
 
 ImportedPlan import_layout(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,

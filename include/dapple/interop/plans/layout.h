@@ -27,6 +27,8 @@ struct Layout {
 
   /// Returns the value of a word, or null if the layout does not say it. O(words).
   const std::string* value(std::string_view word) const;
+  /// Returns the error with the layout's place in front of its faults; unchanged if there is none.
+  Error at_its_place(const Error& error) const;
 };
 
 /// The words of a layout, in the order in which help lists them.
@@ -38,8 +40,9 @@ inline constexpr std::string_view kLayoutWords[] = {
 Layout read_layout(std::string_view text, const std::string& source);
 
 /// Reads a table of layouts: a row of words, then a row of values per layout; a layout does not say
-/// what it has no value for. Lines that are empty or begin with "#" are skipped. Throws
-/// Error(BadInput) with the lines of all faults. O(length).
+/// what it has no value for. Lines that are empty or begin with "#", quotes around a value and a
+/// byte order mark are skipped. Throws Error(BadInput) with the lines of up to 20 faults, and for
+/// more than 100,000 layouts. O(length).
 std::vector<Layout> read_layouts(std::string_view text, const std::string& source);
 
 /// Returns the plan of a layout. Stages have equal numbers of transformer blocks or, in a model

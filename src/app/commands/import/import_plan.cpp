@@ -10,7 +10,6 @@
 #include "app/request/file_kinds.h"
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
-#include "dapple/cost/compatible.h"
 #include "dapple/cost/memory.h"
 #include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/io/documents/documents.h"
@@ -162,18 +161,6 @@ PlanDocument document_of(interop::ImportedPlan imported, const TopologyDescripti
   document.search.cut = {std::string{kCutOfImport}};
   document.warnings = std::move(imported.warnings);
   return document;
-}
-
-/// Throws Error(BadInput) if the plan cannot be costed. Faults of devices, which lack times for the
-/// model, name the topology's file.
-void check_costs(const PlanDocument& document, const Topology& topology, const std::string& source,
-                 const std::string& topology_source) {
-  std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
-  if (faults.empty()) return;
-  name_time_scale(faults);
-  const bool is_of_devices = faults.front().place.starts_with("/devices");
-  if (is_of_devices) throw Error{ErrorKind::BadInput, topology_source, std::move(faults)};
-  throw Error{ErrorKind::BadInput, source, interop::in_words(std::move(faults))};
 }
 
 /// Returns the faults; consecutive devices of a stage with the same shortage are one fault.

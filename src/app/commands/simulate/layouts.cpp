@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <ostream>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "dapple/command_line/tool.h"
-#include "dapple/cost/compatible.h"
 #include "dapple/io/files/read_file.h"
 #include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/request/warnings.h"
 #include "dapple/report/show.h"
 #include "dapple/report/table.h"
 
@@ -21,7 +22,7 @@ namespace {
 struct LayoutRow {
   interop::Layout layout;
   std::optional<Prediction> prediction;
-  std::string shape;
+  std::vector<std::string> warnings;
   std::string fault;
 };
 
@@ -40,12 +41,13 @@ bool fits(const Prediction& prediction) {
 
 LayoutRow simulated(const interop::Layout& layout, const LayoutGround& ground, SimulationMode mode,
                     command_line::Console& console, int& code) {
-  LayoutRow row{.layout = layout, .prediction = {}, .shape = {}, .fault = {}};
+  LayoutRow row{.layout = layout, .prediction = {}, .warnings = {}, .fault = {}};
   try {
     PlanDocument document = document_of_layout(layout, ground);
-    row.prediction =
+    document.prediction =
         planner::evaluate(document.plan, ground.profile, ground.topology, mode).prediction;
-    row.shape = shape_of(document.plan);
+    row.warnings = planner::warnings_about(document, ground.topology);
+    row.prediction = std::move(document.prediction);
   } catch (const Error& error) {
     command_line::print_error(console, error);
     row.fault = error.violations().front().message;
@@ -89,21 +91,21 @@ std::string csv_cell(std::string_view text) {
 std::string csv_of(const std::vector<LayoutRow>& rows) {
   const std::vector<std::string_view> words = words_in(rows);
   std::string text = fmt::format(
-      "{},iteration_ns,samples_per_second,bubble_fraction,peak_memory_bytes,"
+      "{},devices,iteration_ns,samples_per_second,bubble_fraction,peak_memory_bytes,"
       "memory_limit_bytes,fits,fault\n",
       fmt::join(words, ","));
   for (const LayoutRow& row : rows) {
     for (const std::string_view word : words) text += value_in(row, word) + ',';
     if (!row.prediction) {
-      text += fmt::format(",,,,,,{}\n", csv_cell(printable(row.fault)));
+      text += fmt::format(",,,,,,,{}\n", csv_cell(printable(row.fault)));
       continue;
     }
     const Prediction& prediction = *row.prediction;
     const DeviceFigures& device = tightest(prediction);
-    text +=
-        fmt::format("{},{},{},{},{},{},\n", prediction.iteration.ns, prediction.samples_per_second,
-                    prediction.bubble_fraction, device.peak_memory.count, device.memory_limit.count,
-                    fits(prediction) ? "yes" : "no");
+    text += fmt::format("{},{},{},{},{},{},{},\n", prediction.devices.size(),
+                        prediction.iteration.ns, prediction.samples_per_second,
+                        prediction.bubble_fraction, device.peak_memory.count,
+                        device.memory_limit.count, fits(prediction) ? "yes" : "no");
   }
   return text;
 }
@@ -122,6 +124,7 @@ std::string table_of(const std::vector<LayoutRow>& rows, const report::TextStyle
   const std::vector<std::string_view> words = words_in(rows);
   std::vector<report::Column> columns;
   for (const std::string_view word : words) columns.push_back({std::string(word)});
+  columns.push_back({"devices", report::Align::Right});
   columns.push_back({"iteration", report::Align::Right});
   columns.push_back({"samples/s", report::Align::Right});
   columns.push_back({"bubble", report::Align::Right});
@@ -137,6 +140,7 @@ std::string table_of(const std::vector<LayoutRow>& rows, const report::TextStyle
       const Prediction& prediction = *row.prediction;
       const DeviceFigures& device = tightest(prediction);
       const bool does_fit = fits(prediction);
+      cells.push_back({fmt::format("{}", prediction.devices.size())});
       cells.push_back({report::show(prediction.iteration)});
       cells.push_back({fmt::format("{:.2f}", prediction.samples_per_second)});
       cells.push_back({fmt::format("{:.1f} %", 100 * prediction.bubble_fraction)});
@@ -146,7 +150,7 @@ std::string table_of(const std::vector<LayoutRow>& rows, const report::TextStyle
            does_fit ? report::Ink::Plain : report::Ink::Bad});
       cells.push_back({!does_fit ? "does not fit" : &row == best ? "fastest" : ""});
     } else {
-      cells.resize(words.size() + 4);
+      cells.resize(words.size() + 5);
       cells.push_back({row.fault, report::Ink::Bad});
     }
     table.add_row(std::move(cells));
@@ -154,18 +158,34 @@ std::string table_of(const std::vector<LayoutRow>& rows, const report::TextStyle
   return table.text(0, style);
 }
 
+/// Prints the warnings about the layouts, each once.
+void print_warnings(const std::vector<LayoutRow>& rows, command_line::Console& console) {
+  constexpr std::size_t kMostWarnings = 20;
+  std::set<std::string> printed;
+  for (const LayoutRow& row : rows) {
+    for (const std::string& warning : row.warnings) {
+      if (printed.size() == kMostWarnings) return;
+      if (!printed.insert(warning).second) continue;
+      command_line::print_warning(console, fmt::format("{}: {}", row.layout.place, warning));
+    }
+  }
+}
+
 }  // namespace
 
 LayoutGround load_layout_ground(const std::string& model, const std::string& topology,
-                                const std::optional<std::int64_t>& global_batch) {
+                                const std::optional<std::int64_t>& global_batch,
+                                const std::optional<Factor>& time_scale) {
   ModelProfile profile = load_own_profile(model);
   TopologyDescription description = load_topology(topology);
+  apply_time_scale(time_scale, profile, description);
   Topology made{description, command_line::source_name(topology)};
   interop::ForeignPlanOptions options;
   options.global_batch = global_batch;
   return {.profile = std::move(profile),
           .description = std::move(description),
           .topology = std::move(made),
+          .topology_source = command_line::source_name(topology),
           .options = std::move(options)};
 }
 
@@ -176,9 +196,12 @@ PlanDocument document_of_layout(const interop::Layout& layout, const LayoutGroun
   document.topology = ground.description;
   document.plan =
       interop::plan_of_layout(layout, {ground.profile, ground.topology}, ground.options);
-  std::vector<Violation> faults = costing_faults(document.plan, ground.profile, ground.topology);
-  if (faults.empty()) return document;
-  throw Error{ErrorKind::BadInput, layout.source, interop::in_words(std::move(faults))};
+  try {
+    check_costs(document, ground.topology, layout.source, ground.topology_source);
+  } catch (const Error& error) {
+    throw error.source() == layout.source ? layout.at_its_place(error) : error;
+  }
+  return document;
 }
 
 int simulate_table(const std::string& path, const LayoutGround& ground, SimulationMode mode,
@@ -196,6 +219,7 @@ int simulate_table(const std::string& path, const LayoutGround& ground, Simulati
   } else {
     console.out << table_of(rows, console.out_style);
   }
+  print_warnings(rows, console);
   return code;
 }
 

@@ -18,11 +18,15 @@ struct LayoutGround {
   ModelProfile profile;
   TopologyDescription description;
   Topology topology;
+  /// The name of the topology's file.
+  std::string topology_source;
   interop::ForeignPlanOptions options;
 };
-/// Loads the files. `global_batch` replaces that of the profile.
+/// Loads the files. `global_batch` replaces that of the profile; `time_scale` is for kinds of
+/// device that have none.
 LayoutGround load_layout_ground(const std::string& model, const std::string& topology,
-                                const std::optional<std::int64_t>& global_batch);
+                                const std::optional<std::int64_t>& global_batch,
+                                const std::optional<Factor>& time_scale);
 
 /// Returns the plan of a layout, which has no figures yet. Throws Error(BadInput) if it is not
 /// valid or cannot be costed.

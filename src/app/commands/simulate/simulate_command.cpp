@@ -33,6 +33,7 @@ struct SimulateRequest {
   std::optional<std::string> layout;
   std::optional<std::string> layouts;
   std::optional<std::int64_t> global_batch;
+  std::optional<Factor> time_scale;
   bool is_csv = false;
   std::optional<std::string> model;
   std::optional<std::string> topology;
@@ -63,7 +64,9 @@ void check_combinations(const SimulateRequest& request, const command_line::Opti
       throw command_line::usage_error(fmt::format("--{}", option), needs);
     }
   };
-  require(has_layouts, "global-batch", "needs --layout or --layouts, got neither");
+  for (const char* option : {"global-batch", "time-scale"}) {
+    require(has_layouts, option, "needs --layout or --layouts, got neither");
+  }
   require(request.layouts.has_value(), "csv", "needs --layouts, got none");
   require(!has_layouts, "recost", "needs a plan file, got layouts");
   require(!has_layouts, "timeline",
@@ -79,6 +82,7 @@ SimulateRequest simulate_request(const command_line::Options& options) {
   SimulateRequest request{.layout = options.text("layout"),
                           .layouts = options.text("layouts"),
                           .global_batch = options.positive_integer("global-batch", kMaxCount),
+                          .time_scale = options.positive_factor("time-scale"),
                           .is_csv = options.has("csv"),
                           .model = options.text("model"),
                           .topology = options.text("topo"),
@@ -305,8 +309,8 @@ SimulationMode mode_of(const SimulateRequest& request) {
 Simulated simulate_layout(const SimulateRequest& request) {
   const std::string source = "--layout";
   const interop::Layout layout = interop::read_layout(*request.layout, source);
-  const LayoutGround ground =
-      load_layout_ground(*request.model, *request.topology, request.global_batch);
+  const LayoutGround ground = load_layout_ground(*request.model, *request.topology,
+                                                 request.global_batch, request.time_scale);
   Subject subject = make_subject(document_of_layout(layout, ground), {}, source);
   check_family(request, subject.document.plan);
   const SimulationMode mode = mode_of(request);
@@ -344,10 +348,10 @@ int show(const Simulated& simulated, const SimulateRequest& request,
 int simulate(const SimulateRequest& request, command_line::Console& console) {
   check_files(request);
   if (request.layouts) {
-    return simulate_table(
-        *request.layouts,
-        load_layout_ground(*request.model, *request.topology, request.global_batch),
-        mode_of(request), request.is_csv, console);
+    return simulate_table(*request.layouts,
+                          load_layout_ground(*request.model, *request.topology,
+                                             request.global_batch, request.time_scale),
+                          mode_of(request), request.is_csv, console);
   }
   return show(request.layout ? simulate_layout(request) : simulate_file(request), request, console);
 }
@@ -370,8 +374,9 @@ std::vector<command_line::OptionSection> simulate_options() {
          .value = "N",
          .text = "Give a layout N samples per iteration.",
          .default_value = "the profile's"},
-        model_option("Require this layer profile or, with --recost, use it."),
-        topology_option("Require this topology or, with --recost, use it."),
+        model_option("Use this layer profile for a layout or for --recost."),
+        topology_option("Use this topology for a layout or for --recost."),
+        time_scale_option(),
         {.name = "recost",
          .text = "Cost the plan with --model and --topo, not with its own.",
          .details = "Without it, a given model or topology must be the plan's "
@@ -396,18 +401,22 @@ command_line::Command simulate_command() {
       .description =
           {.name = "simulate",
            .summary = "simulate a plan file anew, or a layout in words",
-           .usage = {"dapple-plan simulate PLAN [options]",
-                     "dapple-plan simulate --layout WORDS --model PROFILE --topo TOPOLOGY "
-                     "[options]"},
+           .usage =
+               {"dapple-plan simulate PLAN [options]",
+                "dapple-plan simulate --layout WORDS --model PROFILE --topo TOPOLOGY "
+                "[options]",
+                "dapple-plan simulate --layouts CSV --model PROFILE --topo TOPOLOGY [options]"},
            .about = "The plan is executed event by event, and its summary says what happens when. "
-                    "A plan that does not fit memory is simulated too, with a warning.",
-           .details = {"A layout says what is known of a run without a plan file: pp, the pipeline "
-                       "ranks; dp, the replicas (as many as there are devices for); mbs, the "
-                       "samples of a micro-batch on each replica; vpp, the stages on a rank; gbs, "
-                       "the samples of an iteration; layers, the transformer blocks of each stage, "
-                       "as 20:28 (or all its layers); schedule, 1f1b, gpipe, interleaved or "
-                       "breadth-first; recompute, none or full. Stages are alike unless layers "
-                       "says otherwise, and ranks are placed on devices in order.",
+                    "A plan that does not fit memory is simulated too, with a warning. A layout "
+                    "says pp, pipeline ranks; dp, replicas (all devices); mbs, samples of a "
+                    "micro-batch on each replica; vpp, stages on a rank; gbs, samples of an "
+                    "iteration; layers, blocks of each stage, as 20:28; schedule; recompute.",
+           .details = {"All stages of a layout have equally many transformer blocks unless layers "
+                       "says how many (or how many of all layers); what stands before and behind "
+                       "the blocks is on the outer stages. The schedule is 1f1b, gpipe or, with "
+                       "several stages on a rank, interleaved or breadth-first; recompute is none "
+                       "or full. Ranks are on the devices in their order, replica by replica and "
+                       "stage by stage.",
                        "A table of layouts is a CSV file with these words above its columns; the "
                        "exit code is 3 if a layout has a fault, and the others are simulated.",
                        "A FILE of \"-\" is stdin or stdout; with results on stdout the summary is "
