@@ -460,8 +460,8 @@ bool exercise_foreign_plan(std::string_view text) {
   interop::ForeignPlanOptions options;
   options.global_batch = 8;
   const bool is_layout = *format == interop::PlanFormat::Layout;
-  const bool says_samples = is_layout || *format == interop::PlanFormat::Torch ||
-                            *format == interop::PlanFormat::Sailor;
+  const bool says_samples =
+      is_layout || *format == interop::PlanFormat::Torch || *format == interop::PlanFormat::Sailor;
   if (!says_samples) options.micro_batch = 2;
   if (*format == interop::PlanFormat::Pipedream) {
     if (text.find("stage_id") != std::string_view::npos) options.replicas = {2, 1};

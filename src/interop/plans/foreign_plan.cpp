@@ -31,7 +31,8 @@ constexpr PlanImporter kPlanImporters[] = {
     {.names = {PlanFormat::Torch, "torch", "PyTorch, torchtitan", "PyTorch"},
      .import = import_torch_plan,
      .takes_several = true},
-    {.names = {PlanFormat::Layout, "layout", "layouts in words", "a layout"}, .import = import_layout},
+    {.names = {PlanFormat::Layout, "layout", "layouts in words", "a layout"},
+     .import = import_layout},
     {.names = {PlanFormat::Sailor, "sailor", "Sailor", "Sailor"}, .import = import_sailor_plan}};
 
 // In the order in which they are asked.
