@@ -74,7 +74,7 @@ AllReduceModel::AllReduceModel(const std::vector<DeviceIndex>& devices, const To
                            {inside_servers(servers, topology), across_servers(servers, topology)}});
 }
 
-std::vector<AllReduceModel::Measured> AllReduceModel::measured_over(
+std::vector<MeasuredReduction> AllReduceModel::measured_over(
     const std::vector<std::vector<DeviceIndex>>& servers, const Topology& topology) {
   const ServerIndex first = topology.device(servers.front().front()).server;
   for (const BusBandwidthTable& table : topology.group_of(first).bus_bandwidth) {
@@ -82,7 +82,7 @@ std::vector<AllReduceModel::Measured> AllReduceModel::measured_over(
                             static_cast<std::size_t>(table.devices) == servers.front().size() &&
                             have_same_size(servers) && are_neighbours(servers, topology);
     if (!is_of_them) continue;
-    std::vector<Measured> measured;
+    std::vector<MeasuredReduction> measured;
     for (const BusBandwidthTable::Point& point : table.points) {
       measured.push_back({point.size, reduction_time(table, point)});
     }
@@ -240,28 +240,13 @@ const AllReduceModel::Alternative* AllReduceModel::fastest(Bytes size) const {
   return best;
 }
 
-/// Returns the time of an all-reduce of `size` bytes by the measurements. Requires: `size` is at
-/// least that of the smallest measured message.
-Duration AllReduceModel::measured_time(Bytes size) const {
-  const auto next =
-      std::upper_bound(measured_.begin(), measured_.end(), size,
-                       [](Bytes wanted, const Measured& point) { return wanted < point.size; });
-  const Measured& before = *(next - 1);
-  if (next == measured_.end()) {
-    return {divide_up(Wide{before.time.ns} * size.count, before.size.count)};
-  }
-  const Duration more = next->time - before.time;
-  return before.time + Duration{divide_up(Wide{more.ns} * (size - before.size).count,
-                                          (next->size - before.size).count)};
-}
-
 Duration AllReduceModel::time(Bytes size) const {
   const Alternative* alternative = fastest(size);
   if (alternative == nullptr) return {};
   const Duration by_links = round_up(busy(*alternative, size)) + latency(*alternative);
   if (measured_.empty()) return by_links;
-  const Measured& first = measured_.front();
-  return size < first.size ? std::min(by_links, first.time) : measured_time(size);
+  const MeasuredReduction& first = measured_.front();
+  return size < first.size ? std::min(by_links, first.time) : measured_time(measured_, size);
 }
 
 bool AllReduceModel::is_as_fast_as(const AllReduceModel& other) const {

@@ -95,6 +95,28 @@ struct LayerSums {
   double parameter_bytes = 0;
 };
 
+/// Returns an upper bound on the time of all collectives of a layer for the whole batch, those of
+/// the forward twice, as it may be run again.
+double collectives_ns(const Layer& layer, const GroupRing& ring, double global_batch) {
+  double sum = 0;
+  for (const auto* list :
+       {&layer.forward_collectives, &layer.forward_collectives, &layer.backward_collectives}) {
+    for (const Collective& collective : *list) {
+      const double bytes = static_cast<double>(collective.size_per_sample.count);
+      double of_one =
+          2 * (static_cast<double>(ring.latency.ns) * static_cast<double>(ring.members) +
+               bytes * 1e9 / static_cast<double>(ring.bandwidth.bytes_per_second)) +
+          2;
+      for (const MeasuredReduction& measured : ring.measured) {
+        of_one = std::max(of_one, static_cast<double>(measured.time.ns) *
+                                      (1 + bytes / static_cast<double>(measured.size.count)));
+      }
+      sum += static_cast<double>(collective.count) * of_one * global_batch;
+    }
+  }
+  return sum;
+}
+
 LayerSums sum_layers(const ModelProfile& profile, double global_batch) {
   LayerSums sums;
   for (const Layer& layer : profile.layers) {
@@ -111,6 +133,7 @@ LayerSums sum_layers(const ModelProfile& profile, double global_batch) {
       sums.kept_bytes += static_cast<double>(point.stash.count + point.workspace.count) * batches;
     }
     sums.parameter_bytes += static_cast<double>(layer.parameters.count);
+    sums.time_ns += collectives_ns(layer, profile.ring, global_batch);
   }
   return sums;
 }

@@ -19,6 +19,7 @@ std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile)
   std::vector<std::string> texts;
   if (pins.stages) texts.push_back("stages=" + std::to_string(*pins.stages));
   if (pins.replicas) texts.push_back("replicas=" + std::to_string(*pins.replicas));
+  if (pins.tensor) texts.push_back("tensor=" + std::to_string(*pins.tensor));
   if (pins.recompute) texts.push_back(*pins.recompute ? "recompute=on" : "recompute=off");
   const auto name = [&](std::int32_t layer) {
     return profile.layers[static_cast<std::size_t>(layer)].name;

@@ -7,7 +7,9 @@
 #include <cstdlib>
 
 #include "dapple/core/error.h"
+#include "dapple/plan/document.h"
 #include "dapple/plan/optimality.h"
+#include "dapple/profile/variants.h"
 
 namespace dapple {
 namespace {
@@ -22,18 +24,18 @@ bool is_number(std::string_view text) {
   });
 }
 
-/// Says by how much a plan of a family may be faster than one that takes `iteration`.
-std::string limit_of_family(Duration iteration, Duration lower_bound) {
+/// Says by how much a plan of some kind may be faster than one that takes `iteration`.
+std::string limit_of(Duration iteration, Duration lower_bound) {
   const double possible = optimality_gap(iteration, std::min(lower_bound, iteration));
   if (possible <= 0) return "none is faster";
   return fmt::format("none is over {:.1f} % faster", std::ceil(1000 * possible) / 10);
 }
 
-/// Compares the best plan of a family with the plan.
-std::string compared(const FamilyReason& reason) {
-  if (reason.found == reason.plan) return "found as fast";
-  const double above = 100.0 * static_cast<double>((reason.found - reason.plan).ns) /
-                       static_cast<double>(reason.plan.ns);
+/// Compares the best plan that was found of some kind with the plan.
+std::string compared(Duration found, Duration plan) {
+  if (found == plan) return "found as fast";
+  const double above =
+      100.0 * static_cast<double>((found - plan).ns) / static_cast<double>(plan.ns);
   return fmt::format("found {:.2g} % slower", above);
 }
 
@@ -59,6 +61,28 @@ std::string_view outcome_text(FamilyOutcomeKind kind) {
       break;
   }
   throw Bug("this outcome of a family is worded with its figures");
+}
+
+std::string outcome_text(const ParallelismReason& reason) {
+  switch (reason.kind) {
+    case ParallelismOutcomeKind::IsPlan:
+      return "this plan";
+    case ParallelismOutcomeKind::Found: {
+      const Duration found = reason.found.value_or(reason.plan);
+      if (found < 2 * reason.plan) return compared(found, reason.plan);
+      return fmt::format("found {:.1f} times as long",
+                         static_cast<double>(found.ns) / static_cast<double>(reason.plan.ns));
+    }
+    case ParallelismOutcomeKind::NotSearched:
+      return "not searched";
+    case ParallelismOutcomeKind::Stopped:
+      return "stopped before it was searched";
+    case ParallelismOutcomeKind::NoneFits:
+      return "no plan of it fits memory";
+    case ParallelismOutcomeKind::NoneFound:
+      return "none was found";
+  }
+  throw Bug("an outcome of a form of parallelism is of no kind");
 }
 
 }  // namespace
@@ -183,18 +207,33 @@ bool is_cut_of_pin(std::string_view line) {
 
 std::string text_of(const FamilyReason& reason) {
   const std::string limit =
-      reason.lower_bound ? limit_of_family(reason.plan, *reason.lower_bound) : std::string();
+      reason.lower_bound ? limit_of(reason.plan, *reason.lower_bound) : std::string();
   if (reason.kind == FamilyOutcomeKind::NotSearched) {
     return fmt::format("{}; the bubble is {:.1f} %", limit, 100 * reason.bubble);
   }
   std::string text;
   if (reason.kind == FamilyOutcomeKind::Found) {
-    text = compared(reason);
+    text = compared(reason.found, reason.plan);
     if (reason.messages > 1) text += fmt::format(", {} x messages", reason.messages);
   } else {
     text = outcome_text(reason.kind);
   }
   return limit.empty() ? text : text + "; " + limit;
+}
+
+std::string text_of(const ParallelismReason& reason) {
+  const std::string text = outcome_text(reason);
+  if (!reason.lower_bound) return text;
+  return text + "; " + limit_of(reason.plan, *reason.lower_bound);
+}
+
+std::string_view outside_space(const ModelProfile& profile) {
+  return parallelisms_of(profile).size() > 1 ? kOutsideParallelisms : kOutsideSpace;
+}
+
+std::string cut_of_parallelism(const Parallelism& parallelism) {
+  return fmt::format("{}: not searched completely; the bound holds for it too",
+                     to_text(parallelism));
 }
 
 }  // namespace dapple

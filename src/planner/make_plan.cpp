@@ -35,8 +35,9 @@ std::variant<MadePlan, Infeasible> plan_as_asked(const PlanningContext& context)
   std::optional<FirstPartProgress> first_part;
   if (context.progress != nullptr) first_part.emplace(*context.progress);
   const PlannerOptions start = options_to_start(context.options);
-  auto first = plan_one_family(
-      {context.profile, context.topology, start, first_part ? &*first_part : nullptr});
+  auto first = plan_one_family({context.profile, context.topology, start,
+                                first_part ? &*first_part : nullptr, context.to_beat,
+                                context.first_plan, context.first_iteration});
   return plan_families(std::move(first), context);
 }
 

@@ -44,6 +44,8 @@ struct LayerFigures {
   Duration forward;
   Duration backward;
   Duration input_gradient;
+  Duration forward_collectives;
+  Duration backward_collectives;
   Bytes output;
   Bytes stash;
   Bytes workspace;
@@ -52,13 +54,17 @@ struct LayerFigures {
 LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t samples,
                         Factor time_scale) {
   const Layer& layer = profile.layers[l];
-  return {
-      .forward = forward_time(layer, samples, profile.batch_scaling, time_scale),
-      .backward = backward_time(layer, samples, profile.batch_scaling, time_scale),
-      .input_gradient = input_gradient_time(profile, index_at<LayerIndex>(l), samples, time_scale),
-      .output = output_size(layer, samples),
-      .stash = stash_size(layer, samples),
-      .workspace = workspace_size(layer, samples)};
+  const Duration forward = collectives_time(layer.forward_collectives, samples, profile.ring);
+  const Duration backward = collectives_time(layer.backward_collectives, samples, profile.ring);
+  return {.forward = forward + forward_time(layer, samples, profile.batch_scaling, time_scale),
+          .backward = backward + backward_time(layer, samples, profile.batch_scaling, time_scale),
+          .input_gradient =
+              backward + input_gradient_time(profile, index_at<LayerIndex>(l), samples, time_scale),
+          .forward_collectives = forward,
+          .backward_collectives = backward,
+          .output = output_size(layer, samples),
+          .stash = stash_size(layer, samples),
+          .workspace = workspace_size(layer, samples)};
 }
 
 /// Whether a layer equals the one before it in everything that figures_of() depends on, as most
@@ -72,7 +78,9 @@ bool has_figures_of_previous(const ModelProfile& profile, std::size_t l) {
       !profile.ties.empty() && (layer.parameters.count == 0 || previous.parameters.count == 0);
   return !may_be_tied && (layer.parameters.count == 0) == (previous.parameters.count == 0) &&
          layer.fixed_overhead == previous.fixed_overhead &&
-         layer.measurements == previous.measurements;
+         layer.measurements == previous.measurements &&
+         layer.forward_collectives == previous.forward_collectives &&
+         layer.backward_collectives == previous.backward_collectives;
 }
 
 /// Returns at [k][layer] the largest workspace of the 2^k layers from `layer` on; empty if all
@@ -97,6 +105,11 @@ std::vector<std::vector<Bytes>> largest_of_spans(std::vector<Bytes> workspaces) 
 
 LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor time_scale)
     : forward_(1), backward_(1), input_gradient_(1), stash_(1) {
+  const bool has_collectives = profile.ring.members > 1;
+  if (has_collectives) {
+    forward_collectives_.resize(1);
+    backward_collectives_.resize(1);
+  }
   std::vector<Bytes> outputs;
   std::vector<Bytes> workspaces;
   LayerFigures figures;
@@ -108,6 +121,10 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor
     backward_.push_back(backward_.back() + figures.backward);
     input_gradient_.push_back(input_gradient_.back() + figures.input_gradient);
     stash_.push_back(stash_.back() + figures.stash);
+    if (has_collectives) {
+      forward_collectives_.push_back(forward_collectives_.back() + figures.forward_collectives);
+      backward_collectives_.push_back(backward_collectives_.back() + figures.backward_collectives);
+    }
     outputs.push_back(figures.output);
     workspaces.push_back(figures.workspace);
   }
@@ -117,9 +134,18 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor
 
 Bytes LayerTable::kept() const {
   std::size_t numbers = forward_.size() + backward_.size() + input_gradient_.size() +
-                        stash_.size() + boundary_.size();
+                        stash_.size() + boundary_.size() + forward_collectives_.size() +
+                        backward_collectives_.size();
   for (const std::vector<Bytes>& spans : workspace_) numbers += spans.size();
   return {static_cast<std::int64_t>(numbers * sizeof(Bytes))};
+}
+
+Duration LayerTable::forward_collectives(LayerRange layers) const {
+  return forward_collectives_.empty() ? Duration{} : difference(forward_collectives_, layers);
+}
+
+Duration LayerTable::backward_collectives(LayerRange layers) const {
+  return backward_collectives_.empty() ? Duration{} : difference(backward_collectives_, layers);
 }
 
 Bytes LayerTable::largest_workspace(LayerRange layers) const {

@@ -70,8 +70,11 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   const auto add_text = [&table](const char* name, const std::string& x, const std::string& y) {
     table.add_row({{name}, {x}, {y}, {x == y ? "same" : ""}});
   };
-  add_text("devices used", fmt::format("{}", a.devices.size()),
-           fmt::format("{}", b.devices.size()));
+  const auto devices_used = [](const ComparedPlan& plan) {
+    const std::int64_t groups = std::ssize(plan.prediction.devices);
+    return fmt::format("{}", groups * plan.plan.parallelism.group_size());
+  };
+  add_text("devices used", devices_used(first), devices_used(second));
   add_text("stages", fmt::format("{}", first.plan.stages.size()),
            fmt::format("{}", second.plan.stages.size()));
   if (first.plan.global_batch_size != second.plan.global_batch_size) {
@@ -133,7 +136,8 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
   return {
       {label},
       {std::move(layers)},
-      {fmt::format("{}: {}{}", stage.devices.size(), show_devices(stage.devices, pair.topology),
+      {fmt::format("{}: {}{}", show_device_count(stage.devices.size(), pair.topology),
+                   show_devices(stage.devices, pair.topology),
                    stage.replication == Replication::Deal ? ", in turn" : "")},
       {show(figures.forward, longest)},
       {show(figures.backward, longest)},

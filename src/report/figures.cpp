@@ -118,6 +118,7 @@ std::string gradients_text(const GradientSynchronization& gradients) {
 
 std::vector<Figure> headline(const PlanDocument& document, const Topology& topology) {
   const Prediction& prediction = document.prediction;
+  const std::int64_t group = topology.description().group_size;
   std::vector<Figure> figures{
       {"iteration", show(prediction.iteration) + ", simulated"},
       {"throughput", show_rate(prediction.samples_per_second) + " samples/s"},
@@ -127,10 +128,11 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
       {"recomputation", recomputing_stages(document.plan)}};
   if (prediction.speedup_over_one_device) {
     figures.push_back(
-        {"speedup", fmt::format("{:.2f} x one device", *prediction.speedup_over_one_device)});
+        {"speedup", fmt::format("{:.2f} x one {}", *prediction.speedup_over_one_device,
+                                group == 1 ? "device" : fmt::format("group of {}", group))});
   }
-  figures.push_back({"devices used",
-                     fmt::format("{} of {}", prediction.devices.size(), topology.device_count())});
+  figures.push_back({"devices used", fmt::format("{} of {}", std::ssize(prediction.devices) * group,
+                                                 topology.device_count() * group)});
   if (document.plan.gradients != GradientSynchronization{}) {
     figures.push_back({"gradients", gradients_text(document.plan.gradients)});
   }

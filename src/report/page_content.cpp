@@ -122,7 +122,9 @@ Json stages_of(const ReportSubject& subject) {
         {"layers", show_layers(stage.layers, document.profile)},
         {"layerCount", stage.layers.size()},
         {"devices", show_devices(stage.devices, topology)},
-        {"deviceCount", stage.devices.size()},
+        {"deviceCount", topology.description().group_size == 1
+                            ? Json(stage.devices.size())
+                            : Json(show_device_count(stage.devices.size(), topology))},
         {"samples", samples_text(document.plan, stage)},
         {"forward", show(figures.forward, longest.pass)},
         {"backward", show(figures.backward, longest.pass)},
@@ -302,20 +304,38 @@ Json baselines_of(const PlanDocument& document) {
   return rows;
 }
 
+/// Returns the row of a schedule family or a form of parallelism that was considered.
+template <class Record>
+Json row_of(const Record& record, std::string_view name, bool is_chosen, Duration iteration) {
+  const auto time_text = [&](const std::optional<Duration>& time) {
+    return time ? show(*time, iteration) : std::string("-");
+  };
+  return {{"name", name},
+          {"shape", printable(record.shape)},
+          {"best", record.missing.count > 0 ? "lacks " + show(record.missing)
+                                            : time_text(record.iteration)},
+          {"bound", time_text(record.lower_bound)},
+          {"chosen", is_chosen},
+          {"reason", printable(record.reason)}};
+}
+
 /// Returns what is known of each schedule family that was considered.
 Json schedules_of(const PlanDocument& document) {
-  const auto time_text = [&](const std::optional<Duration>& time) {
-    return time ? show(*time, document.prediction.iteration) : std::string("-");
-  };
   Json rows = Json::array();
   for (const ScheduleRecord& record : document.schedules) {
-    rows.push_back({{"name", to_string(record.family)},
-                    {"shape", printable(record.shape)},
-                    {"best", record.missing.count > 0 ? "lacks " + show(record.missing)
-                                                      : time_text(record.iteration)},
-                    {"bound", time_text(record.lower_bound)},
-                    {"chosen", record.family == document.plan.family},
-                    {"reason", printable(record.reason)}});
+    rows.push_back(row_of(record, to_string(record.family), record.family == document.plan.family,
+                          document.prediction.iteration));
+  }
+  return rows;
+}
+
+/// Returns what is known of each form of parallelism that was considered.
+Json parallelisms_of(const PlanDocument& document) {
+  Json rows = Json::array();
+  for (const ParallelismRecord& record : document.parallelisms) {
+    const bool is_chosen = record.parallelism == document.plan.parallelism;
+    rows.push_back(
+        row_of(record, short_text(record.parallelism), is_chosen, document.prediction.iteration));
   }
   return rows;
 }
@@ -368,6 +388,7 @@ std::string page_content(const ReportSubject& subject) {
                {"statistics", statistics_of(subject.timeline, analysis.lanes)},
                {"baselines", baselines_of(document)},
                {"schedules", schedules_of(document)},
+               {"parallelisms", parallelisms_of(document)},
                {"servers", servers_of(subject)},
                {"search", printable_lines(search_lines(document.search))},
                {"warnings", printable_lines(document.warnings)}};

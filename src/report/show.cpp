@@ -190,7 +190,10 @@ std::string show_devices(const std::vector<DeviceIndex>& devices, const Topology
     if (shares.empty() || shares.back().server != device.server) {
       shares.push_back({.server = device.server, .numbers = {}});
     }
-    shares.back().numbers.push_back(device.number);
+    const auto group = static_cast<std::int32_t>(topology.description().group_size);
+    for (std::int32_t i = 0; i < group; ++i) {
+      shares.back().numbers.push_back(device.number * group + i);
+    }
   }
   std::string text;
   for (std::size_t i = 0; i < shares.size();) {
@@ -208,6 +211,11 @@ std::string show_devices(const std::vector<DeviceIndex>& devices, const Topology
     i = last + 1;
   }
   return text;
+}
+
+std::string show_device_count(std::size_t count, const Topology& topology) {
+  const std::int64_t group = topology.description().group_size;
+  return group == 1 ? fmt::format("{}", count) : fmt::format("{}x{}", count, group);
 }
 
 std::string show_layers(LayerRange layers, const ModelProfile& profile) {

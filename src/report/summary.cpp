@@ -57,7 +57,7 @@ Cell memory_cell(const StagePlan& stage, const Prediction& prediction, const Tex
 std::string devices_text(const StagePlan& stage, const Topology& topology, const TextStyle& style) {
   std::string text = show_devices(stage.devices, topology);
   if (style.width < kRoomForSamples) return text;
-  return fmt::format("{}: {}", stage.devices.size(), text);
+  return fmt::format("{}: {}", show_device_count(stage.devices.size(), topology), text);
 }
 
 Table empty_stage_table(const TextStyle& style) {
@@ -156,29 +156,51 @@ std::string baseline_table(const PlanDocument& document, const TextStyle& style)
   return table.text(0, style) + '\n';
 }
 
-/// Returns a table of what is known of each family that was considered, with that of the plan in
-/// bold.
-std::string schedule_table(const PlanDocument& document, const TextStyle& style) {
-  const bool wide = style.width >= kRoomForCommunication;
-  std::vector<Column> columns{{"schedules"}};
+/// Adds the row of a schedule family or a form of parallelism that was considered.
+template <class Record>
+void add_considered(Table& table, const Record& record, Cell name, Duration iteration, bool wide) {
+  const auto time_text = [&](const std::optional<Duration>& time) {
+    return time ? show(*time, iteration) : std::string("-");
+  };
+  std::vector<Cell> cells{std::move(name)};
+  if (wide) cells.push_back({record.shape.empty() ? "-" : printable(record.shape)});
+  cells.push_back(
+      {record.missing.count > 0 ? "lacks " + show(record.missing) : time_text(record.iteration)});
+  cells.push_back({time_text(record.lower_bound)});
+  cells.push_back({printable(record.reason)});
+  table.add_row(std::move(cells));
+}
+
+Table empty_considered_table(const char* what, bool wide) {
+  std::vector<Column> columns{{what}};
   if (wide) columns.push_back({"stages, micro-batches", Align::Left, 12});
   columns.push_back({"best found", Align::Right});
   columns.push_back({"none below", Align::Right});
   columns.push_back({"why", Align::Left, 24});
-  Table table{std::move(columns)};
-  const auto time_text = [&](const std::optional<Duration>& time) {
-    return time ? show(*time, document.prediction.iteration) : std::string("-");
-  };
+  return Table{std::move(columns)};
+}
+
+/// Returns a table of what is known of each family that was considered, with that of the plan in
+/// bold.
+std::string schedule_table(const PlanDocument& document, const TextStyle& style) {
+  const bool wide = style.width >= kRoomForCommunication;
+  Table table = empty_considered_table("schedules", wide);
   for (const ScheduleRecord& record : document.schedules) {
-    const bool is_ours = record.family == document.plan.family;
-    std::vector<Cell> cells{
-        {std::string(to_string(record.family)), is_ours ? Ink::Strong : Ink::Plain}};
-    if (wide) cells.push_back({record.shape.empty() ? "-" : printable(record.shape)});
-    cells.push_back(
-        {record.missing.count > 0 ? "lacks " + show(record.missing) : time_text(record.iteration)});
-    cells.push_back({time_text(record.lower_bound)});
-    cells.push_back({printable(record.reason)});
-    table.add_row(std::move(cells));
+    const Ink ink = record.family == document.plan.family ? Ink::Strong : Ink::Plain;
+    add_considered(table, record, {std::string(to_string(record.family)), ink},
+                   document.prediction.iteration, wide);
+  }
+  return table.text(0, style) + '\n';
+}
+
+/// Returns the same of each form of parallelism that was considered.
+std::string parallelism_table(const PlanDocument& document, const TextStyle& style) {
+  const bool wide = style.width >= kRoomForCommunication;
+  Table table = empty_considered_table("parallelism", wide);
+  for (const ParallelismRecord& record : document.parallelisms) {
+    const Ink ink = record.parallelism == document.plan.parallelism ? Ink::Strong : Ink::Plain;
+    add_considered(table, record, {short_text(record.parallelism), ink},
+                   document.prediction.iteration, wide);
   }
   return table.text(0, style) + '\n';
 }
@@ -201,9 +223,10 @@ std::string title(const PlanDocument& document, const TextStyle& style) {
   const std::string name =
       fmt::format("{} on {}", printable(document.profile.name), printable(document.topology.name));
   const std::string batches = fmt::format(
-      "global batch {} = {} micro-batch{} of {}, {}", show_count(plan.global_batch_size),
+      "global batch {} = {} micro-batch{} of {}, {}{}", show_count(plan.global_batch_size),
       show_count(plan.num_micro_batches), plan.num_micro_batches == 1 ? "" : "es",
-      show_count(plan.micro_batch_size), to_string(plan.family));
+      show_count(plan.micro_batch_size), to_string(plan.family),
+      plan.parallelism.is_none() ? "" : ", " + to_text(plan.parallelism));
   const std::size_t used = display_width(name) + display_width(batches);
   const auto width = static_cast<std::size_t>(std::max(style.width, 1));
   const std::string between = used + 2 > width ? "\n" : std::string("   ");
@@ -220,6 +243,7 @@ std::string write_summary(const PlanDocument& document, const Timeline& timeline
   const std::string drawing = draw_timeline(timeline, style);
   if (!drawing.empty()) text += drawing + '\n';
   if (!document.baselines.empty()) text += baseline_table(document, style);
+  if (!document.parallelisms.empty()) text += parallelism_table(document, style);
   if (!document.schedules.empty()) text += schedule_table(document, style);
   if (document.search.simulated > 0 || !document.search.searched.empty()) {
     text += paragraphs(

@@ -64,6 +64,13 @@ void append(Route& route, const Route& way) {
   route.bandwidth = std::min(route.bandwidth, way.bandwidth);
 }
 
+/// Returns ":3", or ":6-7" for the device numbered 3 of groups of two.
+std::string numbers_of(std::int32_t device, std::int64_t group_size) {
+  const std::int64_t first = device * group_size;
+  if (group_size == 1) return fmt::format(":{}", first);
+  return fmt::format(":{}-{}", first, first + group_size - 1);
+}
+
 std::vector<std::size_t> fill_numbers(const ServerGroup& group) {
   if (has_matrix(group)) return widest_path(hop_widths(group));
   std::vector<std::size_t> numbers;
@@ -107,7 +114,7 @@ void Topology::expand() {
                           static_cast<std::int32_t>(group_number),
                           index_at<DeviceIndex>(devices_.size()), group.devices});
       for (std::int32_t device = 0; device < group.devices; ++device) {
-        std::string name = fmt::format("{}:{}", servers_.back().name, device);
+        std::string name = servers_.back().name + numbers_of(device, description_.group_size);
         device_by_name_.emplace(name, index_at<DeviceIndex>(devices_.size()));
         devices_.push_back({std::move(name), server, device, kinds.at(group.device)});
         device_nic_.push_back(nics.empty() ? -1 : nics[to_position(device)]);
@@ -231,6 +238,14 @@ void Topology::add_uplinks() {
       add("pod", group, together, pods_);
     }
   }
+}
+
+Bandwidth Topology::rack_bandwidth(std::int32_t rack) const {
+  return ports_[racks_[to_position(rack)].out.position()].bandwidth;
+}
+
+Bandwidth Topology::pod_bandwidth(std::int32_t pod) const {
+  return ports_[pods_[to_position(pod)].out.position()].bandwidth;
 }
 
 void Topology::make_fill_orders() {

@@ -11,6 +11,7 @@
 
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
+#include "dapple/profile/collective.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
@@ -119,7 +120,6 @@ class AllReduceModel {
   static AllReducePhase phase(const Rings& rings, Bytes size);
   static std::vector<AllReducePhase> phases(const Alternative& alternative, Bytes size);
   const Alternative* fastest(Bytes size) const;
-  Duration measured_time(Bytes size) const;
 
   static void merge_ports(Rings& rings, const Topology& topology);
   static Rings flat_ring(const std::vector<DeviceIndex>& devices, const Topology& topology);
@@ -132,19 +132,12 @@ class AllReduceModel {
   static Rings across_servers(const std::vector<std::vector<DeviceIndex>>& servers,
                               const Topology& topology);
 
-  /// A measured all-reduce.
-  struct Measured {
-    Bytes size;
-    Duration time;
-
-    friend bool operator==(const Measured&, const Measured&) = default;
-  };
-  static std::vector<Measured> measured_over(const std::vector<std::vector<DeviceIndex>>& servers,
-                                             const Topology& topology);
+  static std::vector<MeasuredReduction> measured_over(
+      const std::vector<std::vector<DeviceIndex>>& servers, const Topology& topology);
 
   std::vector<Alternative> alternatives_;
   // By size; empty if there are no measurements.
-  std::vector<Measured> measured_;
+  std::vector<MeasuredReduction> measured_;
 };
 
 }  // namespace dapple

@@ -13,6 +13,7 @@
 #include "dapple/plan/request.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/profile/model_profile.h"
+#include "dapple/profile/parallelism.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
@@ -38,6 +39,11 @@ struct Baseline {
 /// holds for plans that use them.
 inline constexpr std::string_view kOutsideSpace =
     "tensor, sequence and expert parallelism; sharded state";
+
+/// The same for a profile with variants, where tensor parallelism of one degree is in the space.
+inline constexpr std::string_view kOutsideParallelisms =
+    "degrees of tensor parallelism that differ between stages; context and expert parallelism; "
+    "sharded state";
 
 /// The name of the planner in a plan of which only the schedule was chosen.
 inline constexpr std::string_view kReschedulePlanner = "reschedule";
@@ -80,11 +86,39 @@ struct ScheduleRecord {
   friend bool operator==(const ScheduleRecord&, const ScheduleRecord&) = default;
 };
 
+/// The result of searching one form of parallelism, if several were searched.
+struct ParallelismRecord {
+  Parallelism parallelism;
+  /// The iteration time of the best plan found, if any.
+  std::optional<Duration> iteration;
+  /// A lower bound on the iteration time of every plan of this form; nothing if none can fit, or
+  /// none was proven.
+  std::optional<Duration> lower_bound;
+  /// shape_of() the best plan; empty without one.
+  std::string shape;
+  /// The memory missing for the plan that comes closest to fitting, if no plan fits.
+  Bytes missing;
+  /// Why the plan is not of this form, or how the best plan of this form compares with the plan.
+  std::string reason;
+
+  friend bool operator==(const ParallelismRecord&, const ParallelismRecord&) = default;
+};
+
+/// What a plan is made from.
+struct PlanInputs {
+  ModelProfile profile;
+  TopologyDescription topology;
+};
+
 struct PlanDocument {
   /// The program and its version, such as "dapple-plan 0.1.0".
   std::string tool;
+  /// The profile and the topology as the plan's devices are: where these are groups, the figures
+  /// of each of their devices (cost/device_groups.h).
   ModelProfile profile;
   TopologyDescription topology;
+  /// The profile and the topology that the groups were formed from; absent if there are none.
+  std::optional<PlanInputs> ungrouped = {};
   Plan plan;
   Prediction prediction;
   std::vector<Baseline> baselines;
@@ -93,7 +127,15 @@ struct PlanDocument {
   SearchRecord search;
   /// Empty if only 1F1B or only GPipe was searched.
   std::vector<ScheduleRecord> schedules = {};
+  /// Empty if only one form of parallelism was asked for.
+  std::vector<ParallelismRecord> parallelisms = {};
   std::vector<std::string> warnings;
+
+  /// Return the profile and the topology that the plan was made from.
+  const ModelProfile& original_profile() const { return ungrouped ? ungrouped->profile : profile; }
+  const TopologyDescription& original_topology() const {
+    return ungrouped ? ungrouped->topology : topology;
+  }
 };
 
 }  // namespace dapple

@@ -14,6 +14,8 @@ struct Pins {
   std::optional<std::int32_t> stages;
   /// The number of replicas of every stage.
   std::optional<std::int32_t> replicas;
+  /// The tensor-parallel degree.
+  std::optional<std::int64_t> tensor = {};
   /// Whether every stage recomputes, or none does.
   std::optional<bool> recompute;
   /// Under 1F1B, stage s of S keeps S - s micro-batches in flight, as in Megatron-LM and DeepSpeed.
@@ -30,8 +32,8 @@ struct Pins {
   std::vector<std::int32_t> joints;
 
   bool empty() const {
-    return !stages && !replicas && !recompute && !least_depths && !equal_shares && !in_order &&
-           cuts.empty() && joints.empty();
+    return !stages && !replicas && !tensor && !recompute && !least_depths && !equal_shares &&
+           !in_order && cuts.empty() && joints.empty();
   }
 
   friend bool operator==(const Pins&, const Pins&) = default;
@@ -41,8 +43,8 @@ struct Pins {
 };
 
 /// Returns the pins in the form of the command line, such as "stages=4" or "cut=encoder.3", in the
-/// order stages, replicas, recomputation, depths, cuts, joints; `equal_shares` and `in_order` have
-/// no text form. Requires: the pinned layers exist in the profile.
+/// order stages, replicas, tensor, recomputation, depths, cuts, joints; `equal_shares` and
+/// `in_order` have no text form. Requires: the pinned layers exist in the profile.
 std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile);
 
 }  // namespace dapple

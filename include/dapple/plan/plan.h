@@ -17,6 +17,7 @@
 #include "dapple/plan/action.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/profile/model_profile.h"
+#include "dapple/profile/parallelism.h"
 
 namespace dapple {
 
@@ -83,6 +84,9 @@ struct Plan {
   std::int64_t global_batch_size = 1;
   std::int64_t micro_batch_size = 1;
   std::int64_t num_micro_batches = 1;
+  /// The form of parallelism within every device of the plan, which is a group of devices that
+  /// share each layer, unless there is none.
+  Parallelism parallelism = {};
   /// The buckets themselves are in StagePlan::gradient_buckets.
   GradientSynchronization gradients = {};
   ScheduleFamily family = ScheduleFamily::OneFOneB;

@@ -14,6 +14,7 @@
 #include "dapple/plan/pins.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/profile/model_profile.h"
+#include "dapple/profile/parallelism.h"
 
 namespace dapple {
 
@@ -118,5 +119,35 @@ struct FamilyReason {
 /// Returns in a few words why the plan is of this family or not. By how much a plan of the family
 /// may be faster is rounded up, so that the claim stays valid.
 std::string text_of(const FamilyReason& reason);
+
+/// What came of a form of parallelism.
+enum class ParallelismOutcomeKind : std::uint8_t {
+  /// The plan is of this form.
+  IsPlan,
+  /// Its best plan is as fast as the plan, or slower.
+  Found,
+  /// The bound of the work shows that a search would not pay.
+  NotSearched,
+  Stopped,
+  /// It is proven that no plan fits memory.
+  NoneFits,
+  NoneFound,
+};
+struct ParallelismReason {
+  ParallelismOutcomeKind kind{};
+  /// The iterations of the plan and of the best plan of this form, where one was found.
+  Duration plan = {};
+  std::optional<Duration> found = {};
+  std::optional<Duration> lower_bound = {};
+};
+/// Returns in a few words why the plan is of this form of parallelism or not.
+std::string text_of(const ParallelismReason& reason);
+
+/// Returns what no plan from this profile has, whatever the request: kOutsideParallelisms if the
+/// profile has variants for a form of parallelism, else kOutsideSpace.
+std::string_view outside_space(const ModelProfile& profile);
+
+/// Says that plans of this form of parallelism were not searched completely.
+std::string cut_of_parallelism(const Parallelism& parallelism);
 
 }  // namespace dapple

@@ -51,6 +51,8 @@ struct PlanRequest {
   /// The search may end once the proven gap is no larger than this.
   Factor target_gap = {};
   Pins pins = {};
+  /// The largest tensor-parallel degree; any if not given.
+  std::optional<std::int64_t> max_tensor = {};
   /// The runtime that must be able to execute the plan, as named by --for, or empty.
   std::string target;
   /// Whether the plan is compared with baselines.

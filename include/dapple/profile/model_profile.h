@@ -14,6 +14,8 @@
 
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
+#include "dapple/profile/collective.h"
+#include "dapple/profile/parallelism.h"
 
 namespace dapple {
 
@@ -37,6 +39,25 @@ struct Measurement {
   friend bool operator==(const Measurement&, const Measurement&) = default;
 };
 
+/// The figures of a layer on one device of a group that shares it.
+struct LayerVariant {
+  /// Not is_none().
+  Parallelism parallelism;
+  /// The parameters that the device holds.
+  Bytes parameters;
+  /// As in Layer.
+  Duration fixed_overhead;
+  /// Without the collectives, by rising batch size, at least one. The output is what the device
+  /// sends to a device of the next stage.
+  std::vector<Measurement> measurements;
+  /// The collectives of the group in the forward and in the backward. Nothing is computed beside
+  /// them; those of the backward are needed for the gradient of the input.
+  std::vector<Collective> forward_collectives;
+  std::vector<Collective> backward_collectives;
+
+  friend bool operator==(const LayerVariant&, const LayerVariant&) = default;
+};
+
 struct Layer {
   /// Unique in the profile.
   std::string name;
@@ -50,6 +71,12 @@ struct Layer {
   std::vector<Measurement> measurements;
   /// `op` as canonical JSON text, empty if not given.
   std::string operation;
+  /// By rising parallelism, each a different one.
+  std::vector<LayerVariant> variants = {};
+  /// The collectives in the forward and in the backward of a layer that a group of devices shares,
+  /// which times do not include; empty in a profile as it is read.
+  std::vector<Collective> forward_collectives = {};
+  std::vector<Collective> backward_collectives = {};
 };
 
 /// A tie: later layers also use the parameters of an earlier one, as the output layer of a language
@@ -90,6 +117,9 @@ struct ModelProfile {
   std::string device;
   /// The number of GPUs that form one such device by tensor parallelism.
   std::int64_t tensor_parallel = 1;
+  /// The ring on which the collectives of layers run that a group of devices shares; of one member
+  /// in a profile as it is read.
+  GroupRing ring = {};
   std::optional<BatchScaling> batch_scaling;
   Optimizer optimizer;
   std::vector<Layer> layers;
@@ -119,12 +149,12 @@ struct TieSides {
 /// Returns whether layers inside and outside the range own or use the tie's parameters. O(users).
 TieSides sides_of(const Tie& tie, LayerRange layers);
 
-/// Returns the time of `layer` for `samples` samples, scaled to a device by `time_scale` and
-/// rounded up to a whole nanosecond. With two or more measurements the time is interpolated
-/// linearly between them; above the largest batch it is extrapolated by the last slope, or constant
-/// if that slope is negative; below the smallest batch it is that batch's time. With one
-/// measurement it follows `scaling`, with the layer's fixed overhead h unscaled:
-/// h + (t0 - h) * b / b0. O(measurements). Requires: samples >= 1; `scaling` if there is a single
+/// Returns the time of `layer` for `samples` samples without its collectives, scaled to a device by
+/// `time_scale` and rounded up to a whole nanosecond. With two or more measurements the time is
+/// interpolated linearly between them; above the largest batch it is extrapolated by the last
+/// slope, or constant if that slope is negative; below the smallest batch it is that batch's time.
+/// With one measurement it follows `scaling`, with the layer's fixed overhead h unscaled: h + (t0 -
+/// h) * b / b0. O(measurements). Requires: samples >= 1; `scaling` if there is a single
 /// measurement, as imported profiles and those read from files have it.
 Duration forward_time(const Layer& layer, std::int64_t samples, std::optional<BatchScaling> scaling,
                       Factor time_scale);
@@ -156,15 +186,20 @@ std::vector<std::int32_t> topological_order(const std::vector<std::vector<std::i
 /// model.
 class LayerTable {
  public:
-  /// Computes times as forward_time() and backward_time() do. Requires: samples >= 1, and layers in
-  /// an order in which inputs come first.
+  /// Computes times as forward_time() and backward_time() do, and adds the layers' collectives,
+  /// which no time scale changes. Requires: samples >= 1, and layers in an order in which inputs
+  /// come first.
   LayerTable(const ModelProfile& profile, std::int64_t samples, Factor time_scale);
 
   /// Return the sum over the layers, where each layer's time or size is rounded up on its own.
+  /// Collectives are part of the times.
   Duration forward(LayerRange layers) const { return difference(forward_, layers); }
   Duration backward(LayerRange layers) const { return difference(backward_, layers); }
   Duration input_gradient(LayerRange layers) const { return difference(input_gradient_, layers); }
   Bytes stash(LayerRange layers) const { return difference(stash_, layers); }
+  /// Return the parts of forward() and of backward() that are collectives.
+  Duration forward_collectives(LayerRange layers) const;
+  Duration backward_collectives(LayerRange layers) const;
 
   /// Returns the size of all tensors that layers before `cut` make and layers from `cut` on
   /// consume. Each tensor counts once, even if its consumer is several stages further on, as it is
@@ -188,6 +223,9 @@ class LayerTable {
   std::vector<Duration> backward_;
   std::vector<Duration> input_gradient_;
   std::vector<Bytes> stash_;
+  // Empty if no layer has collectives.
+  std::vector<Duration> forward_collectives_;
+  std::vector<Duration> backward_collectives_;
   std::vector<Bytes> boundary_;
   // [k][layer]: the largest workspace of the 2^k layers from `layer` on (a sparse table); empty if
   // no layer has a workspace.

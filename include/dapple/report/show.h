@@ -62,8 +62,11 @@ std::string show_numbers(const std::vector<std::int32_t>& numbers);
 
 /// Names devices as briefly as possible, in the order of their indices rather than of the replicas:
 /// "node0:0-7", "node0:0-3,6, node1:2". Consecutive servers of a group with the same device numbers
-/// are combined: "node0-15:0".
+/// are combined: "node0-15:0". Of groups all devices are named.
 std::string show_devices(const std::vector<DeviceIndex>& devices, const Topology& topology);
+
+/// Formats a number of devices of the topology: "8", or "2x4" for two groups of four.
+std::string show_device_count(std::size_t count, const Topology& topology);
 
 /// Names a range of layers: "embeddings..encoder.24", "encoder.25..47" if both names agree up to
 /// the last dot, or the name of a single layer.

@@ -162,6 +162,9 @@ struct TopologyDescription {
   std::vector<UplinkGroup> pods;
   /// The factor on computation times while gradients are reduced concurrently.
   Factor overlap_slowdown = kOne;
+  /// The number of devices with consecutive numbers for which one device stands
+  /// (cost/device_groups.h); 1 in a description as it is read.
+  std::int64_t group_size = 1;
 };
 
 }  // namespace dapple

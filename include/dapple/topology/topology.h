@@ -21,7 +21,7 @@
 namespace dapple {
 
 struct Device {
-  std::string name;  // "node0:3"
+  std::string name;  // "node0:3", or "node0:6-7" for a group of two
   ServerIndex server;
   /// The number within its server.
   std::int32_t number = 0;
@@ -95,6 +95,10 @@ class Topology {
   /// the uplinks of the racks and pods that contain one of the servers but not the other. O(1).
   /// Requires: from != to.
   Route way_between(ServerIndex from, ServerIndex to) const;
+
+  /// Return the bandwidth of the uplink of a rack and of a pod. O(1). Requires: there are so many.
+  Bandwidth rack_bandwidth(std::int32_t rack) const;
+  Bandwidth pod_bandwidth(std::int32_t pod) const;
 
   /// Whether two servers of one kind are interchangeable as far as uplinks are concerned: there are
   /// no racks, or the servers are in the same rack, or each is alone in a rack and the two racks

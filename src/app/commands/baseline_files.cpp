@@ -28,12 +28,15 @@ PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::M
   PlanDocument document = made.document;
   const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
   document.plan = baseline.plan;
+  document.plan.parallelism = made.document.plan.parallelism;
   document.prediction =
       planner::evaluate(document.plan, document.profile, topology, mode).prediction;
   document.baselines.clear();
   document.schedules.clear();
+  document.parallelisms.clear();
   document.request.reset();
   document.search = {};
+  document.search.outside = outside_space(document.original_profile());
   document.search.planner = baseline.figures.name;
   document.search.cut = {std::string{kCutOfBaseline}};
   document.warnings = planner::warnings_about(document, topology);

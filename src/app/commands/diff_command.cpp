@@ -43,13 +43,15 @@ CommonGround common_ground(const Replacement& given, const PlanDocument& first,
                     "{2} would take instead",
                     what, hash.substr(0, 12), option));
   };
-  if (!given.profile && io::hash_of(first.profile) != io::hash_of(second.profile)) {
-    common.replacement.profile = first.profile;
-    note("model", io::hash_of(second.profile), "--model");
+  const std::string model = io::hash_of(second.original_profile());
+  if (!given.profile && io::hash_of(first.original_profile()) != model) {
+    common.replacement.profile = first.original_profile();
+    note("model", model, "--model");
   }
-  if (!given.topology && io::hash_of(first.topology) != io::hash_of(second.topology)) {
-    common.replacement.topology = first.topology;
-    note("topology", io::hash_of(second.topology), "--topo");
+  const std::string topology = io::hash_of(second.original_topology());
+  if (!given.topology && io::hash_of(first.original_topology()) != topology) {
+    common.replacement.topology = first.original_topology();
+    note("topology", topology, "--topo");
   }
   return common;
 }
@@ -58,6 +60,13 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
                command_line::Console& console) {
   PlanDocument first = load_own_plan(request.first);
   PlanDocument second = own_plan(second_text, request.second);
+  if (first.plan.parallelism != second.plan.parallelism) {
+    throw Error{ErrorKind::BadInput,
+                command_line::source_name(request.second),
+                {{"/parallelism",
+                  fmt::format("expected {}, as of A, so that devices can be compared, got {}",
+                              to_text(first.plan.parallelism), to_text(second.plan.parallelism))}}};
+  }
   const SimulationMode mode = mode_of(request, first.prediction, second.prediction);
   const Replacement given = load_replacement(request.model, request.topology);
   const CommonGround common = common_ground(given, first, second);

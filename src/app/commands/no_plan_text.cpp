@@ -79,6 +79,7 @@ std::string pins_remedy(const Pins& pins, const ModelProfile& profile) {
 
 std::string remedy_text(const Remedy& remedy, const ModelProfile& profile,
                         const Topology& topology) {
+  const std::int64_t group = topology.description().group_size;
   switch (remedy.kind) {
     case RemedyKind::None:
       return "none was found: nothing fits without pins either";
@@ -104,7 +105,8 @@ std::string remedy_text(const Remedy& remedy, const ModelProfile& profile,
       return "planning without --for may find a plan";
     case RemedyKind::MoreDevices:
       return fmt::format("a deeper split over {} devices like the last (now {}), or {}",
-                         remedy.value, topology.device_count(), memory_remedy(remedy));
+                         remedy.value * group, topology.device_count() * group,
+                         memory_remedy(remedy));
     case RemedyKind::OnlyMoreMemory:
       return memory_remedy(remedy) + "; a deeper split would not help";
     case RemedyKind::MoreMemory:
@@ -118,7 +120,7 @@ std::string remedy_text(const Remedy& remedy, const ModelProfile& profile,
 }
 
 /// Describes the closest plan: that of a pipeline by its stages, any other by its shape.
-std::string closest_text(const Plan& plan) {
+std::string closest_text(const Plan& plan, const Parallelism& parallelism) {
   if (!is_planned_as_1f1b(plan.family)) return shape_of(plan);
   std::int64_t devices = 0;
   bool recompute = false;
@@ -126,10 +128,11 @@ std::string closest_text(const Plan& plan) {
     devices += static_cast<std::int64_t>(stage.devices.size());
     recompute = recompute || stage.recompute;
   }
-  return fmt::format("{} on {}, micro-batches of {}{}",
+  return fmt::format("{} on {}, micro-batches of {}{}{}",
                      counted(static_cast<std::int64_t>(plan.stages.size()), "stage"),
-                     counted(devices, "device"), plan.micro_batch_size,
-                     recompute ? ", with recomputation" : "");
+                     counted(devices * parallelism.group_size(), "device"), plan.micro_batch_size,
+                     recompute ? ", with recomputation" : "",
+                     parallelism.is_none() ? "" : ", " + to_text(parallelism));
 }
 
 /// Words each reason for which a plan cannot run under a schedule.
@@ -200,7 +203,7 @@ io::NoPlanResult no_plan_result(const planner::Infeasible& infeasible, const Mod
     result.shortage = {.device = topology.device(shortage.device).name,
                        .needed = shortage.needed,
                        .limit = shortage.limit,
-                       .closest = closest_text(infeasible.closest)};
+                       .closest = closest_text(infeasible.closest, infeasible.parallelism)};
   }
   result.remedy = remedy_text(infeasible.remedy, profile, topology);
   return result;

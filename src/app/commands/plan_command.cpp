@@ -14,18 +14,18 @@
 #include "app/commands/other_scaling.h"
 #include "app/commands/progress_line.h"
 #include "app/request/for_target.h"
+#include "app/request/groups.h"
 #include "app/request/inputs.h"
 #include "app/request/pins.h"
 #include "app/request/plan_request.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/optimality.h"
-#include "dapple/planner/make_plan.h"
+#include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/planner/request/warnings.h"
-#include "dapple/planner/restricted/restricted.h"
 #include "dapple/planner/result/infeasible.h"
 #include "dapple/planner/result/made_plan.h"
 #include "dapple/profile/doubts.h"
@@ -116,10 +116,12 @@ std::variant<planner::MadePlan, planner::Infeasible> make_plan(
     const planner::PlanningContext& context,
     const std::optional<planner::PlanRestriction>& restriction) {
   try {
-    return restriction ? planner::make_restricted_plan(context, *restriction)
-                       : planner::make_plan(context);
+    return planner::make_plan_of_any_parallelism(context, restriction);
   } catch (const Error& error) {
     const Violation& fault = error.violations().front();
+    if (fault.place == "/request/pins/tensor") {
+      throw Error{error.kind(), "--pin", {{"", fault.message}}};
+    }
     if (fault.place != "/request/micro_batch_size") throw;
     throw Error{error.kind(), "--micro-batch", {{"", fault.message}}};
   }
@@ -133,11 +135,15 @@ SearchEnd search(const Inputs& inputs, const Topology& topology,
   const planner::PlanningContext context{inputs.profile, topology, planner, &progress};
   auto result = make_plan(context, restriction);
   SearchEnd end{.result = std::move(result), .stop_reason = progress.stop_reason()};
-  if (const auto* made = std::get_if<planner::MadePlan>(&end.result)) {
-    end.scaling = in_other_scaling(made->document, topology);
-    if (end.scaling && !progress.should_stop()) {
-      search_in_other_scaling(*end.scaling, context, restriction);
-    }
+  const auto* made = std::get_if<planner::MadePlan>(&end.result);
+  if (made == nullptr) return end;
+  // Of another scaling only the plan's own form of parallelism is searched.
+  const PlanDocument& document = made->document;
+  const Topology of_plan{document.topology};
+  end.scaling = in_other_scaling(document, of_plan);
+  if (end.scaling && !progress.should_stop()) {
+    search_in_other_scaling(*end.scaling, {document.profile, of_plan, planner, &progress},
+                            restriction);
   }
   return end;
 }
@@ -225,15 +231,19 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   SearchEnd end =
       search(inputs, topology, planner, restriction, ProgressLine{console, request.time_limit});
   if (const auto* infeasible = std::get_if<planner::Infeasible>(&end.result)) {
-    return report_no_plan(*infeasible, request, inputs, topology, console);
+    PlanDocument closest;
+    set_inputs(closest, inputs.profile, topology, infeasible->parallelism,
+               command_line::source_name(request.topology));
+    return report_no_plan(*infeasible, request, inputs, Topology{closest.topology}, console);
   }
   planner::MadePlan made = std::get<planner::MadePlan>(std::move(end.result));
+  const Topology of_plan{made.document.topology};
   made.document.tool = kTool;
   const bool is_done = is_search_done(made.document) && !made.lacks_baselines;
   complete_request(*made.document.request, inputs, is_done ? StopReason::None : end.stop_reason,
                    request.time_limit);
-  made.document.warnings = planner::warnings_of(made.document, topology);
-  return write_outputs({made, end.scaling, topology}, request, console);
+  made.document.warnings = planner::warnings_of(made.document, of_plan);
+  return write_outputs({made, end.scaling, of_plan}, request, console);
 }
 
 int run_plan(const command_line::Options& options, command_line::Console& console) {

@@ -101,7 +101,9 @@ void renew(PlanDocument& document, planner::Rescheduled&& made, const Topology& 
   document.baselines.clear();
   document.request.reset();
   document.search = {};
+  document.search.outside = outside_space(document.original_profile());
   document.schedules.clear();
+  document.parallelisms.clear();
   document.search.planner = kReschedulePlanner;
   document.search.cut = {std::string{kCutOfReschedule}};
   document.warnings = planner::warnings_about(document, topology);

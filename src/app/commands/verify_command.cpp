@@ -94,12 +94,13 @@ std::string unchecked_reason(const planner::Unchecked& unchecked) {
     case Kind::BaselinesOfStoppedSearch:
       return "baselines: the search was stopped before they were as good as they can be";
     case Kind::Families:
-      return "the records of schedule families: stopped before the search was repeated";
+      return "the records of schedules and parallelism: stopped before the search was repeated";
     case Kind::FamiliesBeyondBudget:
-      return "the records of schedule families: the search is too long to be repeated here, "
+      return "the records of schedules and parallelism: the search is too long to repeat, "
              "--budget allows more";
     case Kind::FamiliesOfStoppedSearch:
-      return "the records of schedule families: the search was stopped, and cannot be repeated";
+      return "the records of schedules and parallelism: the search was stopped, and cannot be "
+             "repeated";
   }
   throw Bug("what was not checked is of no kind");
 }
@@ -181,6 +182,7 @@ int verify_file(const VerifyRequest& request, command_line::Console& console) {
     return code;
   }
   const Prediction& prediction = document.prediction;
+  const std::int64_t devices = std::ssize(prediction.devices) * document.topology.group_size;
   console.words(false).stream << fmt::format(
       "{}: {}: {} on {}\n"
       "  figures  iteration {}, {} stage{} and {} device{} as simulated anew\n"
@@ -188,8 +190,8 @@ int verify_file(const VerifyRequest& request, command_line::Console& console) {
       verification.is_whole() ? "verified" : "nothing is false, but not all is verified",
       printable(command_line::source_name(path)), printable(document.profile.name),
       printable(document.topology.name), report::show(prediction.iteration),
-      prediction.stages.size(), prediction.stages.size() == 1 ? "" : "s", prediction.devices.size(),
-      prediction.devices.size() == 1 ? "" : "s", memory_text(prediction, subject.topology),
+      prediction.stages.size(), prediction.stages.size() == 1 ? "" : "s", devices,
+      devices == 1 ? "" : "s", memory_text(prediction, subject.topology),
       report::fill_lines(bound_verdict(document, verification,
                                        reason == StopReason::TimeLimit ? "stopped by --time-limit"
                                                                        : "interrupted"),

@@ -81,6 +81,8 @@ planner::PlanRestriction restriction_of(const std::string& target,
                                        .least_depths = interop::runnable_orders(limits, family) ==
                                                        interop::RunnableOrders::LeastDepths,
                                        .recomputes = limits.recomputes,
+                                       .tensor_parallel = limits.tensor_parallel,
+                                       .sequence_parallel = limits.sequence_parallel,
                                        .in_order = limits.numbers_ranks,
                                        .joints = joints_of(limits, profile),
                                        .families = families_of(limits, profile)};

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/request/file_kinds.h"
+#include "app/request/groups.h"
 #include "dapple/cost/buckets.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/interop/plans/foreign_plan.h"
@@ -128,7 +129,10 @@ ForeignRequest foreign_request(const command_line::Options& options) {
                                  printable(*stash)));
     }
   }
-  foreign.tensor_parallel = options.positive_integer("tensor-parallel", kMaxCount);
+  foreign.every_degree = options.is_word("tensor-parallel", "all");
+  if (!foreign.every_degree) {
+    foreign.tensor_parallel = options.positive_integer("tensor-parallel", kMaxCount);
+  }
   foreign.backward_ratio = options.positive_factor("backward-ratio");
   foreign.output = options.size("output-size");
   foreign.layers = options.positive_integer("layers", kMaxCount);
@@ -242,14 +246,19 @@ Replacement load_replacement(const std::optional<std::string>& model,
 Subject make_subject(PlanDocument document, const Replacement& replacement,
                      const std::string& source) {
   Topology topology{document.topology, source};
+  if (replacement.topology || replacement.profile) {
+    const ModelProfile profile =
+        replacement.profile ? *replacement.profile : document.original_profile();
+    const Topology original = replacement.topology ? Topology{*replacement.topology, "--topo"}
+                                                   : Topology{document.original_topology(), source};
+    set_inputs(document, profile, original, document.plan.parallelism, source);
+  }
   if (replacement.topology) {
-    Topology other{*replacement.topology, "--topo"};
+    Topology other{document.topology, "--topo"};
     move_devices(document.plan, topology, other, source);
     topology = std::move(other);
-    document.topology = *replacement.topology;
   }
   if (replacement.profile) {
-    document.profile = *replacement.profile;
     const auto layer_count = static_cast<std::int32_t>(document.profile.layers.size());
     for (StagePlan& stage : document.plan.stages) {
       const bool in_range = stage.layers.begin >= 0 && stage.layers.begin <= stage.layers.end &&

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "dapple/command_line/options.h"
+#include "dapple/profile/limits.h"
 #include "dapple/report/show.h"
 
 namespace dapple::app {
@@ -33,6 +34,7 @@ class PinParser {
  private:
   std::int32_t layer_count() const { return static_cast<std::int32_t>(profile_.layers.size()); }
   std::int32_t count(const std::string& key, const std::string& value) const;
+  static std::int64_t degree(const std::string& value);
   bool on_or_off(const std::string& value) const;
   void require_least(const std::string& value) const;
   std::int32_t layer(const std::string& key, const std::string& value) const;
@@ -60,6 +62,8 @@ void PinParser::add(const std::string& text) {
     set(pins_.stages, count(key, value), key);
   } else if (key == "replicas") {
     set(pins_.replicas, count(key, value), key);
+  } else if (key == "tensor") {
+    set(pins_.tensor, degree(value), key);
   } else if (key == "recompute") {
     set(pins_.recompute, on_or_off(value), key);
   } else if (key == "depths") {
@@ -70,11 +74,11 @@ void PinParser::add(const std::string& text) {
   } else if (key == "join") {
     pins_.joints.push_back(layer(key, value));
   } else {
-    const auto suggestion =
-        command_line::nearest(key, {"stages", "replicas", "recompute", "depths", "cut", "join"});
+    const auto suggestion = command_line::nearest(
+        key, {"stages", "replicas", "tensor", "recompute", "depths", "cut", "join"});
     throw command_line::usage_error(
         kOption,
-        fmt::format("expected stages=N, replicas=N, recompute=on|off, "
+        fmt::format("expected stages=N, replicas=N, tensor=N, recompute=on|off, "
                     "depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
                     printable(text), suggestion ? ", nearest is " + *suggestion + '=' : ""));
   }
@@ -89,6 +93,14 @@ std::int32_t PinParser::count(const std::string& key, const std::string& value) 
       kOption, fmt::format("expected {}=N with N from 1 to {}, as there are {} layers and {} "
                            "devices, got \"{}\"",
                            key, most, layer_count(), topology_.device_count(), printable(value)));
+}
+
+std::int64_t PinParser::degree(const std::string& value) {
+  const std::optional<std::int32_t> number = whole_number(value);
+  if (number && *number >= 1 && *number <= kMaxTensorParallel) return *number;
+  throw command_line::usage_error(
+      kOption, fmt::format("expected tensor=N with N from 1 to {}, got \"{}\"", kMaxTensorParallel,
+                           printable(value)));
 }
 
 std::string nearest_text(const std::string& value, const std::vector<std::string>& choices) {

@@ -8,6 +8,7 @@
 #include "app/request/for_target.h"
 #include "app/request/modes.h"
 #include "dapple/cost/compatible.h"
+#include "dapple/profile/limits.h"
 
 namespace dapple::app {
 namespace {
@@ -57,7 +58,7 @@ OptionSection plan_schedule() {
            {.name = "optimizer-step",
             .value = "TIME",
             .choices = {"at-end", "per-bucket"},
-            .text = "Update parameters {}.",
+            .text = "Update weights {}.",
             .default_value = "at-end",
             .details = "With per-bucket the parameters of a bucket are updated once it is reduced; "
                        "gradients can then not be clipped by their norm."},
@@ -97,10 +98,10 @@ OptionSection plan_restrictions() {
       "Restrictions",
       {{.name = "pin",
         .value = "WHAT",
-        .choices = {"stages=", "replicas=", "recompute=on", "recompute=off", "depths=least",
-                    "cut=", "join="},
+        .choices = {"stages=", "replicas=", "tensor=", "recompute=on", "recompute=off",
+                    "depths=least", "cut=", "join="},
         .repeats = true,
-        .text = "Fix stages=N, replicas=N, recompute=on|off, depths=least, cut=LAYER or "
+        .text = "Fix stages=N, replicas=N, tensor=N, recompute=on|off, depths=least, cut=LAYER or "
                 "join=LAYER.",
         .details = "A stage begins at a LAYER that is cut, and none at one that is joined. A layer "
                    "is given by its name or by its number, counted from 0."},
@@ -108,6 +109,12 @@ OptionSection plan_restrictions() {
         .value = "TARGET",
         .choices = limited_targets(),
         .text = "Plan what \"export\" can write for {}."},
+       {.name = "max-tensor",
+        .value = "N",
+        .text = "Share layers among at most N devices.",
+        .default_value = "any",
+        .details = "Layers are shared in the degrees of tensor parallelism for which a profile has "
+                   "variants of all of them."},
        {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."},
        time_scale_option()}};
 }
@@ -153,6 +160,7 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   planner.contention = contention_of(options).value_or(Contention::Shared);
   planner.replicas = replicas_of(options).value_or(Replicas::Together);
   planner.ignore_memory = options.has("unlimited-memory");
+  planner.max_tensor = options.positive_integer("max-tensor", kMaxTensorParallel);
   planner.baselines = !options.has("no-baselines");
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   planner.threads = static_cast<int>(

@@ -76,6 +76,17 @@ void check_resumed(const TrainRequest& request, const exec::Checkpoint& start,
   }
 }
 
+/// Throws Error(BadInput) if the plan's devices are groups that share layers.
+void refuse_groups(const RunnablePlan& plan, const std::string& source) {
+  const Parallelism& parallelism = plan.document.plan.parallelism;
+  if (parallelism.is_none()) return;
+  throw Error(ErrorKind::BadInput, source,
+              {{"/parallelism",
+                "expected a plan whose layers are each on one device, as training does not share "
+                "layers, got " +
+                    to_text(parallelism)}});
+}
+
 }  // namespace
 
 RunnableModel::RunnableModel(const RunnablePlan& plan, std::string plan_name)
@@ -85,6 +96,7 @@ RunnableModel::RunnableModel(const RunnablePlan& plan, std::string plan_name)
           nn::make_model(plan.document.profile, operations, source))) {}
 
 TrainingSession make_session(const TrainRequest& request, const RunnablePlan& plan) {
+  refuse_groups(plan, command_line::source_name(request.plan));
   RunnableModel model(plan, command_line::source_name(request.plan));
   if (request.save_weights) exec::check_gpt2_form(*model.layers, model.operations, model.source);
   InputFiles files;

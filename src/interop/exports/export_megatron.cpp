@@ -45,6 +45,7 @@ Export export_megatron(const ExportSubject& subject) {
       heading_of(subject, "Megatron-LM"), ranks_as_comment(subject), profile.tensor_parallel,
       groups, quoted(layout_of(plan, blocks)), blocks.size(), samples_per_replica(plan),
       plan.global_batch_size);
+  if (plan.parallelism.sequence) result.text += "  --sequence-parallel\n";
   if (replicas > 1) result.text += "  --overlap-grad-reduce\n";
   if (plan.stages.front().recompute) {
     result.text +=

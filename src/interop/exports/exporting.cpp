@@ -205,7 +205,14 @@ std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocume
   if (!runtime.ties) check_ties(runtime, document.profile, plan, faults);
   if (runtime.counts_blocks) check_blocks(runtime, document.profile, plan, faults);
   if (!runtime.tensor_parallel && document.profile.tensor_parallel != 1) {
-    faults.push_back(degree_fault(runtime, document.profile, "/model/profile"));
+    Violation fault = degree_fault(runtime, document.profile, "/model/profile");
+    if (!plan.parallelism.is_none()) fault.place = "/parallelism/tensor";
+    faults.push_back(std::move(fault));
+  }
+  if (!runtime.sequence_parallel && plan.parallelism.sequence) {
+    faults.push_back(
+        {"/parallelism/sequence",
+         fmt::format("expected false, as {} has no sequence parallelism, got true", runtime.name)});
   }
   return faults;
 }

@@ -27,15 +27,19 @@ Export export_hostfile(const ExportSubject& subject);
 Export export_visible_devices(const ExportSubject& subject);
 Export export_ranks(const ExportSubject& subject);
 
-inline constexpr RuntimeLimits kMegatron{
-    .name = "Megatron-LM", .interleaves = true, .counts_blocks = true, .numbers_ranks = true};
+inline constexpr RuntimeLimits kMegatron{.name = "Megatron-LM",
+                                         .interleaves = true,
+                                         .counts_blocks = true,
+                                         .numbers_ranks = true,
+                                         .sequence_parallel = true};
 inline constexpr RuntimeLimits kDeepSpeed{.name = "DeepSpeed", .numbers_ranks = true};
 inline constexpr RuntimeLimits kTorch{.name = "PyTorch's runtime",
                                       .any_order = true,
                                       .interleaves = true,
                                       .ties = false,
                                       .deals = false,
-                                      .numbers_ranks = true};
+                                      .numbers_ranks = true,
+                                      .sequence_parallel = true};
 /// The limits of a program built from plain modules, without tensor parallelism.
 inline constexpr RuntimeLimits kTorchModules{.name = "PyTorch's runtime",
                                              .any_order = true,

@@ -105,6 +105,7 @@ std::vector<Layer> layers_in_order(const std::vector<LayerNode>& nodes,
     }
     std::sort(layer.inputs.begin(), layer.inputs.end());
     layer.measurements.push_back(node.measurement);
+    layer.variants = node.variants;
     layers.push_back(std::move(layer));
   }
   return layers;

@@ -19,6 +19,7 @@ struct LayerNode {
   std::string description;
   Bytes parameters;
   Measurement measurement;
+  std::vector<LayerVariant> variants = {};
   // The positions of the nodes whose outputs this one takes, ascending and without repetitions.
   std::vector<std::int32_t> inputs;
 };

@@ -10,6 +10,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/profile/limits.h"
+#include "dapple/profile/variants.h"
 #include "interop/graphs/layer_chain.h"
 #include "interop/profiles/profile_options.h"
 #include "interop/text/foreign_json.h"
@@ -24,11 +25,12 @@ using io::ObjectReader;
 
 constexpr ProfileNeeds kNeeds{.file = "a Piper graph",
                               .global_batch = Need::Optional,
+                              .every_degree = Need::Optional,
                               .backward_ratio = Need::Optional,
                               .time_unit = Need::Optional};
 constexpr std::int64_t kMostNumber = 999'999'999;
 
-/// One way to run a node.
+/// One way to run a node at some tensor-parallel degree.
 struct Variant {
   std::string name;
   // The forward and backward time of a sample together.
@@ -37,7 +39,8 @@ struct Variant {
   Bytes per_micro_batch;
   Bytes fixed;
   // The bytes sent between the GPUs of a tensor-parallel group.
-  Bytes collectives;
+  Bytes forward_collectives;
+  Bytes backward_collectives;
   bool recomputes() const { return name.find("recomp") != std::string::npos; }
 };
 
@@ -63,12 +66,17 @@ class PiperReader {
   void read_nodes(const Field& field);
   void read_node(const Field& field);
   std::vector<Variant> read_variants(const Field& field);
+  std::vector<Variant> read_ways(const Field& field);
+  void read_degrees(const Field& field, LayerNode& node);
+  std::optional<LayerVariant> variant_of(const std::vector<Variant>& ways, std::int64_t degree,
+                                         const LayerNode& node) const;
   Variant read_variant(const Field& field);
   Bytes read_collectives(const Field& field);
   void set_figures(const Field& field, const std::vector<Variant>& variants, LayerNode& node);
   void set_times(const Variant& plain, const Variant* recomputing, LayerNode& node);
   void read_edges(const Field& field);
   std::vector<std::int32_t> order_nodes() const;
+  void warn_of_degrees(std::vector<std::string>& warnings) const;
   void add_warnings();
 
   const std::string& source_name_;
@@ -112,8 +120,8 @@ Variant PiperReader::read_variant(const Field& field) {
   variant.parameters = {read("parameterSize", 1, "bytes")};
   variant.per_micro_batch = {read("memoryUsageA", 1, "bytes")};
   variant.fixed = {read("memoryUsageB", 1, "bytes")};
-  variant.collectives =
-      read_collectives(object.field("syncTimeFw")) + read_collectives(object.field("syncTimeBw"));
+  variant.forward_collectives = read_collectives(object.field("syncTimeFw"));
+  variant.backward_collectives = read_collectives(object.field("syncTimeBw"));
   return variant;
 }
 
@@ -133,9 +141,70 @@ std::vector<Variant> PiperReader::read_variants(const Field& field) {
                           degree_, known.empty() ? "none" : known));
     return variants;
   }
-  const ArrayReader array(wanted, "an array of variants");
-  for (std::size_t i = 0; i < array.size(); ++i) variants.push_back(read_variant(array.at(i)));
-  return variants;
+  return read_ways(wanted);
+}
+
+std::vector<Variant> PiperReader::read_ways(const Field& field) {
+  const ArrayReader array(field, "an array of variants");
+  std::vector<Variant> ways;
+  for (std::size_t i = 0; i < array.size(); ++i) ways.push_back(read_variant(array.at(i)));
+  return ways;
+}
+
+/// Returns the collectives that send so many bytes from each GPU: an all-gather of n bytes over t
+/// GPUs sends (t - 1) / t of them.
+std::vector<Collective> sends_of(Bytes size, std::int64_t degree) {
+  if (size.count == 0) return {};
+  return {{.kind = CollectiveKind::AllGather,
+           .size_per_sample = {divide_up(Wide{size.count} * degree, degree - 1)}}};
+}
+
+/// Returns the layer variant of a degree, or nothing if the file has no sound figures for it. The
+/// forward takes what the recomputing way takes longer, else the same part as without parallelism.
+std::optional<LayerVariant> PiperReader::variant_of(const std::vector<Variant>& ways,
+                                                    std::int64_t degree,
+                                                    const LayerNode& node) const {
+  const auto find = [&](bool recomputes) {
+    const auto found = std::find_if(ways.begin(), ways.end(), [&](const Variant& way) {
+      return way.recomputes() == recomputes;
+    });
+    return found == ways.end() ? nullptr : &*found;
+  };
+  const Variant* const plain = find(false);
+  if (plain == nullptr) return std::nullopt;
+  if ((plain->parameters.count == 0) != (node.parameters.count == 0)) return std::nullopt;
+  const Variant* const recomputing = find(true);
+  LayerVariant made{.parallelism = {.tensor = degree},
+                    .parameters = plain->parameters,
+                    .fixed_overhead = {},
+                    .measurements = {node.measurement},
+                    .forward_collectives = sends_of(plain->forward_collectives, degree),
+                    .backward_collectives = sends_of(plain->backward_collectives, degree)};
+  Measurement& measured = made.measurements.front();
+  measured.stash = plain->per_micro_batch;
+  const Duration whole = node.measurement.forward + node.measurement.backward;
+  measured.forward = {divide_down(Wide{plain->time.ns} * node.measurement.forward.ns,
+                                  std::max<std::int64_t>(1, whole.ns))};
+  if (!options_.backward_ratio && recomputing != nullptr) {
+    const Duration extra = recomputing->time - plain->time;
+    if (extra >= Duration{} && extra <= plain->time) measured.forward = extra;
+  }
+  measured.backward = plain->time - measured.forward;
+  return made;
+}
+
+/// Reads the figures of all degrees above 1 as variants of the node.
+void PiperReader::read_degrees(const Field& field, LayerNode& node) {
+  ObjectReader degrees(field);
+  if (!degrees.valid()) return;
+  std::map<std::int64_t, LayerVariant> by_degree;
+  for (const std::string& key : field.value().keys) {
+    const std::optional<std::int32_t> degree = parse_count(key);
+    if (!degree || *degree < 2 || *degree > kMaxTensorParallel) continue;
+    auto variant = variant_of(read_ways(degrees.field(key)), *degree, node);
+    if (variant) by_degree.emplace(*degree, *std::move(variant));
+  }
+  for (auto& [degree, variant] : by_degree) node.variants.push_back(std::move(variant));
 }
 
 void PiperReader::set_times(const Variant& plain, const Variant* recomputing, LayerNode& node) {
@@ -177,7 +246,7 @@ void PiperReader::set_figures(const Field& field, const std::vector<Variant>& va
   node.measurement.stash = plain->per_micro_batch;
   set_times(*plain, recomputing, node);
   totals_.fixed += plain->fixed;
-  totals_.collectives += plain->collectives;
+  totals_.collectives += plain->forward_collectives + plain->backward_collectives;
   totals_.has_recomputing = totals_.has_recomputing || recomputing != nullptr;
 }
 
@@ -201,6 +270,7 @@ void PiperReader::read_node(const Field& field) {
   const std::size_t before = field.violations()->count();
   const std::vector<Variant> variants = read_variants(figures);
   if (field.violations()->count() == before) set_figures(figures, variants, node);
+  if (field.violations()->count() == before && options_.every_degree) read_degrees(figures, node);
   nodes_.push_back(std::move(node));
 }
 
@@ -241,6 +311,9 @@ void PiperReader::read_edges(const Field& field) {
     std::sort(inputs.begin(), inputs.end());
     inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
     if (!sent[i].empty()) nodes_[i].measurement.output = *sent[i].rbegin();
+    for (LayerVariant& variant : nodes_[i].variants) {
+      variant.measurements.front().output = nodes_[i].measurement.output;
+    }
     if (sent[i].size() > 1) uneven_.push_back(nodes_[i].number);
   }
 }
@@ -273,6 +346,25 @@ std::vector<std::int32_t> PiperReader::order_nodes() const {
                                       describe_cycle(nodes_, order).text)}}};
 }
 
+/// Warns of what the variants assume, and of degrees that some node has no sound figures for.
+void PiperReader::warn_of_degrees(std::vector<std::string>& warnings) const {
+  warnings.emplace_back(
+      "the bytes of syncTimeFw and syncTimeBw are sent within a group of GPUs while these compute "
+      "nothing, and a device sends a stage's whole output at every degree");
+  const std::vector<Parallelism> forms = parallelisms_of(result_.profile);
+  std::string missing;
+  for (const std::string& degree : totals_.degrees) {
+    const bool is_there = std::any_of(forms.begin(), forms.end(), [&](const Parallelism& form) {
+      return fmt::format("{}", form.tensor) == degree;
+    });
+    if (!is_there) missing += (missing.empty() ? "" : ", ") + degree;
+  }
+  if (missing.empty()) return;
+  warnings.push_back(fmt::format(
+      "tensor-parallel degree {} is left out, as not all nodes have sound figures for it",
+      missing));
+}
+
 void PiperReader::add_warnings() {
   std::vector<std::string>& warnings = result_.warnings;
   warn_of_scaling(options_, 1, warnings);
@@ -280,7 +372,9 @@ void PiperReader::add_warnings() {
   for (const std::string& degree : totals_.degrees) {
     if (degree != degree_) others += (others.empty() ? "" : ", ") + degree;
   }
-  if (!others.empty()) {
+  if (options_.every_degree) {
+    warn_of_degrees(warnings);
+  } else if (!others.empty()) {
     warnings.push_back(
         fmt::format("figures are those of tensor-parallel degree {}; those of {} are left out "
                     "(--tensor-parallel takes others)",

@@ -95,6 +95,9 @@ void check_options(const ForeignProfileOptions& options, const ProfileNeeds& nee
   }
   check.count("--tensor-parallel", needs.tensor_parallel, options.tensor_parallel,
               "the tensor-parallel degree", kMostDegree);
+  check.is_usable("--tensor-parallel", needs.every_degree,
+                  options.every_degree ? std::optional(true) : std::nullopt,
+                  "the figures of all degrees together");
   if (check.is_usable("--backward-ratio", needs.backward_ratio, options.backward_ratio,
                       "the backward's time as a multiple of the forward's") &&
       (options.backward_ratio->billionths <= 0 || *options.backward_ratio > kMostRatio)) {

@@ -32,6 +32,7 @@ struct ProfileNeeds {
   // It is useless if the files state what a layer keeps for its backward.
   Need stash = Need::Useless;
   Need tensor_parallel = Need::Optional;
+  Need every_degree = Need::Useless;
   Need backward_ratio = Need::Useless;
   Need output = Need::Useless;
   Need layers = Need::Useless;

@@ -11,6 +11,9 @@ namespace dapple::io {
 namespace {
 
 constexpr std::size_t kMaxOperationLength = 1'000;
+constexpr IntegerRange kTensorDegree{2, kMaxTensorParallel};
+constexpr IntegerRange kCollectiveCount{1, 1'000};
+constexpr std::size_t kMaxCollectives = 16;
 
 /// An entry of "layers": one layer, or `repeat` copies of it.
 struct Entry {
@@ -78,19 +81,91 @@ std::vector<Measurement> read_measurements(const Field& field) {
   return measurements;
 }
 
-void read_fixed_overhead(const Field& field, Layer& layer) {
-  if (!field.present()) return;
-  layer.fixed_overhead.ns = required_integer(field, {});
-  if (layer.measurements.size() > 1) {
+Duration read_fixed_overhead(const Field& field, const std::vector<Measurement>& measurements) {
+  if (!field.present()) return {};
+  const Duration overhead{required_integer(field, {})};
+  if (measurements.size() > 1) {
     field.add(fmt::format("expected no fixed_overhead_ns beside {} measurements, got one",
-                          layer.measurements.size()));
+                          measurements.size()));
   }
-  if (layer.measurements.size() != 1) return;
-  const Measurement& measurement = layer.measurements.front();
+  if (measurements.size() != 1) return overhead;
+  const Measurement& measurement = measurements.front();
   std::int64_t most = measurement.forward.ns;
   if (measurement.backward.ns != 0) most = std::min(most, measurement.backward.ns);
-  if (layer.fixed_overhead.ns > most)
+  if (overhead.ns > most)
     field.refuse(fmt::format("at most the layer's shorter time, {} ns", most));
+  return overhead;
+}
+
+Collective read_collective(const Field& field) {
+  ObjectReader object(field);
+  Collective collective;
+  std::vector<std::string_view> names;
+  for (const CollectiveKind kind : kCollectiveKinds) names.push_back(to_string(kind));
+  collective.kind = kCollectiveKinds[read_choice(object.field("kind"), names).value_or(0)];
+  collective.size_per_sample.count = required_integer(object.field("bytes_per_sample"), {});
+  collective.count = optional_integer(object.field("count"), kCollectiveCount, 1);
+  object.finish();
+  return collective;
+}
+
+std::vector<Collective> read_collectives(const Field& field) {
+  if (!field.present()) return {};
+  const ArrayReader array(field, "an array of collectives");
+  std::vector<Collective> collectives;
+  if (array.size() > kMaxCollectives) {
+    field.add(
+        fmt::format("expected at most {} collectives, got {}", kMaxCollectives, array.size()));
+    return {};
+  }
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    collectives.push_back(read_collective(array.at(i)));
+  }
+  return collectives;
+}
+
+LayerVariant read_variant(const Field& field) {
+  ObjectReader object(field);
+  LayerVariant variant;
+  variant.parallelism.tensor = required_integer(object.field("tensor_parallel"), kTensorDegree);
+  if (const Field sequence = object.field("sequence_parallel"); sequence.present())
+    variant.parallelism.sequence = read_boolean(sequence).value_or(false);
+  variant.parameters.count = required_integer(object.field("parameter_bytes"), {});
+  const Field overhead = object.field("fixed_overhead_ns");
+  const Field measurements = object.field("measurements");
+  if (object.valid()) variant.measurements = read_measurements(measurements);
+  variant.fixed_overhead = read_fixed_overhead(overhead, variant.measurements);
+  variant.forward_collectives = read_collectives(object.field("forward_collectives"));
+  variant.backward_collectives = read_collectives(object.field("backward_collectives"));
+  object.finish();
+  return variant;
+}
+
+/// Reads the variants of a layer, in the order of their parallelism.
+std::vector<LayerVariant> read_variants(const Field& field, const Layer& layer) {
+  if (!field.present()) return {};
+  if (layer.measurements.empty()) field.refuse("no variants of a layer without measurements");
+  const ArrayReader array(field, "an array of variants");
+  std::vector<LayerVariant> variants;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    LayerVariant variant = read_variant(array.at(i));
+    if ((variant.parameters.count == 0) != (layer.parameters.count == 0)) {
+      array.at(i).add(
+          fmt::format("expected parameters where the layer has some, which are {} "
+                      "bytes, and none elsewhere, got {} bytes",
+                      layer.parameters.count, variant.parameters.count));
+    }
+    const auto at = std::lower_bound(
+        variants.begin(), variants.end(), variant,
+        [](const LayerVariant& a, const LayerVariant& b) { return a.parallelism < b.parallelism; });
+    if (at != variants.end() && at->parallelism == variant.parallelism) {
+      array.at(i).add(fmt::format("expected one variant of each parallelism, got another for {}",
+                                  to_text(variant.parallelism)));
+      continue;
+    }
+    variants.insert(at, std::move(variant));
+  }
+  return variants;
 }
 
 /// Records repeated keys at any level of an operation. Its other content is checked by those who
@@ -157,8 +232,9 @@ Entry read_entry(const Field& field, bool needs_measurements) {
   const Field measurements = object.field("measurements");
   if (object.valid() && (needs_measurements || measurements.present()))
     entry.layer.measurements = read_measurements(measurements);
-  read_fixed_overhead(overhead, entry.layer);
-  object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs", "variants"});
+  entry.layer.fixed_overhead = read_fixed_overhead(overhead, entry.layer.measurements);
+  entry.layer.variants = read_variants(object.field("variants"), entry.layer);
+  object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs"});
   object.finish();
   return entry;
 }
@@ -185,7 +261,9 @@ bool check_totals(const Field& field, const std::vector<Entry>& entries) {
   std::int64_t measurements = 0;
   for (const Entry& entry : entries) {
     layers += entry.repeat;
-    measurements += entry.repeat * static_cast<std::int64_t>(entry.layer.measurements.size());
+    std::size_t of_one = entry.layer.measurements.size();
+    for (const LayerVariant& variant : entry.layer.variants) of_one += variant.measurements.size();
+    measurements += entry.repeat * static_cast<std::int64_t>(of_one);
   }
   if (layers > kMaxLayers)
     field.add(fmt::format("expected at most {} layers, got {}", kMaxLayers, layers));

@@ -8,18 +8,10 @@
 namespace dapple::io {
 namespace {
 
-bool is_same(const Measurement& a, const Measurement& b) {
-  return a.batch_size == b.batch_size && a.forward == b.forward && a.backward == b.backward &&
-         a.input_gradient == b.input_gradient && a.weight_gradient == b.weight_gradient &&
-         a.output == b.output && a.stash == b.stash && a.workspace == b.workspace;
-}
-
 /// Whether two layers agree in everything that a repeated entry states, other than their ties.
 bool is_copy(const Layer& a, const Layer& b) {
   return a.parameters == b.parameters && a.fixed_overhead == b.fixed_overhead &&
-         a.operation == b.operation &&
-         std::equal(a.measurements.begin(), a.measurements.end(), b.measurements.begin(),
-                    b.measurements.end(), is_same);
+         a.operation == b.operation && a.measurements == b.measurements && a.variants == b.variants;
 }
 
 bool follows(const Layer& layer, std::size_t position) {
@@ -72,6 +64,37 @@ void write_measurements(JsonWriter& writer, const std::vector<Measurement>& meas
   writer.close();
 }
 
+void write_collectives(JsonWriter& writer, const char* key,
+                       const std::vector<Collective>& collectives) {
+  if (collectives.empty()) return;
+  writer.key(key).open_array(JsonWriter::Layout::Line);
+  for (const Collective& collective : collectives) {
+    writer.open_object(JsonWriter::Layout::Line);
+    writer.key("kind").text(to_string(collective.kind));
+    writer.key("bytes_per_sample").integer(collective.size_per_sample.count);
+    if (collective.count != 1) writer.key("count").integer(collective.count);
+    writer.close();
+  }
+  writer.close();
+}
+
+void write_variants(JsonWriter& writer, const std::vector<LayerVariant>& variants) {
+  writer.key("variants").open_array(JsonWriter::Layout::Lines);
+  for (const LayerVariant& variant : variants) {
+    writer.open_object(JsonWriter::Layout::Lines);
+    writer.key("tensor_parallel").integer(variant.parallelism.tensor);
+    if (variant.parallelism.sequence) writer.key("sequence_parallel").boolean(true);
+    writer.key("parameter_bytes").integer(variant.parameters.count);
+    if (variant.fixed_overhead.ns != 0)
+      writer.key("fixed_overhead_ns").integer(variant.fixed_overhead.ns);
+    write_measurements(writer, variant.measurements);
+    write_collectives(writer, "forward_collectives", variant.forward_collectives);
+    write_collectives(writer, "backward_collectives", variant.backward_collectives);
+    writer.close();
+  }
+  writer.close();
+}
+
 void write_inputs(JsonWriter& writer, const std::vector<Layer>& layers, std::size_t position) {
   const Layer& layer = layers[position];
   if (position == 0 ? layer.inputs.empty() : follows(layer, position)) return;
@@ -100,6 +123,7 @@ void write_layers(JsonWriter& writer, const ModelProfile& profile) {
       writer.key("tied_to").text(layers[owner->position()].name);
     if (!layer.operation.empty()) writer.key("op").raw(layer.operation);
     if (!layer.measurements.empty()) write_measurements(writer, layer.measurements);
+    if (!layer.variants.empty()) write_variants(writer, layer.variants);
     writer.close();
     position += count;
   }

@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "dapple/profile/limits.h"
+
 namespace dapple::io {
 namespace {
 
@@ -20,6 +22,26 @@ void write_gradients(JsonWriter& writer, const GradientSynchronization& gradient
   writer.key("bucket_bytes").integer(gradients.bucket_size.count);
   writer.key("optimizer_step").text(to_string(gradients.optimizer));
   writer.close();
+}
+
+void write_parallelism(JsonWriter& writer, const Parallelism& parallelism) {
+  writer.open_object(JsonWriter::Layout::Line);
+  writer.key("tensor").integer(parallelism.tensor);
+  if (parallelism.sequence) writer.key("sequence").boolean(true);
+  writer.close();
+}
+
+Parallelism read_parallelism(const Field& field) {
+  ObjectReader object(field);
+  Parallelism parallelism;
+  parallelism.tensor = required_integer(object.field("tensor"), {1, kMaxTensorParallel});
+  const Field sequence = object.field("sequence");
+  if (sequence.present()) parallelism.sequence = read_boolean(sequence).value_or(false);
+  object.finish();
+  if (parallelism.sequence && parallelism.tensor == 1) {
+    sequence.refuse("false, as there is no tensor parallelism");
+  }
+  return parallelism;
 }
 
 void write_time_parts(JsonWriter& writer, const TimeParts& parts) {

@@ -1,6 +1,7 @@
 // Parts of a plan that several kinds of documents contain.
 #pragma once
 
+#include "dapple/io/json/json_reader.h"
 #include "dapple/plan/plan.h"
 #include "dapple/plan/prediction.h"
 #include "dapple/topology/topology.h"
@@ -10,6 +11,10 @@ namespace dapple::io {
 
 /// Writes the object {"bucket_bytes", "optimizer_step"}.
 void write_gradients(JsonWriter& writer, const GradientSynchronization& gradients);
+
+/// Writes and reads the object {"tensor", "sequence"?}.
+void write_parallelism(JsonWriter& writer, const Parallelism& parallelism);
+Parallelism read_parallelism(const Field& field);
 
 /// Writes an object of nanoseconds with the keys of kTimeParts.
 void write_time_parts(JsonWriter& writer, const TimeParts& parts);

@@ -4,10 +4,12 @@
 #include <memory>
 #include <utility>
 
+#include "dapple/cost/device_groups.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/validate.h"
 #include "dapple/profile/limits.h"
 #include "io/documents/embedded.h"
+#include "io/documents/plan_parts.h"
 #include "io/documents/request_json.h"
 
 namespace dapple::io {
@@ -301,6 +303,17 @@ SearchRecord read_search(const Field& field) {
   return search;
 }
 
+/// Reads what came of a schedule family or a form of parallelism.
+template <class Record>
+void read_outcome(ObjectReader& object, Record& record) {
+  record.iteration = read_nullable<Duration>(object.field("iteration_ns"), read_time);
+  record.lower_bound = read_nullable<Duration>(object.field("lower_bound_ns"), read_time);
+  record.shape = read_text(object.field("shape")).value_or("");
+  record.missing.count = required_integer(object.field("missing_bytes"), {});
+  record.reason = read_text(object.field("reason")).value_or("");
+  object.finish();
+}
+
 /// Reads the schedule families that were considered. Only plans for which there were several have
 /// this key.
 std::vector<ScheduleRecord> read_schedule_records(const Field& field) {
@@ -313,14 +326,51 @@ std::vector<ScheduleRecord> read_schedule_records(const Field& field) {
     ObjectReader object(array.at(i));
     ScheduleRecord& record = records.emplace_back();
     record.family = read_family(object.field("family"));
-    record.iteration = read_nullable<Duration>(object.field("iteration_ns"), read_time);
-    record.lower_bound = read_nullable<Duration>(object.field("lower_bound_ns"), read_time);
-    record.shape = read_text(object.field("shape")).value_or("");
-    record.missing.count = required_integer(object.field("missing_bytes"), {});
-    record.reason = read_text(object.field("reason")).value_or("");
-    object.finish();
+    read_outcome(object, record);
   }
   return records;
+}
+
+/// Reads the forms of parallelism that were considered. Only plans for which there were several
+/// have this key.
+std::vector<ParallelismRecord> read_parallelism_records(const Field& field) {
+  std::vector<ParallelismRecord> records;
+  if (!field.present()) return records;
+  constexpr const char* kExpected = "records of two or more forms of parallelism, or no such key";
+  const ArrayReader array(field, kExpected);
+  if (array.valid() && array.size() < 2) field.refuse(kExpected);
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    ObjectReader object(array.at(i));
+    ParallelismRecord& record = records.emplace_back();
+    record.parallelism = read_parallelism(object.field("parallelism"));
+    read_outcome(object, record);
+  }
+  return records;
+}
+
+/// Forms the groups of a plan with parallelism: its document then has the profile and the topology
+/// as each device of a group sees them. Returns whether there are such groups.
+bool group_document(const Field& field, PlanDocument& document) {
+  const Parallelism& parallelism = document.plan.parallelism;
+  if (parallelism.is_none()) {
+    field.refuse("a degree above 1, or no such key");
+    return false;
+  }
+  try {
+    auto grouped = group_inputs(document.profile, Topology(document.topology), parallelism);
+    if (const auto* none = std::get_if<NoGroups>(&grouped)) {
+      field.add(fmt::format("expected groups that layers and servers allow, got {}: {}",
+                            to_text(parallelism), none->reason));
+      return false;
+    }
+    document.ungrouped = {std::move(document.profile), std::move(document.topology)};
+    document.profile = std::move(std::get<PlanInputs>(grouped).profile);
+    document.topology = std::move(std::get<PlanInputs>(grouped).topology);
+    return true;
+  } catch (const Error& error) {
+    field.add_all(error.violations());
+    return false;
+  }
 }
 
 /// Records a violation if the schedule would be too long to process.
@@ -351,7 +401,13 @@ ReadPlan read_plan_document(const Field& field) {
   document.tool = read_name(object.field("tool")).value_or("");
   document.profile = read_model(object.field("model"));
   const Field topology = object.field("topology");
-  const bool is_sound = read_description(topology, document.topology);
+  bool is_sound = read_description(topology, document.topology);
+  const Field parallelism = object.field("parallelism");
+  if (parallelism.present()) {
+    document.plan.parallelism = read_parallelism(parallelism);
+    const bool is_read = is_sound && field.violations()->empty();
+    is_sound = is_read && group_document(parallelism, document);
+  }
   const std::string description_place = topology.place();
   const DeviceNames names(document.topology,
                           {nullptr,
@@ -376,6 +432,7 @@ ReadPlan read_plan_document(const Field& field) {
   if (request.present()) document.request = read_request(request);
   document.search = read_search(object.field("search_space"));
   document.schedules = read_schedule_records(object.field("schedules"));
+  document.parallelisms = read_parallelism_records(object.field("parallelisms"));
   document.warnings = read_texts(object.field("warnings"));
   object.finish();
   read.topology = names.topology();

@@ -107,25 +107,42 @@ void write_search(JsonWriter& writer, const SearchRecord& search) {
   writer.close();
 }
 
+void write_nullable(JsonWriter& writer, const char* key, const std::optional<Duration>& time) {
+  writer.key(key);
+  if (time) {
+    writer.integer(time->ns);
+  } else {
+    writer.null();
+  }
+}
+
+/// Writes what came of a schedule family or a form of parallelism, and closes its object.
+template <class Record>
+void write_outcome(JsonWriter& writer, const Record& record) {
+  write_nullable(writer, "iteration_ns", record.iteration);
+  write_nullable(writer, "lower_bound_ns", record.lower_bound);
+  writer.key("shape").text(record.shape);
+  writer.key("missing_bytes").integer(record.missing.count);
+  writer.key("reason").text(record.reason);
+  writer.close();
+}
+
 void write_schedules(JsonWriter& writer, const std::vector<ScheduleRecord>& schedules) {
-  const auto write_time = [&](const char* key, const std::optional<Duration>& time) {
-    writer.key(key);
-    if (time) {
-      writer.integer(time->ns);
-    } else {
-      writer.null();
-    }
-  };
   writer.open_array(Layout::Lines);
   for (const ScheduleRecord& record : schedules) {
     writer.open_object(Layout::Line);
     writer.key("family").text(to_string(record.family));
-    write_time("iteration_ns", record.iteration);
-    write_time("lower_bound_ns", record.lower_bound);
-    writer.key("shape").text(record.shape);
-    writer.key("missing_bytes").integer(record.missing.count);
-    writer.key("reason").text(record.reason);
-    writer.close();
+    write_outcome(writer, record);
+  }
+  writer.close();
+}
+
+void write_parallelisms(JsonWriter& writer, const std::vector<ParallelismRecord>& records) {
+  writer.open_array(Layout::Lines);
+  for (const ParallelismRecord& record : records) {
+    writer.open_object(Layout::Line);
+    write_parallelism(writer.key("parallelism"), record.parallelism);
+    write_outcome(writer, record);
   }
   writer.close();
 }
@@ -143,11 +160,12 @@ std::string write_plan(const PlanDocument& document) {
   writer.open_object(JsonWriter::Layout::Lines);
   writer.key("schema").text("dapple-plan/1");
   writer.key("tool").text(document.tool);
-  write_model(writer.key("model"), document.profile);
-  write_description(writer.key("topology"), document.topology);
+  write_model(writer.key("model"), document.original_profile());
+  write_description(writer.key("topology"), document.original_topology());
   writer.key("global_batch_size").integer(plan.global_batch_size);
   writer.key("micro_batch_size").integer(plan.micro_batch_size);
   writer.key("num_micro_batches").integer(plan.num_micro_batches);
+  if (!plan.parallelism.is_none()) write_parallelism(writer.key("parallelism"), plan.parallelism);
   write_gradients(writer.key("gradients"), plan.gradients);
   write_schedule(writer.key("schedule"), plan, topology);
   write_stages(writer.key("stages"), document, topology);
@@ -156,6 +174,9 @@ std::string write_plan(const PlanDocument& document) {
   if (document.request) write_request(writer.key("request"), *document.request);
   write_search(writer.key("search_space"), document.search);
   if (!document.schedules.empty()) { write_schedules(writer.key("schedules"), document.schedules); }
+  if (!document.parallelisms.empty()) {
+    write_parallelisms(writer.key("parallelisms"), document.parallelisms);
+  }
   writer.key("warnings").texts(document.warnings);
   writer.close();
   return writer.finish();

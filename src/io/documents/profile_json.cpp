@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dapple/io/documents/documents.h"
+#include "dapple/profile/limits.h"
 #include "io/documents/embedded.h"
 #include "io/documents/layers_json.h"
 #include "io/json/number_text.h"
@@ -10,7 +11,6 @@
 namespace dapple::io {
 namespace {
 
-constexpr std::int64_t kMostTensorParallel = 1024;
 constexpr FactorRange kPerByte{Factor{0}, Factor{1'000 * kOne.billionths}};
 
 Optimizer read_optimizer(const Field& field) {
@@ -62,6 +62,25 @@ void check_batch_scaling(const Field& field, const std::vector<Layer>& layers) {
                            quoted(single->name)));
 }
 
+/// Records violations in what variants need of the rest of a profile: a single measurement, which
+/// does not determine the times of other batch sizes, needs a batch scaling; and the layers
+/// themselves are those of one device.
+void check_variants(const Field& scaling, const Field& degree, const ModelProfile& profile) {
+  const auto has = [&](const auto& is_so) {
+    return std::any_of(profile.layers.begin(), profile.layers.end(), [&](const Layer& layer) {
+      return std::any_of(layer.variants.begin(), layer.variants.end(), is_so);
+    });
+  };
+  const bool is_single =
+      has([](const LayerVariant& variant) { return variant.measurements.size() == 1; });
+  if (!scaling.present() && is_single) {
+    scaling.refuse("\"proportional\" or \"floor\", as a variant has a single measurement");
+  }
+  if (profile.tensor_parallel != 1 && has([](const LayerVariant&) { return true; })) {
+    degree.refuse("1, as layers have variants");
+  }
+}
+
 /// Reads the name of the profiled device, which is empty if the device is unknown.
 std::string read_device(const Field& field) {
   const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
@@ -83,8 +102,9 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
   if (const Field batch = object.field("global_batch_size"); batch.present())
     profile.global_batch_size = read_integer(batch, kSampleRange);
   profile.device = read_device(object.field("device"));
-  if (const Field degree = object.field("tensor_parallel"); degree.present())
-    profile.tensor_parallel = read_integer(degree, {1, kMostTensorParallel}).value_or(1);
+  const Field degree = object.field("tensor_parallel");
+  if (degree.present())
+    profile.tensor_parallel = read_integer(degree, {1, kMaxTensorParallel}).value_or(1);
   const Field batch_scaling = object.field("batch_scaling");
   profile.batch_scaling = read_batch_scaling(batch_scaling);
   profile.optimizer = read_optimizer(object.field("optimizer"));
@@ -92,7 +112,8 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
   profile.layers = std::move(layers.layers);
   profile.ties = std::move(layers.ties);
   check_batch_scaling(batch_scaling, profile.layers);
-  object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs", "variants"});
+  check_variants(batch_scaling, degree, profile);
+  object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs"});
   object.finish();
   return profile;
 }

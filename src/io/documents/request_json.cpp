@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "dapple/io/json/json_reader.h"
+#include "dapple/profile/limits.h"
 #include "io/json/number_text.h"
 
 namespace dapple::io {
@@ -40,6 +41,8 @@ void write_pins(JsonWriter& writer, const Pins& pins) {
   write_nullable(writer.key("replicas"), pins.replicas, integer);
   write_nullable(writer.key("recompute"), pins.recompute,
                  [&](bool recompute) { writer.boolean(recompute); });
+  // Written only where it is pinned, so that files remain as they were before.
+  if (pins.tensor) writer.key("tensor").integer(*pins.tensor);
   writer.key("least_depths").boolean(pins.least_depths);
   write_layers(writer.key("cuts"), pins.cuts);
   write_layers(writer.key("joints"), pins.joints);
@@ -69,6 +72,8 @@ Pins read_pins(const Field& field) {
   pins.stages = read_nullable<std::int32_t>(object.field("stages"), read_count);
   pins.replicas = read_nullable<std::int32_t>(object.field("replicas"), read_count);
   pins.recompute = read_nullable<bool>(object.field("recompute"), read_boolean);
+  if (const Field tensor = object.field("tensor"); tensor.present())
+    pins.tensor = read_integer(tensor, {1, kMaxTensorParallel});
   pins.least_depths = read_boolean(object.field("least_depths")).value_or(false);
   pins.cuts = read_layers(object.field("cuts"));
   pins.joints = read_layers(object.field("joints"));
@@ -107,6 +112,7 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
   writer.key("memory_limit_bytes").integer(request.memory_limit.count);
   writer.key("target_gap").raw(factor_text(request.target_gap));
   write_pins(writer.key("pins"), request.pins);
+  if (request.max_tensor) writer.key("max_tensor").integer(*request.max_tensor);
   writer.key("for");
   if (request.target.empty()) {
     writer.null();
@@ -151,6 +157,8 @@ PlanRequest read_request(const Field& field) {
   request.memory_limit.count = required_integer(memory_limit, kCountRange);
   request.target_gap = read_factor(object.field("target_gap"), kGapRange).value_or(Factor{});
   request.pins = read_pins(object.field("pins"));
+  if (const Field most = object.field("max_tensor"); most.present())
+    request.max_tensor = read_integer(most, {1, kMaxTensorParallel});
   request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");
   request.baselines = read_boolean(object.field("baselines")).value_or(true);
   const Field stopped_by = object.field("stopped_by");

@@ -47,7 +47,9 @@ class FamilyComparison {
   void take_first(const MadePlan& first);
   void look_at(ScheduleFamily family);
   // The iteration from which on plans need not be searched for to reach the requested gap.
-  Duration enough() const { return gap_threshold(best_.iteration, context_.options.target_gap); }
+  Duration enough() const {
+    return gap_threshold(std::min(best_.iteration, context_.to_beat), context_.options.target_gap);
+  }
   MadePlan make_document(std::optional<MadePlan> first);
   void fill_bound(PlanDocument& document) const;
   void fill_search(PlanDocument& document) const;
@@ -81,7 +83,8 @@ void FamilyComparison::take_first(const MadePlan& first) {
 }
 
 void FamilyComparison::look_at(ScheduleFamily family) {
-  const PlanningContext context{context_.profile, topology_, context_.options, context_.progress};
+  const PlanningContext context{context_.profile, topology_, context_.options, context_.progress,
+                                context_.to_beat};
   ExaminedFamily examined{
       .family = family,
       .outcome = plan_family(

@@ -94,7 +94,9 @@ class ExactPlanner {
   Duration best() const { return best_.empty() ? Duration::infinite() : best_.front().iteration; }
   // Plans whose bound is not below the threshold need not be examined to reach the requested gap
   // (theta in docs/bounds.md).
-  Duration threshold() const { return gap_threshold(best(), context_.options.target_gap); }
+  Duration threshold() const {
+    return gap_threshold(std::min(best(), context_.to_beat), context_.options.target_gap);
+  }
   Duration bound() const;
   Duration bound_of_unsearched() const;
   Duration bound_anywhere() const;
@@ -112,7 +114,7 @@ class ExactPlanner {
   Spent spent_by_searches() const;
   void tell_progress();
   SearchRecord record() const;
-  void add_cuts(bool covers_all_placements, SearchRecord& record) const;
+  void add_cuts(bool covers_allowed_placements, SearchRecord& record) const;
 
   const PlanningContext context_;
   StopQuestion is_stopped_;
@@ -427,20 +429,22 @@ SearchRecord ExactPlanner::record() const {
   record.planner = kExactPlanner;
   record.open = static_cast<std::int64_t>(open_candidates_.size());
   bool covers_all_placements = true;
+  bool covers_allowed_placements = true;
   for (const auto& search : searches_) {
     record.states += search->states();
     record.kept += search->kept();
     record.open += search->open(best());
     covers_all_placements = covers_all_placements && search->covers_all_placements();
+    covers_allowed_placements = covers_allowed_placements && search->covers_allowed_placements();
   }
   record.searched = exact_dimensions(covers_all_placements, !context_.options.bucket_size);
-  add_cuts(covers_all_placements, record);
+  add_cuts(covers_allowed_placements, record);
   record.complete = record.cut.empty();
   return record;
 }
 
 /// Adds what was left out of the space.
-void ExactPlanner::add_cuts(bool covers_all_placements, SearchRecord& record) const {
+void ExactPlanner::add_cuts(bool covers_allowed_placements, SearchRecord& record) const {
   for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
     record.cut.push_back(std::move(pinned));
   }
@@ -455,7 +459,7 @@ void ExactPlanner::add_cuts(bool covers_all_placements, SearchRecord& record) co
              count > 0 && !is_stopped_()) {
     record.cut.push_back(cut_too_long(count, static_cast<std::int64_t>(searches_.size())));
   }
-  if (!covers_all_placements) {
+  if (!covers_allowed_placements) {
     const auto anywhere = static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1));
     record.cut.push_back(cut_placements(100 * (static_cast<double>(bound().ns) / anywhere - 1)));
   }

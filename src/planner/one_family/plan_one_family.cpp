@@ -117,7 +117,12 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
   const PlannerOptions& options = context.options;
   MadePlan made;
   bool are_baselines_whole = true;
-  DapplePlans dapple = plan_by_dapple(context);
+  const bool needs_first_plans = options.baselines || options.planner != PlannerKind::Exact ||
+                                 !context.has_slower_first_plan();
+  DapplePlans dapple = needs_first_plans ? plan_by_dapple(context) : DapplePlans{};
+  if (known.empty() && context.first_plan != nullptr) {
+    known.push_back({.plan = *context.first_plan, .iteration = context.first_iteration});
+  }
   const StopQuestion is_stopped(context.progress);
   if (options.baselines && !is_stopped()) {
     made.baselines = compare_with(dapple, context);

@@ -147,8 +147,9 @@ std::vector<std::string> warnings_about_costs(const Plan& plan, const ModelProfi
   for (const StagePlan& stage : plan.stages)
     used += static_cast<std::int32_t>(stage.devices.size());
   if (used < topology.device_count()) {
-    warnings.push_back(
-        warning_of_idle_devices(topology.device_count() - used, topology.device_count(), why_idle));
+    const auto group = static_cast<std::int32_t>(topology.description().group_size);
+    const std::int32_t all = topology.device_count() * group;
+    warnings.push_back(warning_of_idle_devices(all - used * group, all, why_idle));
   }
   if (!fits_one_device(CostModel(profile, topology))) warnings.emplace_back(kOneDeviceWarning);
   warn_about_halves(plan, profile, warnings);

@@ -72,7 +72,10 @@ class RestrictedPlanner {
   std::variant<MadePlan, Infeasible> run() {
     const StopQuestion is_stopped(context_.progress);
     std::vector<Pins> parts = parts_of(context_, restriction_);
-    if (context_.options.planner == PlannerKind::Exact) look_ahead(parts, is_stopped);
+    const bool needs_first_plans = !context_.has_slower_first_plan();
+    if (context_.options.planner == PlannerKind::Exact && needs_first_plans) {
+      look_ahead(parts, is_stopped);
+    }
     for (const Pins& part : parts) {
       if (is_stopped()) {
         leave_open();

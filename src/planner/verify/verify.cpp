@@ -10,9 +10,8 @@
 #include "dapple/cost/buckets.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/candidates/evaluate.h"
-#include "dapple/planner/make_plan.h"
+#include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/planner_options.h"
-#include "dapple/planner/restricted/restricted.h"
 #include "dapple/planner/result/made_plan.h"
 #include "planner/verify/claims.h"
 #include "planner/verify/verify_baselines.h"
@@ -236,15 +235,17 @@ class BudgetedProgress : public Progress {
   bool is_stopped_ = false;
 };
 
-void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocument& claimed) {
-  claims.expect("/search_space/open", fresh.search.open, claimed.search.open);
+/// Compares what came of schedule families or forms of parallelism. Requires: as many of each.
+template <class Record>
+void compare_outcomes(Claims& claims, const std::string& list, const std::vector<Record>& fresh,
+                      const std::vector<Record>& claimed) {
   const auto figure = [](const std::optional<Duration>& time) {
     return time ? fmt::format("{}", time->ns) : std::string{"null"};
   };
-  for (std::size_t i = 0; i < fresh.schedules.size(); ++i) {
-    const ScheduleRecord& now = fresh.schedules[i];
-    const ScheduleRecord& then = claimed.schedules[i];
-    const std::string place = fmt::format("/schedules/{}", i);
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    const Record& now = fresh[i];
+    const Record& then = claimed[i];
+    const std::string place = fmt::format("{}/{}", list, i);
     claims.expect_text(place + "/iteration_ns", figure(now.iteration), figure(then.iteration));
     claims.expect_text(place + "/lower_bound_ns", figure(now.lower_bound),
                        figure(then.lower_bound));
@@ -252,6 +253,12 @@ void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocume
     claims.expect(place + "/missing_bytes", now.missing, then.missing);
     claims.expect_text(place + "/reason", now.reason, then.reason);
   }
+}
+
+void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocument& claimed) {
+  claims.expect("/search_space/open", fresh.search.open, claimed.search.open);
+  compare_outcomes(claims, "/schedules", fresh.schedules, claimed.schedules);
+  compare_outcomes(claims, "/parallelisms", fresh.parallelisms, claimed.parallelisms);
 }
 
 /// Repeats the search and compares the records of the families, whose best plans are not in the
@@ -262,7 +269,8 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
   // A single requested family is the plan's own, whose record was checked already.
   const bool is_of_plan_alone =
       document.schedules.size() == 1 && document.request->family && !claimed.restriction;
-  if (document.schedules.empty() || is_of_plan_alone) return;
+  const bool has_families = !document.schedules.empty() && !is_of_plan_alone;
+  if (!has_families && document.parallelisms.empty()) return;
   if (document.request->stopped_by != StopReason::None) {
     verification.unchecked.push_back({UncheckedKind::FamiliesOfStoppedSearch});
     return;
@@ -271,9 +279,9 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
   const auto passes =
       document.plan.num_micro_batches * static_cast<std::int64_t>(document.plan.stages.size());
   BudgetedProgress budgeted(options.budget, passes, progress);
-  const PlanningContext context{document.profile, claimed.topology, asked, &budgeted};
-  const auto made = claimed.restriction ? make_restricted_plan(context, *claimed.restriction)
-                                        : make_plan(context);
+  const Topology topology{document.original_topology()};
+  const PlanningContext context{document.original_profile(), topology, asked, &budgeted};
+  const auto made = make_plan_of_any_parallelism(context, claimed.restriction);
   if (budgeted.has_ended()) {
     verification.is_stopped = verification.is_stopped || budgeted.is_stopped();
     verification.unchecked.push_back(

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <variant>
 
+#include "dapple/cost/compatible.h"
+#include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/profile/variants.h"
 #include "dapple/search/families/family_bound.h"
 #include "planner/families/searched_order.h"
 #include "planner/request/gradient_synchronizations.h"
@@ -91,7 +96,7 @@ class BoundDerivation {
   ExhaustiveOutcome go_through(Duration below, std::int64_t budget);
   Duration raise_between(Duration proven, Duration stated);
 
-  const ClaimedPlan& claimed_;
+  const ClaimedPlan claimed_;
   std::int64_t budget_;
   Progress* progress_;
   PlanVerification& verification_;
@@ -227,6 +232,41 @@ void derive_bound_of_orders(const ClaimedPlan& claimed, PlanVerification& verifi
   verification.bound = verification.proven >= stated ? BoundCheck::Proven : BoundCheck::NotProven;
 }
 
+/// Derives the bound for every form of parallelism that was asked for. What is proven of all of
+/// them is the least of what is proven of each.
+void derive_bound_of_parallelisms(Claims& claims, const ClaimedPlan& claimed,
+                                  const VerifyOptions& options, Progress* progress,
+                                  PlanVerification& verification) {
+  const PlanDocument& document = claimed.document;
+  const Topology topology{document.original_topology()};
+  const PlannerOptions asked = options_of(*document.request, document.plan.global_batch_size);
+  Duration proven = kNoBound;
+  bool is_proven = true;
+  BoundProof proof = BoundProof::LeastWork;
+  for (AskedParallelism& form :
+       asked_parallelisms({document.original_profile(), topology, asked}, claimed.restriction)) {
+    auto* inputs = std::get_if<PlanInputs>(&form.inputs);
+    if (inputs == nullptr) continue;
+    const Topology of_form{inputs->topology};
+    if (!check_compatible(inputs->profile, of_form, document.plan.global_batch_size).empty()) {
+      continue;
+    }
+    PlanDocument of_others = document;
+    of_others.profile = std::move(inputs->profile);
+    of_others.topology = std::move(inputs->topology);
+    verification.proof = BoundProof::LeastWork;
+    BoundDerivation({of_others, of_form, claimed.restriction}, options, progress, verification)
+        .run(claims);
+    if (verification.bound == BoundCheck::Refuted) return;
+    is_proven = is_proven && verification.bound == BoundCheck::Proven;
+    proven = std::min(proven, verification.proven);
+    proof = std::max(proof, verification.proof);
+  }
+  verification.proven = std::min(proven, document.prediction.iteration);
+  verification.bound = is_proven ? BoundCheck::Proven : BoundCheck::NotProven;
+  verification.proof = proof;
+}
+
 }  // namespace
 
 void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
@@ -235,9 +275,11 @@ void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOption
   if (!document.prediction.lower_bound) return;
   if (document.search.planner == kReschedulePlanner) {
     derive_bound_of_orders(claimed, verification);
-    return;
+  } else if (document.request && parallelisms_of(document.original_profile()).size() > 1) {
+    derive_bound_of_parallelisms(claims, claimed, options, progress, verification);
+  } else {
+    BoundDerivation(claimed, options, progress, verification).run(claims);
   }
-  BoundDerivation(claimed, options, progress, verification).run(claims);
 }
 
 }  // namespace dapple::planner

@@ -13,6 +13,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/plan/warning_text.h"
+#include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/search/exact/exact_search.h"
@@ -32,6 +33,7 @@ PlannerOptions options_of_part(const ClaimedPlan& claimed) {
   PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
   if (!claimed.restriction) return options;
   options.pins.equal_shares = true;
+  options.pins.in_order = claimed.restriction->in_order;
   options.pins.replicas = static_cast<std::int32_t>(document.plan.stages.front().devices.size());
   if (!options.every_family) return options;
   options.every_family = false;
@@ -117,7 +119,8 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   const PlannerOptions options = options_of_part(claimed);
   const std::string_view planner = expected_planner(claimed, options);
   claims.expect_text("/search_space/planner", planner, document.search.planner);
-  const bool all_placements = search::PlacementSpace(claimed.topology).is_complete();
+  const search::PlacementSpace placements(claimed.topology);
+  const bool all_placements = placements.is_complete();
   std::vector<ExpectedLine> searched;
   std::vector<ExpectedLine> cut = fixed_lines(micro_batch_sizes(options).cut);
   const PlanRequest& request = *document.request;
@@ -128,7 +131,7 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   if (!claimed.restriction) add(pinned);
   if (planner == kExactPlanner) {
     searched = fixed_lines(exact_dimensions(all_placements, !options.bucket_size));
-    add(cuts_of_exact(claimed, options, all_placements));
+    add(cuts_of_exact(claimed, options, placements.has_all_allowed(options.pins)));
   } else if (planner == kDapplePlanner) {
     searched = fixed_lines(dapple_dimensions(!options.bucket_size));
     add(cuts_of_dapple(claimed));
@@ -145,8 +148,13 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
     cut.push_back({.text = cut_of_runtime(inexpressible_parts(
                        *claimed.restriction, claimed.restriction->least_depths && is_1f1b))});
   }
+  for (const ParallelismRecord& record : document.parallelisms) {
+    if (record.parallelism == document.plan.parallelism) continue;
+    cut.push_back({.text = cut_of_parallelism(record.parallelism), .may_be_missing = true});
+  }
   check_lines(claims, "/search_space/searched", searched, document.search.searched);
-  claims.expect_text("/search_space/outside", kOutsideSpace, document.search.outside);
+  claims.expect_text("/search_space/outside", outside_space(document.original_profile()),
+                     document.search.outside);
   check_lines(claims, "/search_space/cut", cut, document.search.cut);
 }
 
@@ -172,6 +180,45 @@ void check_own_record(Claims& claims, const ClaimedPlan& claimed) {
                                 .plan = document.prediction.iteration,
                                 .lower_bound = bound}),
                        record.reason);
+  }
+}
+
+/// Checks the records of the forms of parallelism: that there is one of each that was asked for,
+/// that none is of a plan faster than the plan, and that none contradicts the bound.
+void check_parallelisms(Claims& claims, const ClaimedPlan& claimed) {
+  const PlanDocument& document = claimed.document;
+  const Topology topology{document.original_topology()};
+  const PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
+  std::vector<AskedParallelism> asked =
+      asked_parallelisms({document.original_profile(), topology, options}, claimed.restriction);
+  if (asked.size() == 1) asked.clear();
+  if (asked.size() != document.parallelisms.size()) {
+    claims.refuse("/parallelisms",
+                  fmt::format("expected records of the {} forms of parallelism that were asked "
+                              "for, got {}",
+                              asked.size(), document.parallelisms.size()));
+    return;
+  }
+  const std::optional<Duration>& bound = document.prediction.lower_bound;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const ParallelismRecord& record = document.parallelisms[i];
+    const std::string place = fmt::format("/parallelisms/{}", i);
+    claims.expect_text(place + "/parallelism", to_text(asked[i].parallelism),
+                       to_text(record.parallelism));
+    const Duration iteration = record.iteration.value_or(document.prediction.iteration);
+    if (record.parallelism == document.plan.parallelism) {
+      claims.expect(place + "/iteration_ns", document.prediction.iteration, iteration);
+      claims.expect_text(place + "/shape", shape_of(document.plan), record.shape);
+    } else if (iteration < document.prediction.iteration) {
+      claims.refuse(place + "/iteration_ns",
+                    fmt::format("expected at least the plan's own {}, got {}",
+                                document.prediction.iteration.ns, iteration.ns));
+    }
+    if (bound && record.lower_bound && *bound > *record.lower_bound) {
+      claims.refuse("/predicted/lower_bound_ns",
+                    fmt::format("expected at most that of {}, {}, got {}",
+                                to_text(record.parallelism), record.lower_bound->ns, bound->ns));
+    }
   }
 }
 
@@ -255,6 +302,7 @@ void check_search(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   check_stop(claims, claimed);
   if (claims.empty()) check_families(claims, claimed);
+  if (claims.empty()) check_parallelisms(claims, claimed);
   if (!claims.empty()) return;
   check_record(claims, claimed);
   const bool has_bound = document.prediction.lower_bound.has_value();

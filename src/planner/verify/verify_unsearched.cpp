@@ -22,9 +22,10 @@ namespace dapple::planner {
 namespace {
 
 /// Checks the statement about what is outside the space; files of older versions have none.
-void check_outside(Claims& claims, const SearchRecord& search) {
-  if (search.outside.empty()) return;
-  claims.expect_text("/search_space/outside", kOutsideSpace, search.outside);
+void check_outside(Claims& claims, const PlanDocument& document) {
+  const std::string& outside = document.search.outside;
+  if (outside.empty()) return;
+  claims.expect_text("/search_space/outside", outside_space(document.original_profile()), outside);
 }
 
 void check_unasked_names(Claims& claims, const PlanDocument& document) {
@@ -47,7 +48,7 @@ void check_unasked(Claims& claims, const ClaimedPlan& claimed) {
   const SearchRecord& search = document.search;
   const Prediction& prediction = document.prediction;
   check_unasked_names(claims, document);
-  check_outside(claims, search);
+  check_outside(claims, document);
   if (search.planner == kDapplePlanner && prediction.lower_bound) {
     claims.refuse("/search_space/planner",
                   "expected one that proves a bound, as there is one, got \"dapple\"");
@@ -156,7 +157,7 @@ bool check_unsearched(Claims& claims, const ClaimedPlan& claimed,
   const SearchRecord& search = document.search;
   const std::optional<Unsearched> kind = unsearched_kind(search);
   if (!kind) return false;
-  check_outside(claims, search);
+  check_outside(claims, document);
   check_lines(claims, "/search_space/cut", {{.text = std::string{cut_of(*kind)}}}, search.cut);
   std::vector<std::string> searched;
   const bool has_bound = document.prediction.lower_bound.has_value();

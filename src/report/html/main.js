@@ -142,8 +142,10 @@ function fillTables(plan) {
       + (scale.isCut ? `; bars end at ${MOST_TIMES} times this plan, torn ones are longer` : ""));
   }
   else document.getElementById("baselines-section").hidden = true;
-  if (plan.schedules.length > 0) put("schedules", schedulesTable(plan));
-  else document.getElementById("schedules-section").hidden = true;
+  for (const [id, name] of [["parallelisms", "parallelism"], ["schedules", "schedule"]]) {
+    if (plan[id].length > 0) put(id, consideredTable(name, plan[id]));
+    else document.getElementById(`${id}-section`).hidden = true;
+  }
   put("footer", ...plan.search.map((line) => element("p", {}, line)),
     element("p", {}, plan.title.tool));
 }

@@ -152,15 +152,16 @@ function lanesTable(document) {
   }));
 }
 
-function schedulesTable(document) {
+/** A table of the schedule families, or the forms of parallelism, that were considered. */
+function consideredTable(name, records) {
   const columns = [
-    { name: "schedule", kind: "" }, { name: "stages, micro-batches", kind: "name" },
+    { name, kind: "" }, { name: "stages, micro-batches", kind: "name" },
     { name: "best found", kind: "number" }, { name: "none below", kind: "number" },
     { name: "why", kind: "reason" },
   ];
-  return gridTable(columns, document.schedules.map((schedule) => [
-    schedule.chosen ? element("b", {}, schedule.name) : schedule.name,
-    schedule.shape || "-", schedule.best, schedule.bound, schedule.reason,
+  return gridTable(columns, records.map((record) => [
+    record.chosen ? element("b", {}, record.name) : record.name,
+    record.shape || "-", record.best, record.bound, record.reason,
   ]));
 }
 

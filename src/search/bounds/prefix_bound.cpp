@@ -4,6 +4,7 @@
 #include <set>
 
 #include "dapple/cost/compatible.h"
+#include "dapple/profile/collective.h"
 
 namespace dapple::search {
 namespace {
@@ -40,6 +41,17 @@ double proportional_per_sample(Duration time, const Layer& layer, Factor scale) 
          (static_cast<double>(scale.billionths) / 1e9);
 }
 
+/// Whether all devices take the same time for every layer.
+bool has_one_scale(const ModelProfile& profile, const Topology& topology) {
+  const auto scale = [&](std::int32_t device) {
+    return time_scale(profile, topology.kind_of(DeviceIndex{device}));
+  };
+  for (std::int32_t i = 1; i < topology.device_count(); ++i) {
+    if (scale(i) != scale(0)) return false;
+  }
+  return true;
+}
+
 Factor quickest_scale(const ModelProfile& profile, const Topology& topology) {
   Factor quickest = time_scale(profile, topology.kind_of(DeviceIndex{0})).value_or(kOne);
   for (std::int32_t i = 1; i < topology.device_count(); ++i) {
@@ -66,6 +78,9 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
   for (std::int32_t d = 0; d < costs.topology().device_count(); ++d) {
     all_devices_ += speed(costs.topology().device({d}).kind);
   }
+  // On slower devices collectives take as long as on the quickest, so that no factor between the
+  // kinds holds for them; there only the computation counts.
+  const bool counts_collectives = has_one_scale(profile, costs.topology());
   for (const Layer& layer : profile.layers) {
     double forward = 0;
     double backward = 0;
@@ -79,6 +94,12 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
       backward = least_per_sample(layer, micro_batch_size, [&](std::int64_t batch) {
         return backward_time(layer, batch, profile.batch_scaling, scale);
       });
+    }
+    if (counts_collectives) {
+      forward +=
+          least_collectives_per_sample(layer.forward_collectives, micro_batch_size, profile.ring);
+      backward +=
+          least_collectives_per_sample(layer.backward_collectives, micro_batch_size, profile.ring);
     }
     forward_.push_back(forward_.back() + forward);
     round_trip_.push_back(round_trip_.back() + forward + backward);

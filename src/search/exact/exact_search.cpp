@@ -65,9 +65,10 @@ class ExactSearch::Search {
 
   /// Returns the bound anywhere (C9).
   Duration bound_anywhere() const {
-    return placements_.is_complete() ? bound() : std::min(bound(), root_bound_);
+    return placements_.has_all_allowed(problem_.pins) ? bound() : std::min(bound(), root_bound_);
   }
 
+  bool covers_allowed_placements() const { return placements_.has_all_allowed(problem_.pins); }
   bool is_prepared() const { return root_ != RootState::NotBounded; }
   const Waiting& waiting() const { return waiting_; }
   bool is_exhausted() const { return root_ != RootState::Open && open_.empty(); }
@@ -437,6 +438,9 @@ bool ExactSearch::is_exhausted() const {
 }
 bool ExactSearch::covers_all_placements() const {
   return search_->placements().is_complete();
+}
+bool ExactSearch::covers_allowed_placements() const {
+  return search_->covers_allowed_placements();
 }
 std::int64_t ExactSearch::open(Duration below) const {
   return search_->open_count(below);

@@ -207,7 +207,9 @@ std::vector<Duration> layer_compute_times(const ModelProfile& profile,
   for (const Layer& layer : profile.layers) {
     const std::optional<BatchScaling> scaling = profile.batch_scaling;
     times.push_back(forward_time(layer, options.samples, scaling, options.time_scale) +
-                    backward_time(layer, options.samples, scaling, options.time_scale));
+                    backward_time(layer, options.samples, scaling, options.time_scale) +
+                    collectives_time(layer.forward_collectives, options.samples, profile.ring) +
+                    collectives_time(layer.backward_collectives, options.samples, profile.ring));
   }
   return times;
 }

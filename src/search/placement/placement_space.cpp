@@ -113,6 +113,14 @@ const std::vector<PlacementChoice>& PlacementSpace::options(UseIndex used, std::
 /// Whether an allocation keeps devices in the order of stages. A pool may hold several stages in
 /// order, because its last free devices are taken first; so no allocated pool may come after the
 /// first pool in use.
+bool PlacementSpace::has_all_allowed(const Pins& pins) const {
+  if (is_complete_) return true;
+  const TopologyDescription& description = topology_.description();
+  const bool are_alike = description.servers.size() == 1 && description.racks.empty();
+  return pins.in_order && pins.replicas && are_alike &&
+         *pins.replicas % description.servers.front().devices == 0;
+}
+
 bool PlacementSpace::is_in_order(UseIndex used, const std::vector<std::int32_t>& taken) const {
   const std::vector<std::int32_t>& use = uses_[used];
   const auto is_some = [](std::int32_t count) { return count > 0; };

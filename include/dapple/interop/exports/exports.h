@@ -70,6 +70,8 @@ struct RuntimeLimits {
   bool numbers_ranks = false;
   /// Whether a device may be a tensor-parallel group of several GPUs.
   bool tensor_parallel = true;
+  /// Whether such a group may also be sequence parallel.
+  bool sequence_parallel = false;
 };
 
 /// The orders of a schedule family that a runtime runs.

@@ -70,6 +70,8 @@ struct ForeignProfileOptions {
   std::optional<Factor> stash;
   /// The tensor-parallel degree whose figures are taken; 1 if not given.
   std::optional<std::int64_t> tensor_parallel;
+  /// Whether the figures of all degrees above 1 are taken, too, as variants of the layers.
+  bool every_degree = false;
   /// The time of a backward as a multiple of that of its forward.
   std::optional<Factor> backward_ratio;
   /// The output of a layer for one sample.

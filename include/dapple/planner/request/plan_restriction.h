@@ -20,6 +20,9 @@ struct PlanRestriction {
   bool least_depths = false;
   /// Whether the runtime can recompute; if not, no stage does.
   bool recomputes = true;
+  /// Whether a device may be a group with tensor parallelism, and with sequence parallelism.
+  bool tensor_parallel = true;
+  bool sequence_parallel = true;
   /// Whether devices are assigned by number, from the first stage on.
   bool in_order = false;
   /// Layers that begin no stage, in addition to those pinned.

@@ -65,6 +65,8 @@ struct PlannerOptions {
   /// The exact search ends once the proven gap is no larger than this.
   Factor target_gap = {};
   Pins pins = {};
+  /// The largest tensor-parallel degree of a plan; if not given, any that layers have variants for.
+  std::optional<std::int64_t> max_tensor = {};
   /// Whether to compare with baselines, and never to return a slower plan than the best of them.
   bool baselines = true;
 
@@ -78,10 +80,19 @@ struct PlanningContext {
   const PlannerOptions& options;
   /// Receives the progress and says when to stop; may be null.
   Progress* progress = nullptr;
+  /// The iteration of a plan of another part of the space: plans that take as long or longer need
+  /// not be found.
+  Duration to_beat = Duration::infinite();
+  /// A first plan of this part, and its iteration; may be null. Where it does not beat the other
+  /// part's, no other first plans are made.
+  const Plan* first_plan = nullptr;
+  Duration first_iteration = Duration::infinite();
+
+  bool has_slower_first_plan() const { return first_plan != nullptr && to_beat <= first_iteration; }
 
   /// Returns the same context with other options, which must outlive the result.
   PlanningContext with(const PlannerOptions& others) const {
-    return {profile, topology, others, progress};
+    return {profile, topology, others, progress, to_beat, first_plan, first_iteration};
   }
 };
 

@@ -12,6 +12,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/plan/simulation_mode.h"
+#include "dapple/profile/parallelism.h"
 
 namespace dapple::planner {
 
@@ -104,6 +105,8 @@ struct Infeasible {
   /// Whether it is proven that no plan fits, and not only that none was found.
   bool is_certain = true;
   Pins pins = {};
+  /// The form of parallelism of the closest plan.
+  Parallelism parallelism = {};
   /// The name of the runtime to which plans were restricted, or empty.
   std::string runtime = {};
   /// Why no plan satisfies the pins, whatever memory there is; then there is no closest plan.

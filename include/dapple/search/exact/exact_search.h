@@ -71,6 +71,9 @@ class ExactSearch {
   std::int64_t open(Duration below) const;
   /// Whether all placements are tried, and not only those of the placement policies.
   bool covers_all_placements() const;
+  /// Whether all placements are tried that the pins allow, so that bound() and bound_anywhere() are
+  /// the same.
+  bool covers_allowed_placements() const;
 
   /// Stages tried in front of partial plans, plus the completion functions kept by prepare().
   std::int64_t states() const;

@@ -17,6 +17,7 @@
 #include "dapple/core/index.h"
 #include "dapple/core/indexed_vector.h"
 #include "dapple/cost/all_reduce.h"
+#include "dapple/plan/pins.h"
 #include "dapple/search/indices.h"
 #include "dapple/topology/topology.h"
 
@@ -73,6 +74,10 @@ class PlacementSpace {
 
   const Topology& topology() const { return topology_; }
   bool is_complete() const { return is_complete_; }
+  /// Whether the space has every placement that the pins allow: it is complete, or devices are
+  /// taken in the order of their numbers and every stage has the whole of one or more servers,
+  /// which are alike, so that each stage takes fresh servers. O(1).
+  bool has_all_allowed(const Pins& pins) const;
   /// Whether one number of replicas may stand for all with the same largest share of a micro-batch:
   /// the space is incomplete, and all devices are of one class.
   bool merges_replica_counts() const { return !is_complete_ && device_classes_.size() == 1; }

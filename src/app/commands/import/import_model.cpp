@@ -138,9 +138,13 @@ std::vector<command_line::OptionSpec> missing_figures() {
        .text = "Take N layers of each kind.",
        .details = "Files of Galvatron do not say it."},
       {.name = "tensor-parallel",
-       .value = "N",
+       .value = "N|all",
+       .choices = {"all"},
        .text = "Take the figures of N GPUs, which are then one device.",
-       .default_value = "1"}};
+       .default_value = "1",
+       .details =
+           "With \"all\" the figures of every number of GPUs become variants of the layers; a "
+           "plan chooses among them. Files of Piper have them."}};
   rows.insert(rows.end(), more.begin(), more.end());
   return rows;
 }

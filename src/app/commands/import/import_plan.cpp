@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -8,10 +9,12 @@
 
 #include "app/commands/import/import_parts.h"
 #include "app/request/file_kinds.h"
+#include "app/request/groups.h"
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
 #include "dapple/cost/memory.h"
 #include "dapple/interop/plans/foreign_plan.h"
+#include "dapple/interop/plans/stated_parallelism.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/planner/candidates/evaluate.h"
@@ -48,6 +51,33 @@ void add_devices(const std::string& text, std::vector<std::string>& devices) {
   for (int device = first; device <= last; ++device) {
     devices.push_back(fmt::format("{}{}", text.substr(0, colon + 1), device));
   }
+}
+
+/// Returns the names of groups of so many devices, given the names of all their devices in order.
+/// Throws Error(Usage) if these do not form whole groups.
+std::vector<std::string> names_of_groups(const std::vector<std::string>& devices,
+                                         const Topology& topology, std::size_t size) {
+  std::map<std::vector<std::string>, std::string> groups;
+  for (std::int32_t d = 0; d < topology.device_count(); ++d) {
+    std::vector<std::string> members;
+    add_devices(topology.device(DeviceIndex{d}).name, members);
+    groups.emplace(std::move(members), topology.device(DeviceIndex{d}).name);
+  }
+  std::vector<std::string> names;
+  for (std::size_t first = 0; first < devices.size(); first += size) {
+    const auto begin = devices.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto end =
+        devices.begin() + static_cast<std::ptrdiff_t>(std::min(first + size, devices.size()));
+    const auto found = groups.find(std::vector<std::string>(begin, end));
+    if (found == groups.end()) {
+      throw command_line::usage_error(
+          "--devices",
+          fmt::format("expected whole groups of {} devices, as {}, got {} first of one", size,
+                      topology.device(DeviceIndex{0}).name, printable(devices[first])));
+    }
+    names.push_back(found->second);
+  }
+  return names;
 }
 
 std::vector<std::string> parts_of(const std::string& list) {
@@ -151,13 +181,14 @@ std::vector<interop::ForeignPlanFile> read_files(const ImportedPlanRequest& requ
 }
 
 /// Returns the document of an imported plan, which has no search.
-PlanDocument document_of(interop::ImportedPlan imported, const TopologyDescription& topology) {
-  PlanDocument document;
+PlanDocument document_of(interop::ImportedPlan imported, PlanDocument document) {
+  const Parallelism parallelism = document.plan.parallelism;
   document.tool = kTool;
   document.profile = std::move(imported.profile);
-  document.topology = topology;
   document.plan = std::move(imported.plan);
+  document.plan.parallelism = parallelism;
   document.search.planner = kImportPlanner;
+  document.search.outside = outside_space(document.original_profile());
   document.search.cut = {std::string{kCutOfImport}};
   document.warnings = std::move(imported.warnings);
   return document;
@@ -209,7 +240,7 @@ int run(const command_line::Options& options, command_line::Console& console) {
   TopologyDescription description = load_topology(request.topology);
   apply_time_scale(request.time_scale, profile, description);
   const std::string topology_source = command_line::source_name(request.topology);
-  const Topology topology{description, topology_source};
+  const Topology original{description, topology_source};
   const std::string output =
       request.output.value_or(command_line::default_output(profile, ".imported.plan.json"));
   std::vector<command_line::NamedPath> inputs = command_line::numbered_paths(request.paths);
@@ -219,8 +250,17 @@ int run(const command_line::Options& options, command_line::Console& console) {
 
   const std::vector<interop::ForeignPlanFile> files = read_files(request);
   const std::string& source = files.front().name;
-  PlanDocument document =
-      document_of(interop::import_plan(files, {profile, topology}, request.plan), description);
+  PlanDocument document;
+  set_inputs(document, profile, original,
+             interop::find_parallelism(interop::stated_in(files, request.plan), profile, source),
+             source);
+  const Topology topology{document.topology};
+  interop::ForeignPlanOptions plan_options = request.plan;
+  if (const auto size = static_cast<std::size_t>(document.topology.group_size); size > 1) {
+    plan_options.devices = names_of_groups(plan_options.devices, topology, size);
+  }
+  document = document_of(interop::import_plan(files, {document.profile, topology}, plan_options),
+                         document);
   check_costs(document, topology, source, topology_source);
   const planner::Evaluation evaluation =
       planner::evaluate(document.plan, document.profile, topology, {request.contention});

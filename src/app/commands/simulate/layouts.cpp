@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "app/request/groups.h"
 #include "dapple/command_line/tool.h"
+#include "dapple/interop/plans/stated_parallelism.h"
 #include "dapple/io/files/read_file.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/request/warnings.h"
@@ -22,6 +24,8 @@ namespace {
 struct LayoutRow {
   interop::Layout layout;
   std::optional<Prediction> prediction;
+  /// The number of devices that the plan uses, in groups or not.
+  std::int64_t devices = 0;
   std::vector<std::string> warnings;
   std::string fault;
 };
@@ -39,14 +43,17 @@ bool fits(const Prediction& prediction) {
   return device.peak_memory <= device.memory_limit;
 }
 
-LayoutRow simulated(const interop::Layout& layout, const LayoutGround& ground, SimulationMode mode,
+LayoutRow simulated(const interop::Layout& layout, LayoutGround& ground, SimulationMode mode,
                     command_line::Console& console, int& code) {
-  LayoutRow row{.layout = layout, .prediction = {}, .warnings = {}, .fault = {}};
+  LayoutRow row;
+  row.layout = layout;
   try {
-    PlanDocument document = document_of_layout(layout, ground);
+    Subject subject = subject_of_layout(layout, ground);
+    PlanDocument& document = subject.document;
     document.prediction =
-        planner::evaluate(document.plan, ground.profile, ground.topology, mode).prediction;
-    row.warnings = planner::warnings_about(document, ground.topology);
+        planner::evaluate(document.plan, document.profile, subject.topology, mode).prediction;
+    row.warnings = planner::warnings_about(document, subject.topology);
+    row.devices = std::ssize(document.prediction.devices) * document.topology.group_size;
     row.prediction = std::move(document.prediction);
   } catch (const Error& error) {
     command_line::print_error(console, error);
@@ -102,10 +109,10 @@ std::string csv_of(const std::vector<LayoutRow>& rows) {
     }
     const Prediction& prediction = *row.prediction;
     const DeviceFigures& device = tightest(prediction);
-    text += fmt::format("{},{},{},{},{},{},{},\n", prediction.devices.size(),
-                        prediction.iteration.ns, prediction.samples_per_second,
-                        prediction.bubble_fraction, device.peak_memory.count,
-                        device.memory_limit.count, fits(prediction) ? "yes" : "no");
+    text += fmt::format("{},{},{},{},{},{},{},\n", row.devices, prediction.iteration.ns,
+                        prediction.samples_per_second, prediction.bubble_fraction,
+                        device.peak_memory.count, device.memory_limit.count,
+                        fits(prediction) ? "yes" : "no");
   }
   return text;
 }
@@ -140,7 +147,7 @@ std::string table_of(const std::vector<LayoutRow>& rows, const report::TextStyle
       const Prediction& prediction = *row.prediction;
       const DeviceFigures& device = tightest(prediction);
       const bool does_fit = fits(prediction);
-      cells.push_back({fmt::format("{}", prediction.devices.size())});
+      cells.push_back({fmt::format("{}", row.devices)});
       cells.push_back({report::show(prediction.iteration)});
       cells.push_back({fmt::format("{:.2f}", prediction.samples_per_second)});
       cells.push_back({fmt::format("{:.1f} %", 100 * prediction.bubble_fraction)});
@@ -171,6 +178,23 @@ void print_warnings(const std::vector<LayoutRow>& rows, command_line::Console& c
   }
 }
 
+/// Returns the ground of the layout's form of parallelism, made anew for the first of its form.
+const GroupedGround& ground_of(const interop::Layout& layout, LayoutGround& ground) {
+  const Parallelism parallelism = interop::find_parallelism(
+      interop::stated_in_layout(layout), ground.profile, layout.source, layout.place);
+  const auto found = ground.grouped.find(parallelism);
+  if (found != ground.grouped.end()) return found->second;
+  PlanDocument document;
+  document.tool = kTool;
+  try {
+    set_inputs(document, ground.profile, ground.topology, parallelism, layout.source);
+  } catch (const Error& error) { throw layout.at_its_place(error); }
+  Topology topology{document.topology};
+  return ground.grouped
+      .emplace(parallelism, GroupedGround{std::move(document), std::move(topology)})
+      .first->second;
+}
+
 }  // namespace
 
 LayoutGround load_layout_ground(const std::string& model, const std::string& topology,
@@ -183,29 +207,29 @@ LayoutGround load_layout_ground(const std::string& model, const std::string& top
   interop::ForeignPlanOptions options;
   options.global_batch = global_batch;
   return {.profile = std::move(profile),
-          .description = std::move(description),
           .topology = std::move(made),
           .topology_source = command_line::source_name(topology),
           .options = std::move(options)};
 }
 
-PlanDocument document_of_layout(const interop::Layout& layout, const LayoutGround& ground) {
-  PlanDocument document;
-  document.tool = kTool;
-  document.profile = ground.profile;
-  document.topology = ground.description;
+Subject subject_of_layout(const interop::Layout& layout, LayoutGround& ground) {
+  const GroupedGround& grouped = ground_of(layout, ground);
+  Subject subject{grouped.document, grouped.topology};
+  PlanDocument& document = subject.document;
+  const Parallelism parallelism = document.plan.parallelism;
   document.plan =
-      interop::plan_of_layout(layout, {ground.profile, ground.topology}, ground.options);
+      interop::plan_of_layout(layout, {document.profile, subject.topology}, ground.options);
+  document.plan.parallelism = parallelism;
   try {
-    check_costs(document, ground.topology, layout.source, ground.topology_source);
+    check_costs(document, subject.topology, layout.source, ground.topology_source);
   } catch (const Error& error) {
     throw error.source() == layout.source ? layout.at_its_place(error) : error;
   }
-  return document;
+  return subject;
 }
 
-int simulate_table(const std::string& path, const LayoutGround& ground, SimulationMode mode,
-                   bool is_csv, command_line::Console& console) {
+int simulate_table(const std::string& path, LayoutGround& ground, SimulationMode mode, bool is_csv,
+                   command_line::Console& console) {
   const std::vector<interop::Layout> layouts =
       interop::read_layouts(io::read_file(path), command_line::source_name(path));
   int code = command_line::kDone;

@@ -188,10 +188,12 @@ Replacement checked_replacement(const PlanDocument& filed, const SimulateRequest
   Replacement replacement = load_replacement(request.model, request.topology);
   if (request.recost) return replacement;
   if (replacement.profile) {
-    require_same("--model", io::hash_of(*replacement.profile), io::hash_of(filed.profile));
+    require_same("--model", io::hash_of(*replacement.profile),
+                 io::hash_of(filed.original_profile()));
   }
   if (replacement.topology) {
-    require_same("--topo", io::hash_of(*replacement.topology), io::hash_of(filed.topology));
+    require_same("--topo", io::hash_of(*replacement.topology),
+                 io::hash_of(filed.original_topology()));
   }
   return {};
 }
@@ -205,6 +207,7 @@ void renew(Subject& subject, const planner::Evaluation& evaluation, bool recost)
   document.search = {};
   document.baselines.clear();
   document.schedules.clear();
+  document.parallelisms.clear();
   if (recost) document.warnings = planner::warnings_about(document, subject.topology);
   add_shortages(document, evaluation, subject.topology);
 }
@@ -309,9 +312,9 @@ SimulationMode mode_of(const SimulateRequest& request) {
 Simulated simulate_layout(const SimulateRequest& request) {
   const std::string source = "--layout";
   const interop::Layout layout = interop::read_layout(*request.layout, source);
-  const LayoutGround ground = load_layout_ground(*request.model, *request.topology,
-                                                 request.global_batch, request.time_scale);
-  Subject subject = make_subject(document_of_layout(layout, ground), {}, source);
+  LayoutGround ground = load_layout_ground(*request.model, *request.topology, request.global_batch,
+                                           request.time_scale);
+  Subject subject = subject_of_layout(layout, ground);
   check_family(request, subject.document.plan);
   const SimulationMode mode = mode_of(request);
   planner::Evaluation evaluation =
@@ -348,10 +351,9 @@ int show(const Simulated& simulated, const SimulateRequest& request,
 int simulate(const SimulateRequest& request, command_line::Console& console) {
   check_files(request);
   if (request.layouts) {
-    return simulate_table(*request.layouts,
-                          load_layout_ground(*request.model, *request.topology,
-                                             request.global_batch, request.time_scale),
-                          mode_of(request), request.is_csv, console);
+    LayoutGround ground = load_layout_ground(*request.model, *request.topology,
+                                             request.global_batch, request.time_scale);
+    return simulate_table(*request.layouts, ground, mode_of(request), request.is_csv, console);
   }
   return show(request.layout ? simulate_layout(request) : simulate_file(request), request, console);
 }

@@ -200,8 +200,8 @@ TEST_CASE("a profile that is wrong is refused with what was expected") {
       {R"("name": "b")", R"("name": "b", "tied_to": 1)",
        "/layers/1/tied_to: expected a name of 1 to 200 characters, none of them a control "
        "character, got 1"},
-      {R"("name": "a",)", R"("name": "a", "variants": [],)",
-       "/layers/0/variants: \"variants\" is not supported by this version"},
+      {R"("name": "a",)", R"("name": "a", "slices": [],)",
+       "/layers/0/slices: \"slices\" is not supported by this version"},
       {R"("name": "m",)", R"("name": "m", "frozen_prefix": 3,)",
        "/frozen_prefix: \"frozen_prefix\" is not supported by this version"},
       {R"("batch_scaling": "proportional",)", "",

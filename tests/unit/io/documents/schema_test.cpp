@@ -133,6 +133,7 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"plan/$defs/schedule/properties/family", families},
       {"plan/$defs/stage/properties/replication", replications},
       {"plan/properties/gradients/properties/optimizer_step", timings},
+      {"profile/$defs/collectives/items/properties/kind", names<CollectiveKind>()},
       {"profile/properties/batch_scaling", batch_scalings()},
       {"result/properties/command", Names{"plan", "simulate", "validate", "verify"}},
       {"result/properties/verification/properties/bound", names<BoundCheck>()},

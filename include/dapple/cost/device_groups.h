@@ -1,0 +1,54 @@
+// A topology whose devices form groups that share every layer, seen as a topology of groups.
+//
+// The devices of a group do the same at the same time, so that one of them stands for all: a device
+// of the grouped topology is a group, and all its figures are those of each of its devices. What
+// the devices of a group share, a NIC or the port of a PCIe root, is divided among them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "dapple/plan/document.h"
+#include "dapple/profile/collective.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/profile/parallelism.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple {
+
+/// A topology of groups, and the ring over the devices of each group.
+struct GroupedTopology {
+  TopologyDescription description;
+  GroupRing ring;
+};
+
+/// Why no groups of a size can be formed: the place in the topology, and what is wrong.
+struct NoGroups {
+  std::string place;
+  std::string reason;
+};
+
+/// Forms groups of `size` devices with consecutive numbers within every server.
+///
+/// - A group's devices are on a switch, and the ring of all groups has the same bandwidth, latency
+///   and measured all-reduces; a measured bus bandwidth of other sets of devices is left out.
+/// - Of a NIC's bandwidth each device of a group has an equal part: of a NIC that several devices
+/// of
+///   the group use, and of all their NICs the narrowest part counts. A NIC that several groups use
+///   is the only one of each of them; other NICs of one group become one.
+/// - The port of a PCIe root and the uplinks of racks and pods are divided by the size.
+///
+/// Bandwidths are rounded down. Returns NoGroups if the size does not divide the devices of some
+/// server, or a server's links, NICs or roots do not allow groups. O(devices + NICs).
+/// Requires: size >= 2.
+std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology, std::int64_t size);
+
+/// Returns the inputs as seen by one device of each group: the profile with_parallelism(), on the
+/// grouped topology. Without parallelism these are the inputs themselves. Returns NoGroups if a
+/// layer has no variant, or as group_devices() does.
+std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
+                                                const Topology& topology,
+                                                const Parallelism& parallelism);
+
+}  // namespace dapple

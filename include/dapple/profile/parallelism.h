@@ -1,0 +1,34 @@
+// How a group of devices shares the work of every layer.
+//
+// Source: Megatron-LM (Shoeybi et al. 2019) section 3, tensor parallelism; Korthikanti et al. 2022
+// section 4.2.2, sequence parallelism.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace dapple {
+
+/// The degrees by which the devices of a group divide a layer among themselves.
+struct Parallelism {
+  /// The tensor-parallel degree: so many devices hold a part each of every layer's parameters.
+  std::int64_t tensor = 1;
+  /// Whether what tensor parallelism leaves whole on every device is divided along the sequence.
+  bool sequence = false;
+
+  friend constexpr auto operator<=>(const Parallelism&, const Parallelism&) = default;
+
+  /// The number of devices of a group.
+  constexpr std::int64_t group_size() const { return tensor; }
+  /// Whether every device is a group of its own.
+  constexpr bool is_none() const { return group_size() == 1; }
+};
+
+/// Returns "tensor 8", or "tensor 8 with sequence parallelism".
+std::string to_text(const Parallelism& parallelism);
+
+/// Returns "tensor 8" or "tensor 8, sequence", for tables.
+std::string short_text(const Parallelism& parallelism);
+
+}  // namespace dapple

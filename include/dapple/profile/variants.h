@@ -1,0 +1,29 @@
+// The variants of layers: a profile's layers as they run when a group of devices shares each of
+// them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dapple/profile/collective.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/profile/parallelism.h"
+
+namespace dapple {
+
+/// Returns the forms of parallelism that every layer has a variant for, ascending, no parallelism
+/// first. O(layers * variants).
+std::vector<Parallelism> parallelisms_of(const ModelProfile& profile);
+
+/// Returns the name of the first layer without a variant for `parallelism`, or an empty text.
+/// O(layers * variants).
+std::string layer_without(const ModelProfile& profile, const Parallelism& parallelism);
+
+/// Returns the profile in which every layer is its variant for `parallelism`: times, sizes and
+/// parameters are those of one device of a group, whose collectives take as long as over `ring`.
+/// Without parallelism, this is the profile itself. O(size of the profile).
+/// Requires: layer_without() is empty; ring.members is the size of a group.
+ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& parallelism,
+                              const GroupRing& ring);
+
+}  // namespace dapple

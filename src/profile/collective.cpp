@@ -1,0 +1,104 @@
+#include "dapple/profile/collective.h"
+
+#include <algorithm>
+#include <set>
+
+#include "dapple/core/error.h"
+
+namespace dapple {
+namespace {
+
+/// Returns the time of an all-reduce, or of one of its halves, from the ring's links.
+Duration time_on_links(std::int64_t rounds, Bytes size, const GroupRing& ring) {
+  const Wide moved = Wide{rounds} * size.count;
+  const Ticks busy{divide_up(moved * kNanosecondsPerSecond * kTicksPerNanosecond,
+                             Wide{ring.members} * ring.bandwidth.bytes_per_second)};
+  return round_up(busy) + rounds * ring.latency;
+}
+
+Duration all_reduce_time(Bytes size, const GroupRing& ring) {
+  const Duration on_links = time_on_links(2 * (ring.members - 1), size, ring);
+  if (ring.measured.empty()) return on_links;
+  const MeasuredReduction& first = ring.measured.front();
+  return size < first.size ? std::min(on_links, first.time) : measured_time(ring.measured, size);
+}
+
+/// Returns the numbers of samples, from one to `most`, at which the time per sample can be least:
+/// the ends of the range, and both sides of every measured size.
+std::set<std::int64_t> turning_points(Bytes size_per_sample, std::int64_t most,
+                                      const GroupRing& ring) {
+  std::set<std::int64_t> points{1, most};
+  for (const MeasuredReduction& measured : ring.measured) {
+    const std::int64_t below = measured.size.count / size_per_sample.count;
+    for (const std::int64_t samples : {below, below + 1}) {
+      points.insert(std::clamp<std::int64_t>(samples, 1, most));
+    }
+  }
+  return points;
+}
+
+}  // namespace
+
+std::string_view to_string(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::AllReduce:
+      return "all-reduce";
+    case CollectiveKind::AllGather:
+      return "all-gather";
+    case CollectiveKind::ReduceScatter:
+      return "reduce-scatter";
+  }
+  throw Bug("a collective is of no kind");
+}
+
+Duration measured_time(const std::vector<MeasuredReduction>& measured, Bytes size) {
+  const auto next = std::upper_bound(
+      measured.begin(), measured.end(), size,
+      [](Bytes wanted, const MeasuredReduction& point) { return wanted < point.size; });
+  const MeasuredReduction& before = *(next - 1);
+  if (next == measured.end()) {
+    return {divide_up(Wide{before.time.ns} * size.count, before.size.count)};
+  }
+  const Duration more = next->time - before.time;
+  return before.time + Duration{divide_up(Wide{more.ns} * (size - before.size).count,
+                                          (next->size - before.size).count)};
+}
+
+Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring) {
+  if (ring.members < 2 || size.count == 0) return {};
+  if (kind == CollectiveKind::AllReduce) return all_reduce_time(size, ring);
+  if (ring.measured.empty()) return time_on_links(ring.members - 1, size, ring);
+  return {divide_up(all_reduce_time(size, ring).ns, 2)};
+}
+
+Duration collectives_time(const std::vector<Collective>& collectives, std::int64_t samples,
+                          const GroupRing& ring) {
+  Duration time;
+  for (const Collective& collective : collectives) {
+    const Bytes size = samples * collective.size_per_sample;
+    time += collective.count * collective_time(collective.kind, size, ring);
+  }
+  return time;
+}
+
+double least_collectives_per_sample(const std::vector<Collective>& collectives, std::int64_t most,
+                                    const GroupRing& ring) {
+  double sum = 0;
+  for (const Collective& collective : collectives) {
+    if (collective.size_per_sample.count == 0) continue;
+    // The time is linear between the turning points, or the lesser of a line and a constant, so
+    // that per sample it is least at one of them.
+    double least = 1e300;
+    for (const std::int64_t samples : turning_points(collective.size_per_sample, most, ring)) {
+      const Bytes size = samples * collective.size_per_sample;
+      // Rounding up twice added less than two nanoseconds.
+      const double time =
+          std::max(0.0, static_cast<double>(collective_time(collective.kind, size, ring).ns) - 2.0);
+      least = std::min(least, time / static_cast<double>(samples));
+    }
+    sum += static_cast<double>(collective.count) * least;
+  }
+  return sum;
+}
+
+}  // namespace dapple

@@ -1,0 +1,15 @@
+#include "dapple/profile/parallelism.h"
+
+namespace dapple {
+
+std::string to_text(const Parallelism& parallelism) {
+  return "tensor " + std::to_string(parallelism.tensor) +
+         (parallelism.sequence ? " with sequence parallelism" : "");
+}
+
+std::string short_text(const Parallelism& parallelism) {
+  return "tensor " + std::to_string(parallelism.tensor) +
+         (parallelism.sequence ? ", sequence" : "");
+}
+
+}  // namespace dapple

@@ -1,0 +1,365 @@
+"""Plans whose devices are groups with tensor parallelism: planned, costed, verified, exchanged."""
+
+import json
+
+import tool
+from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
+
+MEBIBYTE = 1 << 20
+GIBIBYTE = 1 << 30
+
+
+def variant(degree, sequence, layer):
+    """A part of the layer, and an all-reduce for each sample or the two halves of one."""
+    def part(count):
+        return -(-count // degree)
+
+    measured = layer["measurements"][0]
+    kinds = ["reduce-scatter", "all-gather"] if sequence else ["all-reduce"]
+    collectives = [{"kind": kind, "bytes_per_sample": 65536} for kind in kinds]
+    made = {"tensor_parallel": degree, "parameter_bytes": part(layer["parameter_bytes"]),
+            "measurements": [{"batch_size": measured["batch_size"],
+                              "forward_ns": part(measured["forward_ns"]),
+                              "backward_ns": part(measured["backward_ns"]),
+                              "output_bytes": part(measured["output_bytes"]) if sequence
+                              else measured["output_bytes"],
+                              "stash_bytes": part(measured["stash_bytes"])}],
+            "forward_collectives": collectives, "backward_collectives": collectives}
+    if sequence:
+        made["sequence_parallel"] = True
+    return made
+
+
+class Parallelism(ToolTest):
+    def profile(self, forms=((2, False), (2, True), (4, True)), parameters=MEBIBYTE, blocks=6,
+                **changes):
+        """Blocks between an embedding and a head."""
+        profile = tool.small_profile(**changes)
+        layer = profile["layers"].pop()
+        del layer["repeat"]
+        layer["parameter_bytes"] = parameters
+        layer["variants"] = [variant(degree, sequence, layer) for degree, sequence in forms]
+        names = ["embedding", *(f"block.{i}" for i in range(blocks)), "head"]
+        profile["layers"] = [{**layer, "name": name} for name in names]
+        return profile
+
+    def topology(self, memory="1 GiB", devices=4):
+        topology = tool.small_topology(memory)
+        topology["servers"][0]["devices"] = devices
+        return topology
+
+    def ground(self, memory="1 GiB", devices=4, **changes):
+        return ("--model", self.write("blocks.json", self.profile(**changes)),
+                "--topo", self.write("2xN.json", self.topology(memory, devices)))
+
+    def planned(self, *more, memory="1 GiB", **changes):
+        run = self.run_tool(*self.ground(memory, **changes), "-o", "plan.json", *more)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return self.read("plan.json")
+
+    def imported(self, layout, *more, name="plan.json"):
+        run = self.run_tool("import", "plan", "--layout", layout, *self.ground(), "-o", name, *more)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return self.read(name)
+
+    def test_memory_decides_for_groups(self):
+        # Weights, gradients and state of a layer are 400 MiB, of its half 200, and of five halves
+        # some group of four has two; of quarters, of 100, one of two groups has three.
+        large = {"parameters": 100 * MEBIBYTE, "blocks": 3}
+        plan = self.planned(memory="350 MiB", **large)
+        self.assertEqual(plan["parallelism"], {"tensor": 4, "sequence": True})
+        records = {record["parallelism"]["tensor"]: record for record in plan["parallelisms"]}
+        self.assertIsNone(records[1]["iteration_ns"])
+        self.assertGreater(records[1]["missing_bytes"], 0)
+        self.assertIn("no plan of it fits memory", records[1]["reason"])
+        limit = plan["predicted"]["devices"][0]["memory_limit_bytes"]
+        self.assertEqual(limit, 350 * MEBIBYTE)
+        for device in plan["predicted"]["devices"]:
+            self.assertLessEqual(device["peak_memory_bytes"], limit)
+        run = self.run_tool("verify", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        # Held to one device for each layer, no plan fits.
+        for option in (("--pin", "tensor=1"), ("--max-tensor", "1")):
+            run = self.run_tool(*self.ground("350 MiB", **large), *option)
+            self.assertEqual(run.returncode, INFEASIBLE, run.stdout + run.stderr)
+
+    def test_the_plan_names_its_groups_and_the_records_their_forms(self):
+        plan = self.planned("--pin", "tensor=2")
+        self.assertEqual(plan["parallelism"]["tensor"], 2)
+        self.assertEqual(len(plan["parallelisms"]), 2)
+        names = {device for stage in plan["stages"] for device in stage["devices"]}
+        self.assertLessEqual(names, {"node0:0-1", "node0:2-3", "node1:0-1", "node1:2-3"})
+        # The documents that the plan was made from are in it as they were.
+        self.assertEqual(plan["model"]["profile"]["layers"][0]["variants"][0]["tensor_parallel"], 2)
+        self.assertEqual(plan["topology"]["description"]["servers"][0]["devices"], 4)
+        self.assertEqual(plan["request"]["pins"]["tensor"], 2)
+        self.assertIn("pinned: tensor=2", plan["search_space"]["cut"])
+        self.assertFalse(plan["search_space"]["complete"])
+
+    def test_all_forms_are_searched_and_the_bound_is_of_all(self):
+        plan = self.planned()
+        forms = [(record["parallelism"]["tensor"], record["parallelism"].get("sequence", False))
+                 for record in plan["parallelisms"]]
+        self.assertEqual(forms, [(1, False), (2, False), (2, True), (4, True)])
+        self.assertTrue(plan["search_space"]["complete"])
+        bound = plan["predicted"]["lower_bound_ns"]
+        for record in plan["parallelisms"]:
+            self.assertLessEqual(bound, record["lower_bound_ns"])
+            if record["iteration_ns"] is not None:
+                self.assertGreaterEqual(record["iteration_ns"], plan["predicted"]["iteration_ns"])
+        self.assertIn("context and expert parallelism", plan["search_space"]["outside"])
+        run = self.run_tool("verify", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        shown = self.run_tool(*self.ground(), "-o", "plan.json").stdout
+        self.assertIn("parallelism", shown)
+        self.assertIn("tensor 4, sequence", shown)
+
+    def test_a_profile_without_variants_has_no_such_keys(self):
+        run = self.run_tool(*self.small_inputs(), "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        for key in ("parallelism", "parallelisms"):
+            self.assertNotIn(key, plan)
+        self.assertNotIn("max_tensor", plan["request"])
+        self.assertNotIn("tensor", plan["request"]["pins"])
+
+    def test_every_command_takes_such_a_plan(self):
+        plan = self.planned("--pin", "tensor=4")
+        iteration = plan["predicted"]["iteration_ns"]
+        run = self.run_tool("validate", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("simulate", "plan.json", "--json", "--trace", "trace.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        result = json.loads(run.stdout)
+        self.assertTrue(result["simulation"]["same_as_file"])
+        self.assertIn("node0:0-3", (self.folder / "trace.json").read_text())
+        run = self.run_tool("simulate", "plan.json", *self.ground())
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.write("faster.json", self.topology())
+        topology = self.topology()
+        topology["servers"][0]["links"]["bandwidth"] = "1 GB/s"
+        run = self.run_tool("simulate", "plan.json", "--recost", "--topo",
+                            self.write("slow.json", topology), "--json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        # Slower links make slower collectives.
+        slow = json.loads(run.stdout)["plans"][0]["predicted"]["iteration_ns"]
+        self.assertGreater(slow, iteration)
+        for arguments in (("report", "plan.json", "-o", "page.html"),
+                          ("schedule", "plan.json"), ("diff", "plan.json", "plan.json"),
+                          ("reschedule", "plan.json", "--schedule", "gpipe", "-o", "gpipe.json"),
+                          ("verify", "gpipe.json"), ("simulate", "gpipe.json")):
+            run = self.run_tool(*arguments)
+            self.assertEqual(run.returncode, DONE, (arguments, run.stderr))
+        self.assertEqual(self.read("gpipe.json")["parallelism"], plan["parallelism"])
+
+    def test_baselines_are_plans_of_the_same_groups(self):
+        self.planned("--pin", "tensor=2", "--write-baselines", "others")
+        for name in ("data-parallel", "1f1b-even"):
+            file = f"others/{name}.plan.json"
+            self.assertEqual(self.read(file)["parallelism"]["tensor"], 2)
+            run = self.run_tool("verify", file)
+            self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+
+    def test_layouts_of_every_degree(self):
+        table = "tp,sp,pp,dp,mbs\n1,off,2,4,1\n2,off,2,2,1\n2,on,2,2,1\n4,on,2,1,1\n"
+        run = self.run_tool("simulate", "--layouts", self.write("table.csv", table),
+                            *self.ground(), "--csv")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        lines = run.stdout.splitlines()
+        self.assertEqual(len(lines), 5)
+        column = lines[0].split(",").index("devices")
+        self.assertEqual([line.split(",")[column] for line in lines[1:]], ["8"] * 4)
+        for line, layout in zip(lines[1:], table.splitlines()[1:]):
+            words = dict(zip(table.splitlines()[0].split(","), layout.split(",")))
+            plan = self.imported(",".join(f"{word}={value}" for word, value in words.items()))
+            self.assertIn(str(plan["predicted"]["iteration_ns"]), line.split(","))
+
+    def test_megatron_s_options_come_back(self):
+        for layout, more in (("tp=2,sp=on,pp=2,dp=2,mbs=1", ["--sequence-parallel"]),
+                             ("tp=2,sp=off,pp=2,dp=2,mbs=1", []),
+                             ("tp=4,pp=2,dp=1,mbs=1", ["--sequence-parallel"])):
+            with self.subTest(layout=layout):
+                plan = self.imported(layout)
+                run = self.run_tool("export", "plan.json", "--to", "megatron", "-o", "options.sh")
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                text = (self.folder / "options.sh").read_text()
+                self.assertIn(f"--tensor-model-parallel-size {plan['parallelism']['tensor']}\n",
+                              text)
+                for option in ["--sequence-parallel"]:
+                    self.assertEqual(option in text, option in more)
+                run = self.run_tool("import", "plan", "options.sh", *self.ground(), "-o",
+                                    "again.json")
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                again = self.read("again.json")
+                for part in ("parallelism", "stages", "schedule", "predicted"):
+                    self.assertEqual(plan[part], again[part])
+
+    def test_devices_of_groups_are_placed(self):
+        plan = self.imported("tp=2,sp=on,pp=2,dp=1,mbs=1", "--devices", "node1:2-3,node0:0,node0:1")
+        self.assertEqual([stage["devices"] for stage in plan["stages"]],
+                         [["node1:2-3"], ["node0:0-1"]])
+        for devices in ("node1:1-2,node0:0-1", "node1:2-3,node0:0", "node1:3,node1:2,node0:0-1"):
+            fault = self.refused("import", "plan", "--layout", "tp=2,sp=on,pp=2,dp=1,mbs=1",
+                                 *self.ground(), "--devices", devices, code=USAGE)
+            self.assertIn("expected whole groups of 2 devices, as node0:0-1", fault)
+
+    def test_other_targets_take_groups_or_refuse_them_by_name(self):
+        self.imported("tp=2,sp=on,pp=2,dp=2,mbs=1")
+        run = self.run_tool("export", "plan.json", "--to", "torchtitan", "-o", "titan.sh")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("--parallelism.tensor_parallel_degree 2",
+                      (self.folder / "titan.sh").read_text())
+        for target, words in (("deepspeed", "DeepSpeed has no sequence parallelism"),
+                              ("pipedream", "no place for devices of several GPUs"),
+                              ("torch-python", "no place for devices of several GPUs")):
+            run = self.run_tool("export", "plan.json", "--to", target, "-o", target)
+            self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+            self.assertIn("plan.json: /parallelism/", run.stderr)
+            self.assertIn(words, run.stderr)
+        run = self.run_tool("export", "plan.json", "--to", "ranks", "-o", "ranks.sh")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+
+    def test_plans_for_a_runtime(self):
+        plan = self.planned("--for", "megatron", parameters=20 * MEBIBYTE, memory="100 MiB")
+        self.assertIn("parallelism", plan)
+        run = self.run_tool("export", "plan.json", "--to", "megatron", "-o", "options.sh")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("verify", "plan.json")
+        self.assertNotEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+        # DeepSpeed's engine has no sequence parallelism.
+        plan = self.planned("--for", "deepspeed", parameters=20 * MEBIBYTE, memory="100 MiB")
+        self.assertNotIn("sequence", plan.get("parallelism", {}))
+        self.assertEqual([record["parallelism"] for record in plan["parallelisms"]],
+                         [{"tensor": 1}, {"tensor": 2}])
+
+    def test_schedules_of_groups(self):
+        plan = self.planned("--schedule", "auto")
+        self.assertGreater(len(plan["schedules"]), 2)
+        self.assertEqual(len(plan["parallelisms"]), 4)
+        run = self.run_tool("verify", "plan.json", "--budget", "1000000")
+        self.assertNotEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+
+    def refused(self, *arguments, code=BAD_INPUT):
+        run = self.run_tool(*arguments)
+        self.assertEqual(run.returncode, code, run.stdout + run.stderr)
+        errors = [line for line in run.stderr.splitlines() if line.startswith("error: ")]
+        self.assertEqual(len(errors), 1, run.stderr)
+        return errors[0]
+
+    def test_impossible_degrees_are_refused_by_name(self):
+        fault = self.refused(*self.ground(), "--pin", "tensor=3")
+        self.assertIn("not every layer has a variant", fault)
+        fault = self.refused(*self.ground(devices=3), "--pin", "tensor=2")
+        self.assertIn("need a multiple of that in each server, and node has 3", fault)
+        fault = self.refused(*self.ground(), "--pin", "tensor=zero", code=USAGE)
+        self.assertIn("expected tensor=N", fault)
+        fault = self.refused("simulate", "--layout", "tp=3,mbs=1", *self.ground())
+        self.assertIn("expected tensor parallelism of degree 1, 2, 2 with sequence parallelism, 4 "
+                      "with sequence parallelism, for which all layers have variants, got 3", fault)
+        fault = self.refused("simulate", "--layout", "tp=4,sp=off,mbs=1", *self.ground())
+        self.assertIn("got 4", fault)
+        fault = self.refused("simulate", "--layout", "tp=2,mbs=1", *self.ground(devices=3))
+        self.assertIn("node has 3", fault)
+        fault = self.refused("simulate", "--layout", "sp=on,mbs=1", *self.ground())
+        self.assertIn("expected sequence parallelism beside tensor parallelism", fault)
+        fault = self.refused("simulate", "--layout", "tp=2,sp=yes,mbs=1", *self.ground())
+        self.assertIn("sp: expected on or off", fault)
+        # Where one form has no groups, the others are searched, and the record says why.
+        run = self.run_tool(*self.ground(devices=2), "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        record = self.read("plan.json")["parallelisms"][-1]
+        self.assertEqual(record["parallelism"], {"tensor": 4, "sequence": True})
+        self.assertIn("need a multiple of that", record["reason"])
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+
+    def test_the_executor_replays_groups_and_does_not_train_them(self):
+        executor = tool.ARGUMENTS.executor
+        if executor is None:
+            self.skipTest("no executor was given")
+        profile = json.loads((tool.ROOT / "profiles" / "gpt2-tiny.json").read_text())
+        for number, layer in enumerate(profile["layers"]):
+            layer["measurements"] = [{"batch_size": 1, "forward_ns": 1000000 + number,
+                                      "backward_ns": 2000000, "output_bytes": 4096,
+                                      "stash_bytes": 4096}]
+            layer["variants"] = [variant(2, False, layer)]
+        profile.update(device="card", batch_scaling="proportional", global_batch_size=4)
+        run = self.run_tool("--model", self.write("tiny.json", profile), *self.ground()[2:],
+                            "--pin", "tensor=2", "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("replay", "plan.json", binary=executor)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("train", "plan.json", "--steps", "1", binary=executor)
+        self.assertEqual(run.returncode, BAD_INPUT, run.stderr)
+        self.assertIn("/parallelism: expected a plan whose layers are each on one device",
+                      run.stderr)
+
+    def test_false_claims_about_forms_are_found(self):
+        plan = self.planned()
+        for change, place in (
+                (lambda plan: plan["parallelisms"].pop(), "/parallelisms"),
+                (lambda plan: plan["parallelisms"][1].update(lower_bound_ns=1), "/predicted"),
+                (lambda plan: plan["parallelisms"][2].update(parallelism={"tensor": 4}),
+                 "/parallelisms/2/parallelism"),
+                (lambda plan: plan["search_space"].update(outside="nothing"),
+                 "/search_space/outside")):
+            tampered = json.loads(json.dumps(plan))
+            change(tampered)
+            self.write("tampered.json", tampered)
+            run = self.run_tool("verify", "tampered.json")
+            self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+            self.assertIn(place, run.stderr)
+
+    def test_a_plan_s_parallelism_is_checked_as_it_is_read(self):
+        plan = self.planned("--pin", "tensor=2")
+        for parallelism, words in (
+                ({"tensor": 1}, "a degree above 1"),
+                ({"tensor": 3}, "has no variant for tensor 3"),
+                ({"tensor": 4}, "has no variant for tensor 4"),
+                ({"tensor": 0}, "1 to 1024"),
+                ({"tensor": 2, "sequence": 1}, "true or false"),
+                ({}, "tensor"), ([], "object"), ({"tensor": 2, "expert": 1}, "expert")):
+            with self.subTest(parallelism=parallelism):
+                self.write("bad.json", {**plan, "parallelism": parallelism})
+                run = self.run_tool("simulate", "bad.json")
+                self.assertEqual(run.returncode, BAD_INPUT, run.stderr)
+                self.assertIn("/parallelism", run.stderr)
+                self.assertIn(words, run.stderr)
+        # Without the key the names of groups are no devices.
+        del plan["parallelism"]
+        self.write("bad.json", plan)
+        run = self.run_tool("simulate", "bad.json")
+        self.assertEqual(run.returncode, BAD_INPUT)
+        self.assertIn("/stages/0/devices/0", run.stderr)
+
+    def test_plans_of_different_groups_are_not_compared(self):
+        self.imported("tp=2,sp=on,pp=2,mbs=1", name="two.json")
+        self.imported("tp=4,pp=2,mbs=1", name="four.json")
+        fault = self.refused("diff", "two.json", "four.json")
+        self.assertIn("expected tensor 2 with sequence parallelism, as of A", fault)
+
+    def test_faults_of_variants(self):
+        def changed(change):
+            profile = self.profile()
+            change(profile["layers"][1]["variants"][0], profile)
+            return self.write("bad.json", profile)
+
+        for change, words in (
+                (lambda v, _: v.update(tensor_parallel=1), "/variants/0/tensor_parallel"),
+                (lambda v, _: v.update(tensor_parallel=4, sequence_parallel=True),
+                 "expected one variant of each parallelism"),
+                (lambda v, _: v.update(parameter_bytes=0), "expected parameters where the layer"),
+                (lambda v, _: v.update(measurements=[]), "at least one measurement"),
+                (lambda v, _: v["forward_collectives"][0].update(kind="gossip"), "all-gather"),
+                (lambda v, _: v["forward_collectives"][0].update(count=0), "count"),
+                (lambda v, _: v.update(forward_collectives=v["forward_collectives"] * 17),
+                 "at most 16 collectives"),
+                (lambda v, _: v.update(color="red"), "color"),
+                (lambda _, profile: profile.update(tensor_parallel=2), "as layers have variants")):
+            with self.subTest(words=words):
+                run = self.run_tool("--model", changed(change), *self.ground()[2:])
+                self.assertEqual(run.returncode, BAD_INPUT, run.stderr)
+                self.assertIn(words, run.stderr)
+
+
+if __name__ == "__main__":
+    tool.main()

@@ -1,0 +1,160 @@
+// Groups of devices worked by hand: what each device of a group has of ports, NICs and roots.
+
+#include <catch2/catch.hpp>
+
+#include "../../support/plans.h"
+#include "../topology/meshes.h"
+#include "dapple/cost/all_reduce.h"
+#include "dapple/cost/device_groups.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+const GroupedTopology& grouped_of(const std::variant<GroupedTopology, NoGroups>& result) {
+  const auto* none = std::get_if<NoGroups>(&result);
+  INFO((none == nullptr ? "" : none->reason));
+  REQUIRE(none == nullptr);
+  return std::get<GroupedTopology>(result);
+}
+
+std::string reason_of(const std::variant<GroupedTopology, NoGroups>& result) {
+  const auto* none = std::get_if<NoGroups>(&result);
+  return none == nullptr ? "" : none->place + ": " + none->reason;
+}
+
+Link nic(std::int64_t gigabytes, std::int64_t latency = 1) {
+  return {bytes_per_ns(gigabytes), {latency}};
+}
+
+TEST_CASE("a group is a device named after all of its own") {
+  const Topology topology(cluster({.servers = 2, .devices = 4}));
+  const Topology grouped(grouped_of(group_devices(topology, 2)).description);
+  REQUIRE(grouped.device_count() == 4);
+  CHECK(grouped.device({1}).name == "node0:2-3");
+  CHECK(grouped.find_device("node1:0-1") == DeviceIndex{2});
+  CHECK(grouped.memory_limit({0}) == topology.memory_limit({0}));
+}
+
+TEST_CASE("each device of a group has an equal part of a NIC") {
+  // Both groups use the only NIC of 8 bytes a nanosecond.
+  const Topology topology(cluster({.servers = 2, .devices = 4, .nics = {nic(8)}}));
+  const Topology grouped(grouped_of(group_devices(topology, 2)).description);
+  CHECK(grouped.nic_of({0}) == grouped.nic_of({1}));
+  CHECK(grouped.nic_link({0}, 0).bandwidth == bytes_per_ns(4));
+}
+
+TEST_CASE("NICs of one group become one, as fast as its narrowest part") {
+  ClusterFigures figures{.servers = 2, .devices = 4};
+  figures.nics = {nic(8, 1), nic(6, 5), nic(8, 1), nic(8, 2)};
+  const Topology topology(cluster(figures));
+  const Topology grouped(grouped_of(group_devices(topology, 2)).description);
+  CHECK(grouped.nic_link({0}, 0).bandwidth == bytes_per_ns(6));
+  CHECK(grouped.nic_link({0}, 0).latency == Duration{5});
+  CHECK(grouped.nic_link({0}, 1).bandwidth == bytes_per_ns(8));
+  const Topology whole(grouped_of(group_devices(topology, 4)).description);
+  CHECK(whole.device_count() == 2);
+  CHECK(whole.nic_link({0}, 0).bandwidth == bytes_per_ns(6));
+}
+
+TEST_CASE("a reduction between groups takes as long as that of each device's part on shared NICs") {
+  // Two servers of two devices with one NIC of 2 bytes a nanosecond: both devices reduce 1,000
+  // bytes at the same time, so that 2,000 bytes cross the NIC; a single ring of two would take
+  // 1,000 ns.
+  const Topology topology(cluster({.servers = 2, .devices = 2, .nics = {nic(2, 0)}}));
+  const Topology grouped(grouped_of(group_devices(topology, 2)).description);
+  CHECK(AllReduceModel({DeviceIndex{0}, DeviceIndex{1}}, grouped).time({1'000}) == Duration{1'000});
+  CHECK(AllReduceModel({DeviceIndex{0}, DeviceIndex{2}}, topology).time({1'000}) == Duration{500});
+}
+
+TEST_CASE("the ring of a group is that of its devices") {
+  TopologyDescription description =
+      cluster({.servers = 2, .devices = 4, .inside = {bytes_per_ns(3), {11}}});
+  for (const bool is_measured : {false, true}) {
+    if (is_measured) {
+      description.servers[0].bus_bandwidth.push_back(
+          {.source = "", .servers = 1, .devices = 2, .points = {{{1'000}, {1'000'000'000}}}});
+    }
+    const Topology topology(description);
+    const GroupRing ring = grouped_of(group_devices(topology, 2)).ring;
+    CHECK(ring.members == 2);
+    CHECK(ring.measured.empty() != is_measured);
+    const AllReduceModel model({DeviceIndex{0}, DeviceIndex{1}}, topology);
+    for (const std::int64_t size : {1, 999, 1'000, 123'457}) {
+      CHECK(collective_time(CollectiveKind::AllReduce, {size}, ring) == model.time({size}));
+    }
+  }
+}
+
+TEST_CASE("a link matrix, a remainder and NICs across groups allow no groups") {
+  CHECK(reason_of(group_devices(Topology(cluster({.servers = 1, .devices = 3})), 2)) ==
+        "/servers/0/devices: groups of 2 devices need a multiple of that in each server, and node "
+        "has 3");
+  CHECK(reason_of(group_devices(Topology(full_mesh(4, {bytes_per_ns(1), {}})), 2))
+            .starts_with("/servers/0/links: groups of devices need a switch within the server"));
+  TopologyDescription description = cluster({.servers = 2, .devices = 4});
+  description.servers[0].nics = {{.source = "", .link = nic(1), .devices = {0, 2}},
+                                 {.source = "", .link = nic(1), .devices = {1, 3}}};
+  CHECK(reason_of(group_devices(Topology(description), 2)) ==
+        "/servers/0/nics: a group of 2 devices in node has several NICs, of which another group "
+        "uses one");
+}
+
+TEST_CASE("servers with other links inside allow no groups") {
+  TopologyDescription description = cluster({.servers = 1, .devices = 2});
+  description.servers.push_back(description.servers.front());
+  description.servers[1].name = "other";
+  description.servers[1].links.port = {bytes_per_ns(2), {}};
+  CHECK(reason_of(group_devices(Topology(description), 2)) ==
+        "/servers/1/links: groups of devices need the same links within every server, and those of "
+        "other are not those of node");
+}
+
+TEST_CASE("PCIe roots and uplinks are divided, stated ones and oversubscribed ones") {
+  TopologyDescription description = cluster({.servers = 4, .devices = 4, .nics = {nic(8), nic(8)}});
+  description.servers[0].pcie_roots = {
+      {.source = "", .link = {bytes_per_ns(10), {2}}, .devices = {0, 1}, .nics = {0}},
+      {.source = "", .link = {bytes_per_ns(10), {2}}, .devices = {2, 3}, .nics = {1}}};
+  UplinkGroup racks;
+  racks.count = 2;
+  racks.members = 2;
+  racks.bandwidth = bytes_per_ns(6);
+  description.racks = {racks};
+  const Topology topology(description);
+  const auto result = group_devices(topology, 2);
+  const TopologyDescription& grouped = grouped_of(result).description;
+  CHECK(grouped.servers[0].pcie_roots[0].link.bandwidth == bytes_per_ns(5));
+  CHECK(grouped.servers[0].pcie_roots[1].devices == std::vector<std::int32_t>{1});
+  CHECK(grouped.servers[0].pcie_roots[1].nics == std::vector<std::int32_t>{1});
+  CHECK(grouped.racks[0].bandwidth == bytes_per_ns(3));
+  CHECK(Topology(grouped).device_count() == 8);
+  CHECK(
+      reason_of(group_devices(topology, 4)) ==
+      "/servers/0/pcie_roots: the devices of a group of 4 in node are below different PCIe roots");
+  description.racks[0].bandwidth.reset();
+  description.racks[0].oversubscription = {2 * kOne.billionths};
+  const auto by_nics = group_devices(Topology(description), 2);
+  const Topology over(grouped_of(by_nics).description);
+  // Two servers of two NICs of 8, oversubscribed twofold, of which each device has half.
+  CHECK(over.way_between({0}, {2}).bandwidth == bytes_per_ns(8));
+  // Unequal NICs of one group count whole, although the group follows the narrower one.
+  description.servers[0].nics[1].link = nic(2);
+  description.servers[0].nics[0].devices = {0, 2};
+  description.servers[0].nics[1].devices = {1, 3};
+  description.servers[0].pcie_roots.clear();
+  const auto unequal = group_devices(Topology(description), 4);
+  CHECK(Topology(grouped_of(unequal).description).way_between({0}, {2}).bandwidth ==
+        Bandwidth{2'500'000'000});
+}
+
+TEST_CASE("groups are refused where a layer has no variant") {
+  ModelProfile profile = model_of({{.forward = 1}});
+  const auto none = group_inputs(profile, Topology(cluster({.servers = 1, .devices = 2})),
+                                 Parallelism{.tensor = 2});
+  REQUIRE(std::holds_alternative<NoGroups>(none));
+  CHECK(std::get<NoGroups>(none).reason == "layer layer0 has no variant for tensor 2");
+}
+
+}  // namespace
+}  // namespace dapple
