@@ -186,6 +186,8 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
     const Duration recomputation = stage.recompute ? replica.forward : Duration{};
     replica.backward = layers.backward(stage.layers) + recomputation;
     replica.input_gradient = layers.input_gradient(stage.layers) + recomputation;
+    replica.collectives =
+        layers.forward_collectives(stage.layers) + layers.backward_collectives(stage.layers);
     slow_down_to(cost, replica, recomputation);
     const std::pair pace{replica.samples, kind};
     replica.moments =

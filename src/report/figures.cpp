@@ -126,6 +126,9 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
       {"bubble", show_percent(prediction.bubble_fraction)},
       {"exposed all-reduce", show(prediction.exposed_all_reduce, prediction.iteration)},
       {"recomputation", recomputing_stages(document.plan)}};
+  if (prediction.parts.collectives > Duration{}) {
+    figures.push_back({"collectives", show(prediction.parts.collectives, prediction.iteration)});
+  }
   if (prediction.speedup_over_one_device) {
     figures.push_back(
         {"speedup", fmt::format("{:.2f} x one {}", *prediction.speedup_over_one_device,

@@ -152,6 +152,44 @@ class Parallelism(ToolTest):
             self.assertEqual(run.returncode, DONE, (arguments, run.stderr))
         self.assertEqual(self.read("gpipe.json")["parallelism"], plan["parallelism"])
 
+    def test_collectives_are_a_part_of_the_iteration(self):
+        predicted = self.planned("--pin", "tensor=2")["predicted"]
+        parts = predicted["time_parts"]
+        self.assertGreater(parts["collectives_ns"], 0)
+        self.assertEqual(sum(parts.values()), predicted["iteration_ns"])
+        shown = self.run_tool("simulate", "plan.json").stdout
+        self.assertIn("  collectives  ", shown)
+        self.assertNotIn("collectives_ns",
+                         self.planned("--pin", "tensor=1")["predicted"]["time_parts"])
+
+    def test_a_wide_server_decides_for_groups(self):
+        # One sample at a time leaves replicas and stages nothing to do beside each other: four layers
+        # of 4 ms in a row, or quarters of them, with collectives of microseconds.
+        profile = self.profile(blocks=2, forms=((4, True),), global_batch_size=1)
+        for layer in profile["layers"]:
+            for figures in (layer, layer["variants"][0]):
+                figures["measurements"][0]["batch_size"] = 1
+            for collective in layer["variants"][0]["forward_collectives"]:
+                collective["bytes_per_sample"] = 4000
+        topology = self.topology(devices=4)
+        topology["servers"][0].update(count=1, links={"kind": "switch", "bandwidth": "100 GB/s",
+                                                      "latency": "1 us"})
+        run = self.run_tool("--model", self.write("deep.json", profile), "--topo",
+                            self.write("wide.json", topology), "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual(plan["parallelism"], {"tensor": 4, "sequence": True})
+        # Forward 4 x 250 us and backward 4 x 500 us, and in each of four layers twice a
+        # reduce-scatter and an all-gather over four devices: 3 rounds of 1 us, and 3/4 of 4,000
+        # bytes; a MiB of parameters, a quarter each, at 0.01 ns per byte.
+        collectives = 4 * 2 * 2 * (3 * 1000 + 3000 * 10 // 1000)
+        step = -(-4 * (MEBIBYTE // 4) // 100)
+        self.assertEqual(plan["predicted"]["time_parts"]["collectives_ns"], collectives)
+        self.assertEqual(plan["predicted"]["iteration_ns"],
+                         4 * 250_000 + 4 * 500_000 + collectives + step)
+        alone = plan["parallelisms"][0]
+        self.assertGreaterEqual(alone["lower_bound_ns"], plan["predicted"]["iteration_ns"])
+
     def test_baselines_are_plans_of_the_same_groups(self):
         self.planned("--pin", "tensor=2", "--write-baselines", "others")
         for name in ("data-parallel", "1f1b-even"):

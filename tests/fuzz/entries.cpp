@@ -141,7 +141,7 @@ PlanDocument example_document() {
   document.baselines = {{"data-parallel",
                          "3, 2 of 4",
                          Duration{2000},
-                         {{2000}, {0}, {0}, {0}, {0}, {0}, {0}},
+                         {{2000}, {0}, {0}, {0}, {0}, {0}, {0}, {0}},
                          false,
                          Bytes{12},
                          true}};

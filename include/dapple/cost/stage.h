@@ -34,6 +34,9 @@ struct ReplicaCost {
   Duration backward;
   /// The first part of the backward if it is run in two; the rest is the weight gradient.
   Duration input_gradient;
+  /// What of the forward and of the backward is collectives of the replica's group, without those
+  /// of recomputation.
+  Duration collectives = {};
   /// The position in StageCost::moments.
   std::size_t moments = 0;
   MemoryCost memory;

@@ -34,8 +34,11 @@ struct DeviceFigures {
 /// The breakdown of an iteration into parts that are not negative and add up to it exactly. The
 /// formulas are in planner/candidates/explain.h.
 struct TimeParts {
-  /// All forwards and backwards, distributed evenly over all devices of the topology.
+  /// All forwards and backwards without collectives, distributed evenly over all devices of the
+  /// topology.
   Duration compute;
+  /// The collectives of groups that share layers, distributed likewise.
+  Duration collectives = {};
   /// The forwards that are run again, distributed likewise.
   Duration recomputation;
   /// What the busiest stage computes beyond these two.
@@ -61,10 +64,13 @@ struct TimePart {
   /// The key in files, whose values are in nanoseconds.
   const char* key;
   Duration TimeParts::*part;
+  /// Whether files have it only where it is not zero.
+  bool is_optional = false;
 };
 /// All parts in the order in which they are shown.
 inline constexpr TimePart kTimeParts[] = {
     {"compute", "compute_ns", &TimeParts::compute},
+    {"collectives", "collectives_ns", &TimeParts::collectives, true},
     {"recomputation", "recomputation_ns", &TimeParts::recomputation},
     {"imbalance", "imbalance_ns", &TimeParts::imbalance},
     {"bubble", "bubble_ns", &TimeParts::bubble},

@@ -46,7 +46,11 @@ Parallelism read_parallelism(const Field& field) {
 
 void write_time_parts(JsonWriter& writer, const TimeParts& parts) {
   writer.open_object(JsonWriter::Layout::Line);
-  for (const TimePart& part : kTimeParts) writer.key(part.key).integer((parts.*part.part).ns);
+  for (const TimePart& part : kTimeParts) {
+    const Duration time = parts.*part.part;
+    if (part.is_optional && time == Duration{}) continue;
+    writer.key(part.key).integer(time.ns);
+  }
   writer.close();
 }
 

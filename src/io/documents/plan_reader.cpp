@@ -234,7 +234,9 @@ TimeParts read_parts(const Field& field) {
   ObjectReader object(field);
   TimeParts parts;
   for (const TimePart& part : kTimeParts) {
-    (parts.*part.part).ns = required_integer(object.field(part.key), {});
+    const Field time = object.field(part.key);
+    if (part.is_optional && !time.present()) continue;
+    (parts.*part.part).ns = required_integer(time, {});
   }
   object.finish();
   return parts;

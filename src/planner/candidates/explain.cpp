@@ -9,19 +9,21 @@ namespace {
 struct Work {
   // All computations of all devices together.
   Wide all = 0;
-  // The part of `all` that is recomputation.
+  // The parts of `all` that are recomputation, and collectives beside it.
   Wide recomputation = 0;
+  Wide collectives = 0;
   // The computation of the busiest lane.
   Duration busiest;
   // The optimizer steps of that lane's stages.
   Duration step;
 };
 
-/// The computation of one lane: on all its devices together (`all`, `recomputation`), and on the
+/// The computation of one lane: on all its devices together (`all` and its parts), and on the
 /// slowest (`busy`).
 struct LaneWork {
   Wide all = 0;
   Wide recomputation = 0;
+  Wide collectives = 0;
   Duration busy;
   Duration step;
 };
@@ -39,6 +41,7 @@ LaneWork work_of(const Lane& lane, const PlanCost& costs) {
     for (std::size_t i = first; i < first + lane.devices.size(); ++i) {
       const ReplicaCost& replica = stage.replicas[i];
       work.all += Wide{micro_batches} * (replica.forward + replica.backward).ns;
+      work.collectives += Wide{micro_batches} * replica.collectives.ns;
       if (stage.recomputation.ns > 0) {
         work.recomputation += Wide{micro_batches} * replica.forward.ns;
       }
@@ -60,6 +63,7 @@ Work work_of(const PlanCost& costs, const Schedule& schedule) {
     const LaneWork own = work_of(lane, costs);
     work.all += own.all;
     work.recomputation += own.recomputation;
+    work.collectives += own.collectives;
     if (own.busy > work.busiest) {
       work.busiest = own.busy;
       work.step = own.step;
@@ -86,9 +90,12 @@ TimeParts time_parts(const TimedSchedule& timed, const Topology& topology) {
   const Work work = work_of(timed.costs, timed.schedule);
   const Wide devices = topology.device_count();
   TimeParts parts;
-  parts.compute = {static_cast<std::int64_t>((work.all - work.recomputation) / devices)};
-  parts.recomputation = Duration{static_cast<std::int64_t>(work.all / devices)} - parts.compute;
-  parts.imbalance = work.busiest - parts.compute - parts.recomputation;
+  const auto evenly = [&](Wide sum) { return Duration{static_cast<std::int64_t>(sum / devices)}; };
+  const Duration once = evenly(work.all - work.recomputation);
+  parts.compute = evenly(work.all - work.recomputation - work.collectives);
+  parts.collectives = once - parts.compute;
+  parts.recomputation = evenly(work.all) - once;
+  parts.imbalance = work.busiest - once - parts.recomputation;
   parts.optimizer_step = work.step;
   parts.bubble = timed.alone - work.busiest - work.step;
   parts.transfers = std::max(Duration{}, timed.iteration - timed.without_transfers);

@@ -3,11 +3,14 @@
 // T is the simulated iteration, T_a the same with free transfers, and T_0 the same with free
 // transfers and free all-reduces. M_l is the number of micro-batches of lane l, F_l and B_l its
 // forward and backward (of the slowest replica of a split stage). D is the number of devices of the
-// topology, used or not; f and b are the forward and backward of each replica by itself, and r is
-// the part of b in which it runs the forward again. Then
-//   compute        = floor(sum over replicas of M (f + b - r) / D)
-//   recomputation  = floor(sum over replicas of M (f + b) / D) - compute
-//   imbalance      = W - compute - recomputation, where W = max over lanes of M_l (F_l + B_l)
+// topology, used or not; f and b are the forward and backward of each replica by itself, r is the
+// part of b in which it runs the forward again, and c what of the rest is collectives of its group.
+// Then
+//   compute        = floor(sum over replicas of M (f + b - r - c) / D)
+//   collectives    = floor(sum over replicas of M (f + b - r) / D) - compute
+//   recomputation  = floor(sum over replicas of M (f + b) / D) - compute - collectives
+//   imbalance      = W - compute - collectives - recomputation,
+//                    where W = max over lanes of M_l (F_l + B_l)
 //   optimizer step = that of all stages of the lane with W; of several such lanes, the longest
 //   bubble         = T_0 - W - optimizer step
 //   transfers      = T - T_a, or 0 where transfers that share links with all-reduces shorten T

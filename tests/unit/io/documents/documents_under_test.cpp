@@ -372,12 +372,12 @@ PlanDocument small_plan() {
   prediction.devices = {{DeviceIndex{0}, Bytes{1}, Bytes{2}, 0.5},
                         {DeviceIndex{2}, Bytes{3}, Bytes{4}, 2.0 / 3.0},
                         {DeviceIndex{3}, Bytes{5}, Bytes{6}, 1}};
-  prediction.parts = {Duration{500}, Duration{40},  Duration{30}, Duration{200},
-                      Duration{10},  Duration{210}, Duration{10}};
+  prediction.parts = {Duration{500}, Duration{0},  Duration{40},  Duration{30},
+                      Duration{200}, Duration{10}, Duration{210}, Duration{10}};
   document.baselines = {{"data-parallel",
                          "4, 1 of 8",
                          Duration{2'000},
-                         {{500}, {0}, {0}, {0}, {0}, {1'500}, {0}},
+                         {{500}, {0}, {0}, {0}, {0}, {0}, {1'500}, {0}},
                          false,
                          Bytes{77},
                          true}};

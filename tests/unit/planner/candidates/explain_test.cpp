@@ -74,6 +74,28 @@ TEST_CASE("recomputation, all-reduce and optimizer step are told apart") {
                                         .optimizer_step = {100}});
 }
 
+TEST_CASE("collectives of groups are a part of their own, those of recomputation are not") {
+  ModelProfile model = small::model_of({{.forward = 10, .backward = 20}});
+  model.ring = {.members = 2, .bandwidth = small::bytes_per_ns(1), .latency = {}};
+  model.layers.front().forward_collectives = {{.size_per_sample = {3}}};
+  model.layers.front().backward_collectives = {{.size_per_sample = {4}, .count = 2}};
+  // Two samples, one after the other, on one of two devices: forwards of 10 + 3, backwards of 20 +
+  // 8 after another forward.
+  const small::Pipeline pipeline(model, small::cluster({.servers = 1, .devices = 2}),
+                                 {.micro_batch_size = 1,
+                                  .num_micro_batches = 2,
+                                  .depths = {1},
+                                  .stages = {{.layers = 1, .devices = {0}, .recompute = true}}});
+  CHECK(parts_of(pipeline) == TimeParts{.compute = {30},
+                                        .collectives = {11},
+                                        .recomputation = {13},
+                                        .imbalance = {54},
+                                        .bubble = {},
+                                        .transfers = {},
+                                        .all_reduce = {},
+                                        .optimizer_step = {}});
+}
+
 TEST_CASE("the parts of any plan add up to its iteration, and none is negative") {
   small::Dice dice(7);
   for (int i = 0; i < small::scaled(1500); ++i) {
