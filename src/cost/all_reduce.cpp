@@ -7,11 +7,10 @@
 namespace dapple {
 namespace {
 
-/// Returns `members` times the bytes that each hop of a ring over `members` carries, which are
-/// 2 (members - 1) / members of the size; the division is left to the caller so that it rounds
-/// once.
-Wide carried_times_members(Bytes size, std::int64_t members) {
-  return Wide{2} * size.count * (members - 1);
+/// Returns `members` times the bytes that each hop of a ring carries in so many rounds, which are
+/// rounds / members of the size; the division is left to the caller so that it rounds once.
+Wide carried_times_members(Bytes size, std::int64_t rounds) {
+  return Wide{rounds} * size.count;
 }
 
 /// Returns how many of `devices`, all of one server, use each of its NICs, by the NIC's number.
@@ -58,20 +57,34 @@ bool are_neighbours(const std::vector<std::vector<DeviceIndex>>& servers,
 
 }  // namespace
 
-AllReduceModel::AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology) {
+AllReduceModel::AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology,
+                               bool is_sharded)
+    : is_sharded_(is_sharded) {
   if (devices.size() < 2) return;
   const std::vector<std::vector<DeviceIndex>> servers = by_server(devices, topology);
   measured_ = measured_over(servers, topology);
   if (servers.size() == 1) {
     if (auto rings = matrix_rings(devices, topology)) {
       alternatives_.push_back({AllReduceAlgorithm::MatrixRings, {std::move(*rings)}});
-      return;
     }
   }
-  alternatives_.push_back({AllReduceAlgorithm::FlatRing, {flat_ring(devices, topology)}});
-  if (!hierarchy_applies(servers)) return;
-  alternatives_.push_back({AllReduceAlgorithm::Hierarchical,
-                           {inside_servers(servers, topology), across_servers(servers, topology)}});
+  if (alternatives_.empty()) {
+    alternatives_.push_back({AllReduceAlgorithm::FlatRing, {flat_ring(devices, topology)}});
+    if (hierarchy_applies(servers)) {
+      alternatives_.push_back(
+          {AllReduceAlgorithm::Hierarchical,
+           {inside_servers(servers, topology), across_servers(servers, topology)}});
+    }
+  }
+  if (is_sharded_) halve();
+}
+
+/// Makes every all-reduce a reduce-scatter.
+void AllReduceModel::halve() {
+  for (Alternative& alternative : alternatives_) {
+    for (Rings& rings : alternative.rings) rings.passes = 1;
+  }
+  for (MeasuredReduction& measured : measured_) measured.time = {divide_up(measured.time.ns, 2)};
 }
 
 std::vector<MeasuredReduction> AllReduceModel::measured_over(
@@ -211,7 +224,7 @@ AllReduceModel::Rings AllReduceModel::across_servers(
 
 Ticks AllReduceModel::busy(const Rings& rings, Bytes size) {
   return {divide_up(
-      carried_times_members(size, rings.members) * kNanosecondsPerSecond * kTicksPerNanosecond,
+      carried_times_members(size, rings.rounds()) * kNanosecondsPerSecond * kTicksPerNanosecond,
       Wide{rings.members} * rings.bandwidth.bytes_per_second)};
 }
 
@@ -266,7 +279,7 @@ AllReducePhase AllReduceModel::phase(const Rings& rings, Bytes size) {
                        .busy = busy(rings, size),
                        .latency = rings.hop_latency,
                        .ports = {}};
-  const Wide carried = carried_times_members(size, rings.members) * kPartsPerByte;
+  const Wide carried = carried_times_members(size, rings.rounds()) * kPartsPerByte;
   for (const PortShare& share : rings.ports) {
     // carried * taken / (members * all), divided in two steps as carried * taken may exceed 128
     // bits.
@@ -333,10 +346,12 @@ std::vector<std::pair<PortIndex, Bytes>> in_bytes(
 
 }  // namespace
 
-std::vector<AllReducePhase> AllReduceModel::phases(const Alternative& alternative, Bytes size) {
+std::vector<AllReducePhase> AllReduceModel::phases(const Alternative& alternative,
+                                                   Bytes size) const {
   const AllReducePhase outer = phase(alternative.rings.back(), size);
   if (alternative.algorithm != AllReduceAlgorithm::Hierarchical) return {outer};
   const AllReducePhase inside = phase(alternative.rings.front(), size);
+  if (is_sharded_) return {inside, outer};
   return {half_of(inside, true), outer, half_of(inside, false)};
 }
 

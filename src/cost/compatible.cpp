@@ -162,6 +162,10 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
           1e9 / static_cast<double>(slowest_bandwidth(topology).bytes_per_second) +
       static_cast<double>(slowest_latency(topology.description()).ns) *
           (2 * crossings * global_batch + 4 * devices * layers) +
+      // The all-gathers of sharded updates.
+      4 * sums.parameter_bytes * most_hops_through_a_port(topology.description()) * 1e9 /
+          static_cast<double>(slowest_bandwidth(topology).bytes_per_second) *
+          (topology.description().shards_optimizer ? 1 : 0) +
       slowest_reductions_ns(topology.description(), 2 * layers,
                             2 * sums.parameter_bytes * gradient);
   return result;

@@ -126,6 +126,13 @@ Duration CostModel::optimizer_step(LayerRange layers) const {
   return optimizer_step(parameters(layers));
 }
 
+Duration CostModel::update(LayerRange layers, std::int64_t replicas,
+                           const AllReduceModel& reduction) const {
+  const Duration step = optimizer_step(layers);
+  if (!topology_.description().shards_optimizer) return step;
+  return Duration{divide_up(step.ns, replicas)} + reduction.time(parameters(layers));
+}
+
 Duration CostModel::optimizer_step(Bytes parameters) const {
   const std::optional<Factor> step = profile_.optimizer.step_ns_per_parameter_byte;
   return {step ? scale_up(parameters, *step).count : 0};
@@ -143,6 +150,9 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t sample
   cost.weights = parameters(stage.layers);
   cost.gradients = scale_up(cost.weights, profile_.optimizer.gradient_bytes_per_parameter_byte);
   cost.optimizer_state = scale_up(cost.weights, profile_.optimizer.state_bytes_per_parameter_byte);
+  if (topology_.description().shards_optimizer) {
+    cost.optimizer_state = {divide_up(cost.optimizer_state.count, stage.replicas)};
+  }
   // Two buffers per boundary and direction, and one more for each micro-batch that may wait there.
   cost.communication_buffers = stage.largest_bucket;
   if (stage.sends_before) cost.communication_buffers += (4 + waiting_before) * before;
@@ -206,7 +216,8 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
          .depth_behind = index + 1 == plan.stages.size() ? 0 : plan.warmup_depths[index + 1],
          .sends_before = sends_before,
          .sends_behind = sends_behind,
-         .largest_bucket = largest_bucket},
+         .largest_bucket = largest_bucket,
+         .replicas = std::ssize(stage.devices)},
         replica.samples, kind);
     cost.replicas.push_back(replica);
   }
@@ -214,7 +225,7 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   std::sort(members.begin(), members.end());
   const AllReduceModel reduction(members, topology_);
   for (const Bytes size : buckets.sizes) cost.buckets.push_back(reduction.cost(size));
-  cost.optimizer_step = optimizer_step(stage.layers);
+  cost.optimizer_step = update(stage.layers, std::ssize(stage.devices), reduction);
   if (plan.gradients.optimizer == OptimizerTiming::PerBucket) {
     cost.bucket_steps = bucket_steps(stage.layers, buckets);
   }
@@ -296,7 +307,7 @@ void CostModel::add_ties(const Plan& plan, PlanCost& cost) const {
     devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
     const Bytes size = scale_up(profile_.layers[tied.owner.position()].parameters,
                                 profile_.optimizer.gradient_bytes_per_parameter_byte);
-    of_tie.reduction = AllReduceModel(devices, topology_).cost(size);
+    of_tie.reduction = AllReduceModel(devices, topology_, /*is_sharded=*/false).cost(size);
     for (const StageIndex stage : tied.stages) {
       cost.stages[stage.position()].tied_reduction += of_tie.reduction.time;
     }

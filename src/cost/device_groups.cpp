@@ -244,9 +244,13 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
     return NoGroups{"/layers",
                     fmt::format("layer {} has no variant for {}", missing, to_text(parallelism))};
   }
-  auto grouped = group_devices(topology, parallelism.group_size());
-  if (auto* none = std::get_if<NoGroups>(&grouped)) return std::move(*none);
-  auto& found = std::get<GroupedTopology>(grouped);
+  GroupedTopology found{.description = topology.description(), .ring = {}};
+  if (parallelism.group_size() > 1) {
+    auto grouped = group_devices(topology, parallelism.group_size());
+    if (auto* none = std::get_if<NoGroups>(&grouped)) return std::move(*none);
+    found = std::get<GroupedTopology>(std::move(grouped));
+  }
+  found.description.shards_optimizer = parallelism.shards_optimizer;
   return PlanInputs{with_parallelism(profile, parallelism, found.ring),
                     std::move(found.description)};
 }

@@ -69,9 +69,12 @@ std::string outcome_text(const ParallelismReason& reason) {
       return "this plan";
     case ParallelismOutcomeKind::Found: {
       const Duration found = reason.found.value_or(reason.plan);
-      if (found < 2 * reason.plan) return compared(found, reason.plan);
-      return fmt::format("found {:.1f} times as long",
-                         static_cast<double>(found.ns) / static_cast<double>(reason.plan.ns));
+      if (found == reason.plan) return "one as fast was found";
+      // Only plans that are faster than the best of all are searched for.
+      return fmt::format(
+          "one {:.0f} % slower was found, looking for faster ones only",
+          std::ceil(100 *
+                    (static_cast<double>(found.ns) / static_cast<double>(reason.plan.ns) - 1)));
     }
     case ParallelismOutcomeKind::NotSearched:
       return "not searched";
@@ -227,8 +230,10 @@ std::string text_of(const ParallelismReason& reason) {
   return text + "; " + limit_of(reason.plan, *reason.lower_bound);
 }
 
-std::string_view outside_space(const ModelProfile& profile) {
-  return parallelisms_of(profile).size() > 1 ? kOutsideParallelisms : kOutsideSpace;
+std::string_view outside_space(const ModelProfile& profile, bool may_shard) {
+  const bool has_variants = parallelisms_of(profile).size() > 1;
+  if (may_shard) return has_variants ? kOutsideShardedParallelisms : kOutsideShardedSpace;
+  return has_variants ? kOutsideParallelisms : kOutsideSpace;
 }
 
 std::string cut_of_parallelism(const Parallelism& parallelism) {

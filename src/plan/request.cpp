@@ -14,4 +14,16 @@ std::string_view to_string(PlannerKind planner) {
   throw Bug("a planner without a name");
 }
 
+std::string_view to_string(Sharding sharding) {
+  switch (sharding) {
+    case Sharding::None:
+      return "none";
+    case Sharding::Optimizer:
+      return "optimizer";
+    case Sharding::Any:
+      return "auto";
+  }
+  throw Bug("a sharding without a name");
+}
+
 }  // namespace dapple

@@ -76,6 +76,11 @@ std::vector<Violation> PlanValidator::run() && {
 }
 
 void PlanValidator::check_batches() {
+  if (plan_.parallelism.shards_optimizer &&
+      plan_.gradients.optimizer == OptimizerTiming::PerBucket) {
+    report("/gradients/optimizer_step",
+           "expected at-end, as the optimizer's state is sharded, got per-bucket");
+  }
   const std::pair<const char*, std::int64_t> counts[] = {
       {"/global_batch_size", plan_.global_batch_size},
       {"/micro_batch_size", plan_.micro_batch_size},

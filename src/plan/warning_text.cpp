@@ -122,4 +122,9 @@ bool is_gap_warning(std::string_view warning) {
   return warning.ends_with(kGapStays);
 }
 
+std::string warning_of_missing_variant(const Parallelism& parallelism, const std::string& layer) {
+  return fmt::format("{} is not planned: layer {} has no variant for it", to_text(parallelism),
+                     layer);
+}
+
 }  // namespace dapple

@@ -1,6 +1,7 @@
 #include "dapple/profile/variants.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "dapple/core/error.h"
@@ -10,25 +11,33 @@ namespace {
 
 const LayerVariant* variant_of(const Layer& layer, const Parallelism& parallelism) {
   const auto found =
-      std::find_if(layer.variants.begin(), layer.variants.end(),
-                   [&](const LayerVariant& some) { return some.parallelism == parallelism; });
+      std::find_if(layer.variants.begin(), layer.variants.end(), [&](const LayerVariant& some) {
+        return some.parallelism.tensor == parallelism.tensor &&
+               some.parallelism.sequence == parallelism.sequence;
+      });
   return found == layer.variants.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile) {
-  std::vector<Parallelism> found{{}};
-  if (profile.layers.empty()) return found;
+  std::vector<Parallelism> common{{}};
+  if (profile.layers.empty()) return common;
   for (const LayerVariant& variant : profile.layers.front().variants) {
-    if (layer_without(profile, variant.parallelism).empty()) found.push_back(variant.parallelism);
+    common.push_back(variant.parallelism);
   }
-  std::sort(found.begin(), found.end());
-  return found;
+  std::sort(common.begin(), common.end());
+  for (const Layer& layer : profile.layers) {
+    if (common.size() == 1) break;
+    std::set<Parallelism> own{{}};
+    for (const LayerVariant& variant : layer.variants) own.insert(variant.parallelism);
+    std::erase_if(common, [&](const Parallelism& form) { return !own.contains(form); });
+  }
+  return common;
 }
 
 std::string layer_without(const ModelProfile& profile, const Parallelism& parallelism) {
-  if (parallelism.is_none()) return "";
+  if (parallelism.group_size() == 1) return "";
   for (const Layer& layer : profile.layers) {
     if (variant_of(layer, parallelism) == nullptr) return layer.name;
   }
@@ -37,7 +46,7 @@ std::string layer_without(const ModelProfile& profile, const Parallelism& parall
 
 ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& parallelism,
                               const GroupRing& ring) {
-  if (parallelism.is_none()) return profile;
+  if (parallelism.group_size() == 1) return profile;
   ModelProfile shared = profile;
   shared.tensor_parallel = parallelism.tensor;
   shared.ring = ring;

@@ -146,7 +146,9 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   const bool is_of_orders = document.search.planner == kReschedulePlanner;
   const std::string plans = is_of_all ? fmt::format("no {} plan", to_string(document.plan.family))
                             : is_of_orders ? "no order of these stages"
-                                           : "no plan allowed";
+                            : document.schedules.empty()
+                                ? fmt::format("no {} plan allowed", to_string(document.plan.family))
+                                : "no plan allowed";
   if (prediction.lower_bound) {
     figures.push_back({is_of_all      ? plans + " below"
                        : is_of_orders ? "no order below"

@@ -51,7 +51,8 @@ Json title_of(const PlanDocument& document) {
   return {{"name", printable(document.profile.name)},
           {"topology", printable(document.topology.name)},
           {"shape", shape_of(plan)},
-          {"schedule", to_string(plan.family)},
+          {"schedule", std::string(to_string(plan.family)) +
+                           (plan.parallelism.is_none() ? "" : ", " + to_text(plan.parallelism))},
           {"batches",
            fmt::format("global batch {} = {} micro-batch{} of {}",
                        show_count(plan.global_batch_size), show_count(plan.num_micro_batches),
@@ -390,6 +391,7 @@ std::string page_content(const ReportSubject& subject) {
                {"schedules", schedules_of(document)},
                {"parallelisms", parallelisms_of(document)},
                {"servers", servers_of(subject)},
+               {"groupSize", subject.topology.description().group_size},
                {"search", printable_lines(search_lines(document.search))},
                {"warnings", printable_lines(document.warnings)}};
   return safe_in_script(content);

@@ -109,7 +109,7 @@ class Layouts(ToolTest):
                 ("pp=2,mbs=1,tp=2", "tp: expected 1, the tensor-parallel degree"),
                 ("pp=2,mbs=1,cp=2", "cp: expected 1"),
                 ("pp=2,mbs=1,ep=2", "ep: expected 1"),
-                ("pp=2,mbs=1,zero=1", "zero: expected 0"),
+                ("pp=2,mbs=1,zero=2", "zero: expected 0 or 1"),
                 ("pp=2,mbs=1,gbs=3", "global batch size: expected"),
                 ("pp=2,mbs=\x1b[31m", "mbs: expected a number")):
             with self.subTest(layout=layout):

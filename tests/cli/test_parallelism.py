@@ -82,6 +82,7 @@ class Parallelism(ToolTest):
         for option in (("--pin", "tensor=1"), ("--max-tensor", "1")):
             run = self.run_tool(*self.ground("350 MiB", **large), *option)
             self.assertEqual(run.returncode, INFEASIBLE, run.stdout + run.stderr)
+            self.assertIn("leaving out --pin tensor and --max-tensor", run.stderr)
 
     def test_the_plan_names_its_groups_and_the_records_their_forms(self):
         plan = self.planned("--pin", "tensor=2")
@@ -247,7 +248,7 @@ class Parallelism(ToolTest):
         self.assertEqual(run.returncode, DONE, run.stderr)
         self.assertIn("--parallelism.tensor_parallel_degree 2",
                       (self.folder / "titan.sh").read_text())
-        for target, words in (("deepspeed", "DeepSpeed has no sequence parallelism"),
+        for target, words in (("deepspeed", "the files for DeepSpeed have no sequence"),
                               ("pipedream", "no place for devices of several GPUs"),
                               ("torch-python", "no place for devices of several GPUs")):
             run = self.run_tool("export", "plan.json", "--to", target, "-o", target)
@@ -264,11 +265,15 @@ class Parallelism(ToolTest):
         self.assertEqual(run.returncode, DONE, run.stderr)
         run = self.run_tool("verify", "plan.json")
         self.assertNotEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
-        # DeepSpeed's engine has no sequence parallelism.
+        # What is written for DeepSpeed has no sequence parallelism, which the records say.
         plan = self.planned("--for", "deepspeed", parameters=20 * MEBIBYTE, memory="100 MiB")
         self.assertNotIn("sequence", plan.get("parallelism", {}))
-        self.assertEqual([record["parallelism"] for record in plan["parallelisms"]],
-                         [{"tensor": 1}, {"tensor": 2}])
+        reasons = {(record["parallelism"]["tensor"], record["parallelism"].get("sequence", False)):
+                   record["reason"] for record in plan["parallelisms"]}
+        for form in ((2, True), (4, True)):
+            self.assertEqual(reasons[form],
+                             "the files for DeepSpeed have no sequence parallelism")
+        self.assertNotEqual(self.run_tool("verify", "plan.json").returncode, BAD_INPUT)
 
     def test_schedules_of_groups(self):
         plan = self.planned("--schedule", "auto")
@@ -289,6 +294,10 @@ class Parallelism(ToolTest):
         self.assertIn("not every layer has a variant", fault)
         fault = self.refused(*self.ground(devices=3), "--pin", "tensor=2")
         self.assertIn("need a multiple of that in each server, and node has 3", fault)
+        fault = self.refused(*self.ground(), "--pin", "tensor=4", "--max-tensor", "2")
+        self.assertIn("got 4: the largest degree allowed is 2", fault)
+        fault = self.refused("simulate", "--layout", "tp=2,pp=2,dp=4,mbs=1", *self.ground())
+        self.assertIn("at most 4, the groups of 2 devices of the topology, got 2 times 4", fault)
         fault = self.refused(*self.ground(), "--pin", "tensor=zero", code=USAGE)
         self.assertIn("expected tensor=N", fault)
         fault = self.refused("simulate", "--layout", "tp=3,mbs=1", *self.ground())
@@ -328,7 +337,7 @@ class Parallelism(ToolTest):
         self.assertEqual(run.returncode, DONE, run.stderr)
         run = self.run_tool("train", "plan.json", "--steps", "1", binary=executor)
         self.assertEqual(run.returncode, BAD_INPUT, run.stderr)
-        self.assertIn("/parallelism: expected a plan whose layers are each on one device",
+        self.assertIn("/parallelism: expected a plan whose layers are each on one device,",
                       run.stderr)
 
     def test_false_claims_about_forms_are_found(self):
@@ -374,6 +383,99 @@ class Parallelism(ToolTest):
         self.imported("tp=4,pp=2,mbs=1", name="four.json")
         fault = self.refused("diff", "two.json", "four.json")
         self.assertIn("expected tensor 2 with sequence parallelism, as of A", fault)
+
+    def test_layers_without_a_variant_are_named(self):
+        profile = self.profile()
+        profile["layers"][3]["variants"] = profile["layers"][3]["variants"][:2]
+        run = self.run_tool("--model", self.write("some.json", profile), *self.ground()[2:], "-o",
+                            "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("tensor 4 with sequence parallelism is not planned: layer block.2 has no "
+                      "variant for it", self.read("plan.json")["warnings"])
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+
+    def sharded_ground(self, memory):
+        """One layer, too little to recompute, on four devices."""
+        profile = tool.small_profile(global_batch_size=8)
+        layer = profile["layers"].pop()
+        del layer["repeat"]
+        layer["parameter_bytes"] = 100 * MEBIBYTE
+        profile["layers"] = [layer]
+        topology = self.topology()
+        topology["servers"][0]["count"] = 1
+        topology["devices"]["card"]["memory"] = memory
+        return ("--model", self.write("one.json", profile), "--topo",
+                self.write("four.json", topology))
+
+    def test_memory_decides_for_sharded_state(self):
+        # Weights, gradients and two states of 100 MiB each are 400 MiB, of a quarter of the states
+        # 250; a sample keeps a quarter of a MiB, and the bucket has 100.
+        ground = self.sharded_ground("360 MiB")
+        run = self.run_tool(*ground)
+        self.assertEqual(run.returncode, INFEASIBLE, run.stdout + run.stderr)
+        self.assertIn("cheapest remedy  --shard optimizer", run.stderr)
+        run = self.run_tool(*ground, "--shard", "auto", "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual(plan["parallelism"], {"tensor": 1, "sharding": "optimizer"})
+        self.assertEqual([len(stage["devices"]) for stage in plan["stages"]], [4])
+        stash = plan["micro_batch_size"] // 4 * MEBIBYTE // 4
+        self.assertEqual(plan["predicted"]["devices"][0]["peak_memory_bytes"],
+                         350 * MEBIBYTE + stash)
+        # A quarter of the step of 0.01 ns a byte, and three rounds of 5 us in which three quarters
+        # of the parameters pass at 10 GB/s.
+        size = 100 * MEBIBYTE
+        step = -(-(-(-size // 100)) // 4)
+        gather = -(-(size * 3 // 4) // 10) + 3 * 5000
+        self.assertEqual(plan["stages"][0]["costs"]["optimizer_step_ns"], step + gather)
+        self.assertEqual(plan["stages"][0]["costs"]["all_reduce_ns"], gather)
+        self.assertEqual(plan["request"]["sharding"], "auto")
+        self.assertIn("sharded gradients and parameters", plan["search_space"]["outside"])
+        self.assertIsNone(plan["parallelisms"][0]["iteration_ns"])
+        for command in (("verify",), ("simulate",), ("validate",), ("report", "-o", "page.html")):
+            run = self.run_tool(command[0], "plan.json", *command[1:])
+            self.assertEqual(run.returncode, DONE, (command, run.stdout, run.stderr))
+        for change in ({"sharding": "optimizer"}, {}):
+            plan["request"].pop("sharding", None)
+            plan["request"].update(change)
+            self.write("tampered.json", plan)
+            self.assertEqual(self.run_tool("verify", "tampered.json").returncode, BAD_INPUT)
+
+    def test_sharded_state_is_exchanged(self):
+        plan = self.imported("zero=1,pp=2,dp=2,mbs=1")
+        self.assertEqual(plan["parallelism"], {"tensor": 1, "sharding": "optimizer"})
+        whole = self.imported("zero=0,pp=2,dp=2,mbs=1", name="whole.json")
+        self.assertNotIn("parallelism", whole)
+        peaks = [document["predicted"]["devices"][0]["peak_memory_bytes"]
+                 for document in (plan, whole)]
+        # Four layers of a MiB with two states, of which half is on the other replica.
+        self.assertEqual(peaks[1] - peaks[0], 4 * MEBIBYTE)
+        for target, words in (("megatron", "--use-distributed-optimizer"),
+                              ("deepspeed", '"zero_optimization": {"stage": 1}')):
+            run = self.run_tool("export", "plan.json", "--to", target, "-o", target)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertIn(words, (self.folder / target).read_text())
+        run = self.run_tool("import", "plan", "megatron", *self.ground(), "-o", "again.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        again = self.read("again.json")
+        for part in ("parallelism", "stages", "predicted"):
+            self.assertEqual(plan[part], again[part])
+        run = self.run_tool("export", "plan.json", "--to", "colossalai", "-o", "no.py")
+        self.assertEqual(run.returncode, BAD_INPUT)
+        self.assertIn("/parallelism/sharding: expected none, as the files for ColossalAI have no "
+                      "sharded state", run.stderr)
+        fault = self.refused(*self.ground(), "--for", "colossalai", "--shard", "optimizer")
+        self.assertIn("the files for ColossalAI have no sharded state", fault)
+        fault = self.refused(*self.ground(), "--shard", "auto", "--optimizer-step", "per-bucket",
+                             code=USAGE)
+        self.assertIn("--shard", fault)
+        fault = self.refused("simulate", "plan.json", "--asynchronous", code=USAGE)
+        self.assertIn("expected a plan without sharded state", fault)
+        plan["gradients"]["optimizer_step"] = "per-bucket"
+        self.write("bad.json", plan)
+        fault = self.refused("simulate", "bad.json")
+        self.assertIn("/gradients/optimizer_step: expected at-end, as the optimizer's state is "
+                      "sharded", fault)
 
     def test_faults_of_variants(self):
         def changed(change):

@@ -33,7 +33,8 @@ SUBJECTS = (
     "replicas on several servers", "groups on one NIC", "a group with several NICs",
     "a tie between stages", "several buckets", "several measurements", "a fixed overhead",
     "a repeated layer", "a skipped stage", "a time scale", "two kinds of servers", "uplinks",
-    "a hierarchical all-reduce", "a flat ring through NICs", "measured replicas", "a workspace")
+    "a hierarchical all-reduce", "a flat ring through NICs", "measured replicas", "a workspace",
+    "sharded state", "a sharded reduction on several servers")
 
 
 def divide_up(a, b):
@@ -357,11 +358,12 @@ class Ring:
         self.bandwidth = bandwidth
         self.latency = latency
 
-    def busy(self, size):
-        return occupation(Fraction(2 * size * (self.members - 1), self.members), self.bandwidth)
+    def busy(self, size, passes):
+        return occupation(Fraction(passes * size * (self.members - 1), self.members),
+                          self.bandwidth)
 
-    def pauses(self):
-        return 2 * (self.members - 1) * self.latency
+    def pauses(self, passes):
+        return passes * (self.members - 1) * self.latency
 
 
 def narrowed(bandwidth, taken, topology):
@@ -411,9 +413,11 @@ def hierarchical_rings(topology, held):
 
 
 class AllReduce:
-    """All-reduces over devices, given by number."""
+    """All-reduces over devices, given by number: two passes around a ring, or the first of them, a
+    reduce-scatter."""
 
-    def __init__(self, topology, members):
+    def __init__(self, topology, members, passes=2):
+        self.passes = passes
         self.topology = topology
         self.members = sorted(members)
         self.held = by_server(topology, self.members)
@@ -424,8 +428,9 @@ class AllReduce:
         counts = {len(members) for members in self.held.values()}
         if len(self.held) > 1 and len(counts) == 1 and counts != {1}:
             ways.append(("hierarchical", hierarchical_rings(self.topology, self.held)))
-        times = [(round_up(sum(ring.busy(size) for ring in rings))
-                  + sum(ring.pauses() for ring in rings), name) for name, rings in ways]
+        times = [(round_up(sum(ring.busy(size, self.passes) for ring in rings))
+                  + sum(ring.pauses(self.passes) for ring in rings), name)
+                 for name, rings in ways]
         time, name = min(times, key=lambda way: way[0])
         self.used.add(name)
         return time
@@ -446,6 +451,7 @@ class AllReduce:
             return 0
         points = self.points()
         if points:
+            points = [(measured, divide_up(self.passes * time, 2)) for measured, time in points]
             self.used.add("measured")
             return measured_time(points, size, self.by_links(size))
         return self.by_links(size)
@@ -470,6 +476,7 @@ class Plan:
         parallelism = document.get("parallelism", {})
         self.degree = parallelism.get("tensor", 1)
         self.sequence = parallelism.get("sequence", False)
+        self.is_sharded = parallelism.get("sharding") == "optimizer"
         self.model = Model(profile, self.degree, self.sequence)
         self.topology = Topology(topology, self.degree)
         numbers = {device.name: n for n, device in enumerate(self.topology.devices)}
@@ -525,7 +532,7 @@ class Plan:
                 yield owner, stages
 
     def all_reduce(self, stage):
-        ring = AllReduce(self.topology, self.devices[stage])
+        ring = AllReduce(self.topology, self.devices[stage], 1 if self.is_sharded else 2)
         total = sum(map(ring.time, self.buckets(stage)))
         self.used[stage] |= ring.used
         for owner, stages in self.ties_of(stage):
@@ -533,6 +540,15 @@ class Plan:
             total += ring.time(scale_up(self.model.own(owner), self.model.gradient))
             self.used[stage] |= ring.used
         return total
+
+    def update(self, stage):
+        """The optimizer's step, or that of a shard and the all-gather of the parameters."""
+        parameters = self.model.parameters(*self.stages[stage])
+        step = scale_up(parameters, self.model.step)
+        if not self.is_sharded:
+            return step
+        gather = AllReduce(self.topology, self.devices[stage], 1).time(parameters)
+        return divide_up(step, len(self.devices[stage])) + gather
 
     def costs(self, stage):
         """What the file should say under stages[].costs."""
@@ -544,8 +560,7 @@ class Plan:
             "send_bytes": self.sent(stage),
             "gradient_buckets_bytes": self.buckets(stage),
             "all_reduce_ns": self.all_reduce(stage),
-            "optimizer_step_ns": scale_up(self.model.parameters(*self.stages[stage]),
-                                          self.model.step),
+            "optimizer_step_ns": self.update(stage),
         }
 
     def memory(self, stage, samples):
@@ -553,8 +568,9 @@ class Plan:
         begin, end = self.stages[stage]
         depths = [min(depth, self.micro_batches) for depth in self.depths]
         weights = self.model.parameters(begin, end)
+        shards = len(self.devices[stage]) if self.is_sharded else 1
         fixed = (weights + scale_up(weights, self.model.gradient)
-                 + scale_up(weights, self.model.state) + max(self.buckets(stage), default=0)
+                 + divide_up(scale_up(weights, self.model.state), shards) + max(self.buckets(stage), default=0)
                  + max(self.model.size(layer, "workspace_bytes", samples)
                        for layer in self.layers_of(stage)))
         if stage > 0:
@@ -637,6 +653,9 @@ class Plan:
             "a hierarchical all-reduce": "hierarchical" in self.used[stage],
             "a flat ring through NICs": crosses and "flat" in self.used[stage],
             "measured replicas": "measured" in self.used[stage],
+            "sharded state": self.is_sharded and len(devices) > 1,
+            "a sharded reduction on several servers": self.is_sharded and len(
+                {self.topology.devices[device].server for device in devices}) > 1,
             "a workspace": any(m.get("workspace_bytes", 0) for f in figures
                                for m in f["measurements"]),
             **{f"an {kind} in a layer" if kind[0] == "a" else f"a {kind} in a layer": any(
@@ -895,6 +914,8 @@ class Draw:
         if self.sequence or self.chance(0.2):
             words.append(f"sp={'on' if self.sequence else 'off'}")
         if self.chance(0.4):
+            words.append(f"zero={self.choice(0, 1, 1)}")
+        if self.chance(0.4):
             words.append("recompute=full")
         elif self.chance(0.3):
             words.append("recompute=none")
@@ -931,9 +952,11 @@ class ParallelismCosts(ToolTest):
         words = dict(word.split("=") for word in draw.layout.split(","))
         parallelism = document.get("parallelism", {})
         faults = differences(
-            {"tensor": draw.degree, "sequence": draw.sequence, "samples": int(words["gbs"])},
+            {"tensor": draw.degree, "sequence": draw.sequence, "samples": int(words["gbs"]),
+             "sharding": "optimizer" if words.get("zero") == "1" else None},
             {"tensor": parallelism.get("tensor", 1),
              "sequence": parallelism.get("sequence", False),
+             "sharding": parallelism.get("sharding"),
              "samples": document["global_batch_size"]})
         if faults:
             return faults, met

@@ -159,9 +159,11 @@ std::int64_t collective_ns(const Collective& collective, std::int64_t samples, s
 std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parallelism& form) {
   ModelProfile profile = problem.profile;
   for (Layer& layer : profile.layers) {
-    const auto found =
-        std::find_if(layer.variants.begin(), layer.variants.end(),
-                     [&](const LayerVariant& variant) { return variant.parallelism == form; });
+    const auto found = std::find_if(layer.variants.begin(), layer.variants.end(),
+                                    [&](const LayerVariant& variant) {
+                                      return variant.parallelism.tensor == form.tensor &&
+                                             variant.parallelism.sequence == form.sequence;
+                                    });
     if (found == layer.variants.end()) return std::nullopt;
     const LayerVariant variant = *found;
     Layer alone;
@@ -247,11 +249,16 @@ std::optional<std::vector<Nic>> nics_by_hand(const ServerGroup& servers, std::in
 }
 
 std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism& form) {
-  if (form.is_none()) return problem;
+  if (form.tensor == 1) {
+    Problem sharded = problem;
+    sharded.topology.shards_optimizer = form.shards_optimizer;
+    return sharded;
+  }
   auto profile = profile_by_hand(problem, form);
   if (!profile) return std::nullopt;
   Problem grouped = problem;
   grouped.profile = *std::move(profile);
+  grouped.topology.shards_optimizer = form.shards_optimizer;
   for (ServerGroup& servers : grouped.topology.servers) {
     if (servers.devices % form.tensor != 0) return std::nullopt;
     auto nics = nics_by_hand(servers, form.tensor, problem.topology.network);
@@ -269,6 +276,12 @@ std::set<Parallelism> all_forms(const ModelProfile& profile) {
   for (const Layer& layer : profile.layers) {
     for (const LayerVariant& variant : layer.variants) forms.insert(variant.parallelism);
   }
+  std::set<Parallelism> sharded;
+  for (Parallelism form : forms) {
+    form.shards_optimizer = true;
+    sharded.insert(form);
+  }
+  forms.merge(sharded);
   return forms;
 }
 
@@ -278,6 +291,9 @@ struct ParallelProblem {
   ParallelProblem(ProblemMaker& maker, Dice& dice) : question(make(maker, dice)) {
     if (dice.chance(15)) question.options.pins.tensor = dice.roll(1, 3);
     if (dice.chance(15)) question.options.max_tensor = dice.roll(1, 3);
+    if (dice.chance(60)) {
+      question.options.sharding = dice.chance(50) ? Sharding::Any : Sharding::Optimizer;
+    }
   }
 
   static Question make(ProblemMaker& maker, Dice& dice) {
@@ -289,7 +305,9 @@ struct ParallelProblem {
 
   bool is_asked(const Parallelism& form) const {
     const planner::PlannerOptions& options = question.options;
-    return options.pins.tensor.value_or(form.tensor) == form.tensor &&
+    const Sharding excluded = form.shards_optimizer ? Sharding::None : Sharding::Optimizer;
+    return options.sharding != excluded &&
+           options.pins.tensor.value_or(form.tensor) == form.tensor &&
            form.tensor <= options.max_tensor.value_or(form.tensor);
   }
 };
@@ -357,11 +375,13 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
       if (record.missing.count > 0) REQUIRE(form->second.is_infinite());
     }
     ++seen[to_text(document.plan.parallelism)];
+    if (document.plan.parallelism.shards_optimizer) ++seen["sharded"];
     if (fastest.size() > 1) ++seen["several forms"];
     if (fastest.size() > 1 && fastest.begin()->second.is_infinite()) ++seen["alone none fits"];
   }
   for (const char* what : {"tensor 1", "tensor 2", "tensor 2 with sequence parallelism",
-                           "several forms", "none fits", "alone none fits"}) {
+                           "tensor 1, sharded optimizer state", "sharded", "several forms",
+                           "none fits", "alone none fits"}) {
     CAPTURE(what);
     CHECK(seen[what] >= small::scaled(10));
   }

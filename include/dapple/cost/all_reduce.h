@@ -46,7 +46,9 @@ struct AllReducePhase {
   std::vector<std::pair<PortIndex, ByteParts>> ports;
 };
 
-/// The cost of an all-reduce of one bucket by the fastest of the available algorithms.
+/// The cost of an all-reduce of one bucket by the fastest of the available algorithms. Where each
+/// member needs only its shard of the sum, it is that of a reduce-scatter: the first half of the
+/// rounds of every ring, and half of a measured time, rounded up. An all-gather takes as long.
 /// - A flat ring in device order takes 2(r-1)/r * n / bandwidth + 2(r-1) * latency, with the
 ///   bandwidth of the narrowest hop and the largest latency.
 /// - If h >= 2 servers hold the same number g >= 2 of the devices, a hierarchical all-reduce is a
@@ -81,7 +83,11 @@ class AllReduceModel {
  public:
   /// Takes O(devices log devices), apart from ring packing on servers with a link matrix.
   /// Requires: `devices` ascending and distinct.
-  AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology);
+  AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology)
+      : AllReduceModel(devices, topology, topology.description().shards_optimizer) {}
+  /// The same; `is_sharded` says whether each device needs only its shard of the sum.
+  AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology,
+                 bool is_sharded);
 
   /// Returns the time of one all-reduce on idle links; zero for one device or no bytes.
   /// O(log points).
@@ -107,7 +113,9 @@ class AllReduceModel {
     Bandwidth bandwidth{kMaxCount};
     Duration hop_latency;
     std::vector<PortShare> ports;
-    std::int64_t rounds() const { return 2 * (members - 1); }
+    /// The passes around the ring: two for an all-reduce, one for a reduce-scatter.
+    std::int64_t passes = 2;
+    std::int64_t rounds() const { return passes * (members - 1); }
   };
   struct Alternative {
     AllReduceAlgorithm algorithm = AllReduceAlgorithm::None;
@@ -118,7 +126,8 @@ class AllReduceModel {
   static Ticks busy(const Alternative& alternative, Bytes size);
   static Duration latency(const Alternative& alternative);
   static AllReducePhase phase(const Rings& rings, Bytes size);
-  static std::vector<AllReducePhase> phases(const Alternative& alternative, Bytes size);
+  std::vector<AllReducePhase> phases(const Alternative& alternative, Bytes size) const;
+  void halve();
   const Alternative* fastest(Bytes size) const;
 
   static void merge_ports(Rings& rings, const Topology& topology);
@@ -135,6 +144,7 @@ class AllReduceModel {
   static std::vector<MeasuredReduction> measured_over(
       const std::vector<std::vector<DeviceIndex>>& servers, const Topology& topology);
 
+  bool is_sharded_ = false;
   std::vector<Alternative> alternatives_;
   // By size; empty if there are no measurements.
   std::vector<MeasuredReduction> measured_;

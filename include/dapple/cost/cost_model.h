@@ -53,6 +53,12 @@ class CostModel {
   /// if the profile gives none. O(ties * users).
   Duration optimizer_step(LayerRange layers) const;
 
+  /// Returns the time from the reduced gradients of a stage to its updated parameters on all of its
+  /// `replicas`, which reduce over `reduction`: the step or, where the optimizer's state is
+  /// sharded, the step on a replica's shard, rounded up, and an all-gather of the parameters.
+  /// O(ties * users).
+  Duration update(LayerRange layers, std::int64_t replicas, const AllReduceModel& reduction) const;
+
   /// Returns the memory of one device that processes `samples` samples of each micro-batch.
   /// O(layers in the stage). Requires: samples >= 1.
   MemoryCost memory_cost(const StageContext& stage, std::int64_t samples,

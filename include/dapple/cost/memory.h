@@ -50,6 +50,8 @@ struct StageContext {
   bool sends_behind = true;
   /// The largest gradient bucket; 0 for one replica.
   Bytes largest_bucket = {};
+  /// The number of replicas, among which the optimizer's state is sharded where it is.
+  std::int64_t replicas = 1;
 };
 
 /// A device on which a plan needs more memory than is available.

@@ -70,6 +70,8 @@ struct StageCost {
   /// of the stage's own buckets.
   Duration tied_reduction_from_here;
 
+  /// The update of the parameters: the optimizer's step and, where its state is sharded, an
+  /// all-gather of the parameters.
   Duration optimizer_step;
   /// If parameters are updated bucket by bucket, the parts of the optimizer step, which add up to
   /// it: one for each bucket and, if some parameters are tied to other stages, one more for these.

@@ -45,6 +45,14 @@ inline constexpr std::string_view kOutsideParallelisms =
     "degrees of tensor parallelism that differ between stages; context and expert parallelism; "
     "sharded state";
 
+/// The same where the optimizer's state may be sharded, in all stages or in none.
+inline constexpr std::string_view kOutsideShardedSpace =
+    "tensor, sequence and expert parallelism; sharded gradients and parameters; sharding in some "
+    "stages only";
+inline constexpr std::string_view kOutsideShardedParallelisms =
+    "degrees of tensor parallelism that differ between stages; context and expert parallelism; "
+    "sharded gradients and parameters; sharding in some stages only";
+
 /// The name of the planner in a plan of which only the schedule was chosen.
 inline constexpr std::string_view kReschedulePlanner = "reschedule";
 

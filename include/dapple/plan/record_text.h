@@ -143,9 +143,9 @@ struct ParallelismReason {
 /// Returns in a few words why the plan is of this form of parallelism or not.
 std::string text_of(const ParallelismReason& reason);
 
-/// Returns what no plan from this profile has, whatever the request: kOutsideParallelisms if the
-/// profile has variants for a form of parallelism, else kOutsideSpace.
-std::string_view outside_space(const ModelProfile& profile);
+/// Returns what no plan has that is made from this profile: more if the profile has variants for a
+/// form of parallelism, and more if the optimizer's state may be sharded.
+std::string_view outside_space(const ModelProfile& profile, bool may_shard);
 
 /// Says that plans of this form of parallelism were not searched completely.
 std::string cut_of_parallelism(const Parallelism& parallelism);

@@ -25,6 +25,17 @@ enum class PlannerKind {
 /// Returns "exact" or "dapple".
 std::string_view to_string(PlannerKind planner);
 
+/// Whether the replicas of a stage shard its optimizer state.
+enum class Sharding {
+  None,
+  Optimizer,
+  /// Whichever makes the faster plan.
+  Any,
+};
+
+/// Returns "none", "optimizer" or "auto".
+std::string_view to_string(Sharding sharding);
+
 /// The default limit on the memory of a search, counted by the sizes of the objects that it keeps.
 inline constexpr Bytes kDefaultMemoryLimit{std::int64_t{2} << 30};
 
@@ -53,6 +64,7 @@ struct PlanRequest {
   Pins pins = {};
   /// The largest tensor-parallel degree; any if not given.
   std::optional<std::int64_t> max_tensor = {};
+  Sharding sharding = Sharding::None;
   /// The runtime that must be able to execute the plan, as named by --for, or empty.
   std::string target;
   /// Whether the plan is compared with baselines.

@@ -85,4 +85,7 @@ bool is_gap_warning(std::string_view warning);
 inline constexpr std::string_view kSpentBudget =
     "the search has spent its budget of work: more time would not close the gap";
 
+/// Says that no plan has this form of parallelism, as a layer has no variant for it.
+std::string warning_of_missing_variant(const Parallelism& parallelism, const std::string& layer);
+
 }  // namespace dapple

@@ -12,7 +12,7 @@
 namespace dapple {
 
 /// Returns the forms of parallelism that every layer has a variant for, ascending, no parallelism
-/// first. O(layers * variants).
+/// first; none with sharded state, which needs no variants. O(layers * variants * log variants).
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile);
 
 /// Returns the name of the first layer without a variant for `parallelism`, or an empty text.
@@ -21,7 +21,7 @@ std::string layer_without(const ModelProfile& profile, const Parallelism& parall
 
 /// Returns the profile in which every layer is its variant for `parallelism`: times, sizes and
 /// parameters are those of one device of a group, whose collectives take as long as over `ring`.
-/// Without parallelism, this is the profile itself. O(size of the profile).
+/// Without groups, this is the profile itself. O(size of the profile).
 /// Requires: layer_without() is empty; ring.members is the size of a group.
 ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& parallelism,
                               const GroupRing& ring);

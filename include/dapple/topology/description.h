@@ -165,6 +165,10 @@ struct TopologyDescription {
   /// The number of devices with consecutive numbers for which one device stands
   /// (cost/device_groups.h); 1 in a description as it is read.
   std::int64_t group_size = 1;
+  /// Whether the replicas of a stage shard its optimizer state: each needs only its shard of the
+  /// sum of gradients, so that their reduction is a reduce-scatter (cost/all_reduce.h). False in a
+  /// description as it is read.
+  bool shards_optimizer = false;
 };
 
 }  // namespace dapple

@@ -29,19 +29,21 @@ PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::M
   const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
   document.plan = baseline.plan;
   document.plan.parallelism = made.document.plan.parallelism;
-  document.prediction =
-      planner::evaluate(document.plan, document.profile, topology, mode).prediction;
+  const planner::Evaluation evaluation =
+      planner::evaluate(document.plan, document.profile, topology, mode);
+  document.prediction = evaluation.prediction;
   document.baselines.clear();
   document.schedules.clear();
   document.parallelisms.clear();
   document.request.reset();
   document.search = {};
-  document.search.outside = outside_space(document.original_profile());
+  document.search.outside =
+      outside_space(document.original_profile(), document.plan.parallelism.shards_optimizer);
   document.search.planner = baseline.figures.name;
   document.search.cut = {std::string{kCutOfBaseline}};
   document.warnings = planner::warnings_about(document, topology);
-  if (!baseline.figures.feasible) {
-    document.warnings.push_back(warning_of_missing(baseline.figures.missing));
+  if (!evaluation.shortages.empty()) {
+    document.warnings.push_back(warning_of_missing(evaluation.shortages.front().missing()));
   }
   return document;
 }

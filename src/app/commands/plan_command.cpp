@@ -122,6 +122,9 @@ std::variant<planner::MadePlan, planner::Infeasible> make_plan(
     if (fault.place == "/request/pins/tensor") {
       throw Error{error.kind(), "--pin", {{"", fault.message}}};
     }
+    if (fault.place == "/request/sharding") {
+      throw Error{error.kind(), "--shard", {{"", fault.message}}};
+    }
     if (fault.place != "/request/micro_batch_size") throw;
     throw Error{error.kind(), "--micro-batch", {{"", fault.message}}};
   }

@@ -101,7 +101,8 @@ void renew(PlanDocument& document, planner::Rescheduled&& made, const Topology& 
   document.baselines.clear();
   document.request.reset();
   document.search = {};
-  document.search.outside = outside_space(document.original_profile());
+  document.search.outside =
+      outside_space(document.original_profile(), document.plan.parallelism.shards_optimizer);
   document.schedules.clear();
   document.parallelisms.clear();
   document.search.planner = kReschedulePlanner;

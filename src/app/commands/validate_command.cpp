@@ -30,7 +30,7 @@ void print_valid(const PlanDocument& document, const std::string& path,
   for (const StagePlan& stage : document.plan.stages) {
     used.insert(stage.devices.begin(), stage.devices.end());
   }
-  const std::size_t devices = used.size();
+  const std::int64_t devices = std::ssize(used) * document.topology.group_size;
   console.words(false).stream << fmt::format(
       "valid: {}: {} on {}, {} stage{}, {} device{}, {} micro-batch{} of {}\n",
       command_line::source_name(path), printable(document.profile.name),

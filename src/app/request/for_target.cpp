@@ -83,6 +83,7 @@ planner::PlanRestriction restriction_of(const std::string& target,
                                        .recomputes = limits.recomputes,
                                        .tensor_parallel = limits.tensor_parallel,
                                        .sequence_parallel = limits.sequence_parallel,
+                                       .shards_optimizer = limits.shards_optimizer,
                                        .in_order = limits.numbers_ranks,
                                        .joints = joints_of(limits, profile),
                                        .families = families_of(limits, profile)};

@@ -108,13 +108,21 @@ OptionSection plan_restrictions() {
        {.name = "for",
         .value = "TARGET",
         .choices = limited_targets(),
-        .text = "Plan what \"export\" can write for {}."},
+        .text = "Plan for {}.",
+        .details = "Only what \"export\" can write for the target is planned."},
        {.name = "max-tensor",
         .value = "N",
         .text = "Share layers among at most N devices.",
         .default_value = "any",
         .details = "Layers are shared in the degrees of tensor parallelism for which a profile has "
                    "variants of all of them."},
+       {.name = "shard",
+        .value = "WHAT",
+        .choices = {"none", "optimizer", "auto"},
+        .text = "Shard state: {}.",
+        .default_value = "none",
+        .details = "With optimizer each replica of a stage holds and updates its shard of the "
+                   "optimizer's state, as with ZeRO stage 1; with auto all stages do or none."},
        {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."},
        time_scale_option()}};
 }
@@ -160,6 +168,8 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   planner.contention = contention_of(options).value_or(Contention::Shared);
   planner.replicas = replicas_of(options).value_or(Replicas::Together);
   planner.ignore_memory = options.has("unlimited-memory");
+  if (options.choice("shard") == "optimizer") planner.sharding = Sharding::Optimizer;
+  if (options.choice("shard") == "auto") planner.sharding = Sharding::Any;
   planner.max_tensor = options.positive_integer("max-tensor", kMaxTensorParallel);
   planner.baselines = !options.has("no-baselines");
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
@@ -187,6 +197,10 @@ void check_combinations(const command_line::Options& options,
   if (planner.planner == PlannerKind::Dapple && options.has("gap")) {
     throw command_line::usage_error("--gap",
                                     "needs --planner exact, as the planner dapple proves no gap");
+  }
+  if (planner.sharding != Sharding::None && planner.optimizer == OptimizerTiming::PerBucket) {
+    throw command_line::usage_error(
+        "--shard", "expected none beside --optimizer-step per-bucket, got sharded state");
   }
   if (!planner.baselines && options.has("write-baselines")) {
     throw command_line::usage_error("--write-baselines", "cannot be used with --no-baselines");

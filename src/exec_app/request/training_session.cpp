@@ -76,14 +76,14 @@ void check_resumed(const TrainRequest& request, const exec::Checkpoint& start,
   }
 }
 
-/// Throws Error(BadInput) if the plan's devices are groups that share layers.
+/// Throws Error(BadInput) if the plan's devices are groups that share layers, or shard state.
 void refuse_groups(const RunnablePlan& plan, const std::string& source) {
   const Parallelism& parallelism = plan.document.plan.parallelism;
   if (parallelism.is_none()) return;
   throw Error(ErrorKind::BadInput, source,
               {{"/parallelism",
-                "expected a plan whose layers are each on one device, as training does not share "
-                "layers, got " +
+                "expected a plan whose layers are each on one device, with all of their state, as "
+                "training shares neither, got " +
                     to_text(parallelism)}});
 }
 

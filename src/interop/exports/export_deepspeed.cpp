@@ -32,7 +32,7 @@ PARTS = [{}]  # stage s runs entries PARTS[s] to PARTS[s + 1] of `layers`
 CONFIG = {{
     "train_batch_size": {},
     "train_micro_batch_size_per_gpu": {},
-    "gradient_accumulation_steps": {},
+    "gradient_accumulation_steps": {},{}
 }}
 
 
@@ -53,6 +53,7 @@ class PlannedPipeline(PipelineModule):
 )",
       kPythonEncoding, heading_of(subject, "DeepSpeed"), ranks_as_comment(subject), topology, parts,
       plan.global_batch_size, samples_per_replica(plan), micro_batches_per_replica(plan),
+      plan.parallelism.shards_optimizer ? "\n    \"zero_optimization\": {\"stage\": 1}," : "",
       subject.document.profile.layers.size(),
       recomputes ? subject.document.profile.layers.size() : 0,
       fmt::format("{}(num_pp={}{}, num_dp={})", topology, plan.stages.size(), shares, replicas));

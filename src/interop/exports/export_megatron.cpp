@@ -45,7 +45,13 @@ Export export_megatron(const ExportSubject& subject) {
       heading_of(subject, "Megatron-LM"), ranks_as_comment(subject), profile.tensor_parallel,
       groups, quoted(layout_of(plan, blocks)), blocks.size(), samples_per_replica(plan),
       plan.global_batch_size);
+  if (profile.tensor_parallel > 1) {
+    result.warnings.emplace_back(
+        "Megatron-LM with tensor parallelism asks for CUDA_DEVICE_MAX_CONNECTIONS=1 in the "
+        "environment");
+  }
   if (plan.parallelism.sequence) result.text += "  --sequence-parallel\n";
+  if (plan.parallelism.shards_optimizer) result.text += "  --use-distributed-optimizer\n";
   if (replicas > 1) result.text += "  --overlap-grad-reduce\n";
   if (plan.stages.front().recompute) {
     result.text +=

@@ -206,13 +206,20 @@ std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocume
   if (runtime.counts_blocks) check_blocks(runtime, document.profile, plan, faults);
   if (!runtime.tensor_parallel && document.profile.tensor_parallel != 1) {
     Violation fault = degree_fault(runtime, document.profile, "/model/profile");
-    if (!plan.parallelism.is_none()) fault.place = "/parallelism/tensor";
+    if (plan.parallelism.tensor > 1) fault.place = "/parallelism/tensor";
     faults.push_back(std::move(fault));
   }
   if (!runtime.sequence_parallel && plan.parallelism.sequence) {
     faults.push_back(
         {"/parallelism/sequence",
-         fmt::format("expected false, as {} has no sequence parallelism, got true", runtime.name)});
+         fmt::format("expected false, as the files for {} have no sequence parallelism, got true",
+                     runtime.name)});
+  }
+  if (!runtime.shards_optimizer && plan.parallelism.shards_optimizer) {
+    faults.push_back({"/parallelism/sharding",
+                      fmt::format("expected none, as the files for {} have no sharded state, got "
+                                  "optimizer",
+                                  runtime.name)});
   }
   return faults;
 }

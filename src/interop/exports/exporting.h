@@ -31,8 +31,10 @@ inline constexpr RuntimeLimits kMegatron{.name = "Megatron-LM",
                                          .interleaves = true,
                                          .counts_blocks = true,
                                          .numbers_ranks = true,
-                                         .sequence_parallel = true};
-inline constexpr RuntimeLimits kDeepSpeed{.name = "DeepSpeed", .numbers_ranks = true};
+                                         .sequence_parallel = true,
+                                         .shards_optimizer = true};
+inline constexpr RuntimeLimits kDeepSpeed{
+    .name = "DeepSpeed", .numbers_ranks = true, .shards_optimizer = true};
 inline constexpr RuntimeLimits kTorch{.name = "PyTorch's runtime",
                                       .any_order = true,
                                       .interleaves = true,

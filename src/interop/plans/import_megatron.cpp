@@ -106,6 +106,7 @@ class MegatronImporter {
   void check_letters(const std::vector<std::string_view>& stages, const ShellOption& layout) const;
   std::size_t read_groups(std::size_t stages) const;
   void read_recomputation(PlanSketch& sketch, std::vector<std::string>& warnings) const;
+  void warn_of_others(std::vector<std::string>& warnings) const;
 
   const ForeignPlanFile& file_;
   const PlanGround& ground_;
@@ -206,6 +207,19 @@ std::size_t MegatronImporter::read_groups(std::size_t stages) const {
   return groups;
 }
 
+/// Warns of options whose effect no plan has.
+void MegatronImporter::warn_of_others(std::vector<std::string>& warnings) const {
+  constexpr std::pair<const char*, const char*> kOthers[] = {
+      {"--tp-comm-overlap", "collectives within layers are not hidden behind computation"},
+      {"--overlap-param-gather", "parameters are gathered after the step"},
+      {"--use-tp-pp-dp-mapping", "ranks are placed replica by replica, then stage by stage"}};
+  for (const auto& [option, effect] : kOthers) {
+    if (script_.has(option)) {
+      warnings.push_back(fmt::format("{} is left out: {}", option, effect));
+    }
+  }
+}
+
 void MegatronImporter::read_recomputation(PlanSketch& sketch,
                                           std::vector<std::string>& warnings) const {
   const std::optional<ShellOption> granularity = script_.value("--recompute-granularity");
@@ -240,6 +254,7 @@ ImportedPlan MegatronImporter::run() {
   }
   if (sketch.stages.size() > groups) sketch.family = ScheduleFamily::Interleaved;
   read_recomputation(sketch, result.warnings);
+  warn_of_others(result.warnings);
   result.plan = plan_of(sketch, ground_, options_);
   return result;
 }

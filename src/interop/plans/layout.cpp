@@ -116,12 +116,6 @@ void LayoutPlanner::refuse_other_degrees() const {
     refuse(fmt::format("{}: expected 1, as plans split no sequences and no experts, got {}", word,
                        degree));
   }
-  const std::string* const zero = layout_.value("zero");
-  if (zero == nullptr || *zero == "0") return;
-  refuse(
-      fmt::format("zero: expected 0, as every replica of a plan holds its whole state, got "
-                  "\"{}\"",
-                  shown(*zero)));
 }
 
 ScheduleFamily LayoutPlanner::family(std::int64_t chunks) const {
@@ -207,17 +201,18 @@ std::vector<LayerRange> LayoutPlanner::stages(std::int64_t stage_count) const {
 /// Returns the replicas of each stage: dp, --replicas, or as many as there are devices for.
 std::int64_t LayoutPlanner::replicas(std::int64_t pipeline) const {
   const std::int64_t devices = ground_.topology.device_count();
+  const std::int64_t group = ground_.topology.description().group_size;
+  const std::string counted = group == 1
+                                  ? "the devices of the topology"
+                                  : fmt::format("the groups of {} devices of the topology", group);
   const std::optional<std::int64_t> told = count("dp");
   refuse_beside("dp", !options_.replicas.empty(), "--replicas");
   if (pipeline > devices) {
-    refuse(fmt::format("pp: expected at most {}, the devices of the topology, got {}", devices,
-                       pipeline));
+    refuse(fmt::format("pp: expected at most {}, {}, got {}", devices, counted, pipeline));
   }
   if (told && *told > devices / pipeline) {
-    refuse(
-        fmt::format("pp times dp: expected at most {}, the devices of the topology, got {} "
-                    "times {}",
-                    devices, pipeline, *told));
+    refuse(fmt::format("pp times dp: expected at most {}, {}, got {} times {}", devices, counted,
+                       pipeline, *told));
   }
   if (!told && options_.replicas.empty() && options_.devices.empty()) return devices / pipeline;
   return replicas_of_all(told, static_cast<std::size_t>(pipeline), ground_, options_,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dapple/interop/plans/layout.h"
+#include "dapple/profile/limits.h"
 #include "dapple/profile/variants.h"
 #include "interop/text/foreign_text.h"
 #include "interop/text/shell_words.h"
@@ -41,8 +42,9 @@ StatedParallelism stated_in_layout(const Layout& layout) {
   StatedParallelism stated;
   if (const std::string* const tensor = layout.value("tp")) {
     const std::optional<std::int32_t> degree = parse_count(*tensor);
-    if (!degree || *degree < 1) {
-      refuse(fmt::format("tp: expected a number of at least 1, got \"{}\"", shown(*tensor)));
+    if (!degree || *degree < 1 || *degree > kMaxTensorParallel) {
+      refuse(fmt::format("tp: expected a number from 1 to {}, got \"{}\"", kMaxTensorParallel,
+                         shown(*tensor)));
     }
     stated.tensor = *degree;
   }
@@ -51,6 +53,15 @@ StatedParallelism stated_in_layout(const Layout& layout) {
       refuse(fmt::format("sp: expected on or off, got \"{}\"", shown(*sequence)));
     }
     stated.sequence = *sequence == "on";
+  }
+  if (const std::string* const zero = layout.value("zero")) {
+    if (*zero != "0" && *zero != "1") {
+      refuse(
+          fmt::format("zero: expected 0 or 1, as replicas of a plan hold whole gradients and "
+                      "parameters, got \"{}\"",
+                      shown(*zero)));
+    }
+    stated.shards_optimizer = *zero == "1";
   }
   return stated;
 }
@@ -63,6 +74,7 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
     stated = stated_in_layout(read_layout(first.text, first.name));
   } else if (first.format == PlanFormat::Megatron) {
     stated.tensor = count_in(files, "--tensor-model-parallel-size");
+    stated.shards_optimizer = ShellOptions(first.text, "").has("--use-distributed-optimizer");
     // With one tensor rank Megatron-LM ignores the option.
     if (stated.tensor.value_or(1) > 1)
       stated.sequence = ShellOptions(first.text, "").has("--sequence-parallel");
@@ -79,12 +91,17 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
   const std::int64_t degree = stated.tensor.value_or(1);
   const bool is_apart =
       degree == 1 && profile.tensor_parallel == 1 && stated.sequence.value_or(false);
+  Parallelism parallelism{.shards_optimizer = stated.shards_optimizer};
   // Without variants the profile's own degree counts, which importers check.
-  if (forms.size() == 1 && !is_apart) return {};
+  if (forms.size() == 1 && !is_apart) return parallelism;
   const auto found = std::find_if(forms.begin(), forms.end(), [&](const Parallelism& form) {
     return form.tensor == degree && stated.sequence.value_or(form.sequence) == form.sequence;
   });
-  if (found != forms.end()) return *found;
+  if (found != forms.end()) {
+    parallelism = *found;
+    parallelism.shards_optimizer = stated.shards_optimizer;
+    return parallelism;
+  }
   throw Error{
       ErrorKind::BadInput,
       source,
@@ -93,8 +110,9 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
                         : fmt::format("expected tensor parallelism of degree {}, for which all "
                                       "layers have variants, got {}{}",
                                       degrees_in(forms), degree,
-                                      stated.sequence.value_or(false) ? " with sequence parallelism"
-                                                                      : "")}}};
+                                      !stated.sequence   ? ""
+                                      : *stated.sequence ? " with sequence parallelism"
+                                                         : " without sequence parallelism")}}};
 }
 
 }  // namespace dapple::interop

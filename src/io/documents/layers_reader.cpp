@@ -14,6 +14,7 @@ constexpr std::size_t kMaxOperationLength = 1'000;
 constexpr IntegerRange kTensorDegree{2, kMaxTensorParallel};
 constexpr IntegerRange kCollectiveCount{1, 1'000};
 constexpr std::size_t kMaxCollectives = 16;
+constexpr std::size_t kMaxVariants = 64;
 
 /// An entry of "layers": one layer, or `repeat` copies of it.
 struct Entry {
@@ -147,8 +148,14 @@ std::vector<LayerVariant> read_variants(const Field& field, const Layer& layer) 
   if (layer.measurements.empty()) field.refuse("no variants of a layer without measurements");
   const ArrayReader array(field, "an array of variants");
   std::vector<LayerVariant> variants;
+  if (array.size() > kMaxVariants) {
+    field.add(fmt::format("expected at most {} variants, got {}", kMaxVariants, array.size()));
+    return {};
+  }
   for (std::size_t i = 0; i < array.size(); ++i) {
+    const std::size_t faults_before = field.violations()->count();
     LayerVariant variant = read_variant(array.at(i));
+    if (field.violations()->count() != faults_before) continue;
     if ((variant.parameters.count == 0) != (layer.parameters.count == 0)) {
       array.at(i).add(
           fmt::format("expected parameters where the layer has some, which are {} "

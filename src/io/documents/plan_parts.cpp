@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "dapple/plan/request.h"
 #include "dapple/profile/limits.h"
 
 namespace dapple::io {
@@ -28,6 +29,7 @@ void write_parallelism(JsonWriter& writer, const Parallelism& parallelism) {
   writer.open_object(JsonWriter::Layout::Line);
   writer.key("tensor").integer(parallelism.tensor);
   if (parallelism.sequence) writer.key("sequence").boolean(true);
+  if (parallelism.shards_optimizer) writer.key("sharding").text(to_string(Sharding::Optimizer));
   writer.close();
 }
 
@@ -37,6 +39,10 @@ Parallelism read_parallelism(const Field& field) {
   parallelism.tensor = required_integer(object.field("tensor"), {1, kMaxTensorParallel});
   const Field sequence = object.field("sequence");
   if (sequence.present()) parallelism.sequence = read_boolean(sequence).value_or(false);
+  if (const Field sharding = object.field("sharding"); sharding.present()) {
+    parallelism.shards_optimizer =
+        read_choice(sharding, {to_string(Sharding::Optimizer)}).has_value();
+  }
   object.finish();
   if (parallelism.sequence && parallelism.tensor == 1) {
     sequence.refuse("false, as there is no tensor parallelism");

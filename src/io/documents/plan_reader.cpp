@@ -355,7 +355,7 @@ std::vector<ParallelismRecord> read_parallelism_records(const Field& field) {
 bool group_document(const Field& field, PlanDocument& document) {
   const Parallelism& parallelism = document.plan.parallelism;
   if (parallelism.is_none()) {
-    field.refuse("a degree above 1, or no such key");
+    field.refuse("a degree above 1, or sharding, or no such key");
     return false;
   }
   try {

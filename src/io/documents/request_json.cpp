@@ -112,6 +112,9 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
   writer.key("memory_limit_bytes").integer(request.memory_limit.count);
   writer.key("target_gap").raw(factor_text(request.target_gap));
   write_pins(writer.key("pins"), request.pins);
+  if (request.sharding != Sharding::None) {
+    writer.key("sharding").text(to_string(request.sharding));
+  }
   if (request.max_tensor) writer.key("max_tensor").integer(*request.max_tensor);
   writer.key("for");
   if (request.target.empty()) {
@@ -159,6 +162,10 @@ PlanRequest read_request(const Field& field) {
   request.pins = read_pins(object.field("pins"));
   if (const Field most = object.field("max_tensor"); most.present())
     request.max_tensor = read_integer(most, {1, kMaxTensorParallel});
+  if (const Field sharding = object.field("sharding"); sharding.present()) {
+    constexpr Sharding kShardings[] = {Sharding::Optimizer, Sharding::Any};
+    request.sharding = kShardings[read_choice(sharding, {"optimizer", "auto"}).value_or(0)];
+  }
   request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");
   request.baselines = read_boolean(object.field("baselines")).value_or(true);
   const Field stopped_by = object.field("stopped_by");

@@ -50,6 +50,9 @@ void write_plans(JsonWriter& writer, const ResultDocument& document, const Topol
     writer.key("model").text(plan.model);
     writer.key("topology").text(plan.topology);
     writer.key("shape").text(plan.shape);
+    if (!plan.parallelism.is_none()) {
+      write_parallelism(writer.key("parallelism"), plan.parallelism);
+    }
     write_member(writer, "predicted", plan.prediction,
                  [&](JsonWriter& to, const Prediction& prediction) {
                    write_prediction(to, prediction, *topology);
@@ -108,7 +111,8 @@ PlanResult plan_result(const PlanDocument& document, const std::string& file) {
           .sha256 = hash_of(document),
           .model = document.profile.name,
           .topology = document.topology.name,
-          .shape = shape_of(document.plan)};
+          .shape = shape_of(document.plan),
+          .parallelism = document.plan.parallelism};
 }
 
 std::string write_result_json(const ResultDocument& document, const Topology* topology) {

@@ -20,7 +20,8 @@ DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_m
         .depth_before = stages_.size() == 1 ? 0 : 1,
         .depth_behind = stages_.size() == plan.stages.size() ? 0 : 1,
         .largest_bucket =
-            buckets.empty() ? Bytes{} : *std::max_element(buckets.begin(), buckets.end())};
+            buckets.empty() ? Bytes{} : *std::max_element(buckets.begin(), buckets.end()),
+        .replicas = std::ssize(stage.devices)};
     std::set<std::pair<std::int64_t, std::int32_t>> seen;
     for (std::size_t i = 0; i < stage.devices.size(); ++i) {
       const std::int64_t samples = samples_of(plan, stage, i).size();

@@ -150,9 +150,10 @@ std::int32_t LeastMemorySearch::next_different(std::int32_t position, std::int32
 Bytes LeastMemorySearch::memory_lower_bound(LayerRange layers, std::int32_t first_device,
                                             std::int32_t replicas) const {
   const DeviceIndex here = device(first_device);
-  const MemoryCost memory = costs_.memory_cost(
-      {.layers = layers, .depth = 1}, replica_share(problem_.micro_batch_size, replicas, 0).size(),
-      costs_.topology().device(here).kind);
+  const MemoryCost memory =
+      costs_.memory_cost({.layers = layers, .depth = 1, .replicas = replicas},
+                         replica_share(problem_.micro_batch_size, replicas, 0).size(),
+                         costs_.topology().device(here).kind);
   return memory.peak() - memory.communication_buffers - costs_.topology().memory_limit(here);
 }
 
@@ -172,7 +173,8 @@ Choice LeastMemorySearch::stage(Buckets& buckets, std::int32_t begin, std::int32
                               .depth = depth_,
                               .depth_before = begin == 0 ? 0 : depth_,
                               .depth_behind = buckets.end == costs_.layer_count() ? 0 : depth_,
-                              .largest_bucket = bucket},
+                              .largest_bucket = bucket,
+                              .replicas = replicas},
                              replica_share(problem_.micro_batch_size, replicas, i).size(),
                              costs_.topology().device(here).kind);
       missing = std::max(missing, memory.peak() - costs_.topology().memory_limit(here));

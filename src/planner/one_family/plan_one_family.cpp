@@ -139,6 +139,8 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
       if (is_asked_for(simulated->plan, options)) known.push_back(std::move(*simulated));
     } else {
       infeasible = std::get<Infeasible>(std::move(least));
+      // The least memory of sharded state is searched for, but not proven.
+      if (context.topology.description().shards_optimizer) infeasible->is_certain = false;
     }
   }
   std::stable_sort(known.begin(), known.end(), better);
@@ -156,6 +158,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
   if (known.empty()) {
     if (is_stopped()) return stopped_before_a_plan();
     check(infeasible.has_value(), "nothing was found where something fits");
+    if (bound) infeasible->lower_bound = *bound;
     return std::move(*infeasible);
   }
   evaluate_chosen(made, known.front().plan, context, bound);

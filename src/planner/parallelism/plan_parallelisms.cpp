@@ -40,6 +40,8 @@ struct Part {
   std::optional<Duration> iteration = {};
   std::string shape = {};
   Bytes missing = {};
+  /// The records of schedule families, where several or one beyond 1F1B were asked for.
+  std::vector<ScheduleRecord> schedules = {};
   ParallelismOutcomeKind outcome = ParallelismOutcomeKind::Stopped;
   bool is_complete = false;
   std::int64_t open = 0;
@@ -55,7 +57,7 @@ class ParallelismComparison {
 
  private:
   void take_parts();
-  void refuse_pinned_without_groups() const;
+  void refuse_without_parts() const;
   void look_ahead();
   void search(Part& part);
   void take(Part& part, MadePlan made);
@@ -63,6 +65,7 @@ class ParallelismComparison {
   void renew_baselines();
   MadePlan finish();
   std::vector<ParallelismRecord> records() const;
+  void merge_schedules(PlanDocument& document) const;
   PlanningContext context_of(const Part& part, const PlannerOptions& options) const;
 
   const PlanningContext context_;
@@ -92,20 +95,29 @@ void ParallelismComparison::take_parts() {
   }
 }
 
-/// Throws if the only form that is asked for has no groups.
-void ParallelismComparison::refuse_pinned_without_groups() const {
+/// Throws if none of the forms that are asked for has groups, which the pinned degree or sharding
+/// excludes.
+void ParallelismComparison::refuse_without_parts() const {
   if (!parts_.empty()) return;
-  const Pins& pins = context_.options.pins;
-  check(pins.tensor.has_value(), "no form of parallelism is asked for");
-  std::string reason = "not every layer has a variant of that degree";
-  if (restriction_ && !restriction_->tensor_parallel) {
-    reason = restriction_->runtime + " has no tensor parallelism";
+  const PlannerOptions& options = context_.options;
+  if (!options.pins.tensor) {
+    check(options.sharding == Sharding::Optimizer && !asked_.empty(),
+          "no form of parallelism is asked for");
+    throw Error(ErrorKind::BadInput, "",
+                {{"/request/sharding", "expected a runtime for which state can be sharded: " +
+                                           std::get<NoGroups>(asked_.front().inputs).reason}});
   }
-  if (!asked_.empty()) reason = std::get<NoGroups>(asked_.front().inputs).reason;
+  const std::int64_t degree = *options.pins.tensor;
+  std::string reason = "not every layer has a variant of that degree";
+  if (options.max_tensor.value_or(degree) < degree) {
+    reason = "the largest degree allowed is " + std::to_string(*options.max_tensor);
+  } else if (!asked_.empty()) {
+    reason = std::get<NoGroups>(asked_.front().inputs).reason;
+  }
   throw Error(ErrorKind::BadInput, "",
               {{"/request/pins/tensor",
                 "expected a tensor-parallel degree that layers and servers have, got " +
-                    std::to_string(*pins.tensor) + ": " + reason}});
+                    std::to_string(degree) + ": " + reason}});
 }
 
 /// Returns the context for a part: plans no faster than those of the parts before need not be
@@ -129,7 +141,7 @@ void ParallelismComparison::look_ahead() {
   options.every_family = false;
   if (asks_for_families(context_.options)) options.family.reset();
   for (Part& part : parts_) {
-    if (is_stopped_()) return;
+    if (is_stopped_()) break;
     auto made = plan_as_restricted(context_of(part, options), restriction_);
     if (auto* plan = std::get_if<MadePlan>(&made)) {
       part.first = plan->document.prediction.iteration;
@@ -159,8 +171,9 @@ void ParallelismComparison::search(Part& part) {
       return;
     }
   }
-  // Parts that were not come to are left with the bound of their work.
-  if (is_stopped_()) return;
+  // Parts that were not come to are left with the bound of their work; a stop before any plan takes
+  // the first one.
+  if (is_stopped_() && (best_ || part.first.is_infinite())) return;
   auto made = plan_as_restricted(context, restriction_);
   if (auto* plan = std::get_if<MadePlan>(&made)) {
     take(part, std::move(*plan));
@@ -174,6 +187,7 @@ void ParallelismComparison::take(Part& part, MadePlan made) {
   part.iteration = prediction.iteration;
   part.lower_bound = prediction.lower_bound;
   part.shape = shape_of(made.document.plan);
+  part.schedules = made.document.schedules;
   part.outcome = ParallelismOutcomeKind::Found;
   part.is_complete = made.document.search.complete;
   part.open = made.document.search.open;
@@ -187,7 +201,9 @@ void ParallelismComparison::take(Part& part, MadePlan made) {
 
 void ParallelismComparison::take(Part& part, Infeasible infeasible) {
   part.missing = infeasible.missing();
-  if (infeasible.is_certain && !infeasible.stopped) {
+  const bool is_none = infeasible.is_certain || infeasible.lower_bound.is_infinite();
+  if (part.lower_bound) part.lower_bound = std::max(*part.lower_bound, infeasible.lower_bound);
+  if (is_none && !infeasible.stopped) {
     part.lower_bound.reset();
     part.is_complete = true;
     part.outcome = ParallelismOutcomeKind::NoneFits;
@@ -217,7 +233,7 @@ std::vector<ParallelismRecord> ParallelismComparison::records() const {
     record.iteration = part->iteration;
     record.lower_bound = part->lower_bound;
     record.shape = part->shape;
-    record.missing = part->missing;
+    record.missing = std::min(part->missing, Bytes{kMaxCount});
     const bool is_plan = part->parallelism == best_parallelism_;
     record.reason =
         text_of(ParallelismReason{.kind = is_plan ? ParallelismOutcomeKind::IsPlan : part->outcome,
@@ -226,6 +242,44 @@ std::vector<ParallelismRecord> ParallelismComparison::records() const {
                                   .lower_bound = part->lower_bound});
   }
   return records;
+}
+
+/// Makes the records of schedule families those of all parts: the best plan of a family that was
+/// found in any of them, and the least of the bounds.
+void ParallelismComparison::merge_schedules(PlanDocument& document) const {
+  const Duration of_plan = document.prediction.iteration;
+  for (std::size_t i = 0; i < document.schedules.size(); ++i) {
+    ScheduleRecord& record = document.schedules[i];
+    const ScheduleRecord own = record;
+    for (const Part& part : parts_) {
+      if (part.parallelism == best_parallelism_) continue;
+      const bool has_record = i < part.schedules.size();
+      const std::optional<Duration>& bound =
+          has_record ? part.schedules[i].lower_bound : part.lower_bound;
+      if (bound && (!record.lower_bound || *bound < *record.lower_bound)) {
+        // A family without a bound of its own has plans of this part.
+        record.lower_bound = bound;
+      }
+      if (!has_record || !part.schedules[i].iteration) continue;
+      if (record.iteration && *record.iteration <= *part.schedules[i].iteration) continue;
+      record.iteration = part.schedules[i].iteration;
+      record.shape = part.schedules[i].shape;
+      record.missing = {};
+    }
+    const bool is_alone = document.schedules.size() == 1;
+    if (is_alone) record.lower_bound = document.prediction.lower_bound;
+    if (record == own) continue;
+    FamilyReason reason{.kind = FamilyOutcomeKind::NotSearched,
+                        .plan = of_plan,
+                        .lower_bound = record.lower_bound,
+                        .bubble = document.prediction.bubble_fraction};
+    if (record.iteration) {
+      reason.kind = FamilyOutcomeKind::Found;
+      reason.found = *record.iteration;
+    }
+    if (record.family == document.plan.family) reason.kind = FamilyOutcomeKind::IsPlan;
+    record.reason = text_of(reason);
+  }
 }
 
 /// Searches the part of the best plan again, with its baselines, where these were made for another
@@ -237,8 +291,10 @@ void ParallelismComparison::renew_baselines() {
   });
   part->first_plan = best_->document.plan;
   part->first = best_->document.prediction.iteration;
-  best_.reset();
+  MadePlan found = *std::exchange(best_, std::nullopt);
   search(*part);
+  // A stop leaves the plan as it was found, without baselines.
+  if (!best_) best_ = std::move(found);
 }
 
 /// Sets what of the best plan's document is about all parts.
@@ -249,7 +305,7 @@ MadePlan ParallelismComparison::finish() {
     document.ungrouped = {context_.profile, context_.topology.description()};
   }
   SearchRecord& search = document.search;
-  search.outside = outside_space(context_.profile);
+  search.outside = outside_space(context_.profile, context_.options.sharding != Sharding::None);
   if (asked_.size() == 1) return std::move(*best_);
   std::optional<Duration> bound = document.prediction.iteration;
   search.open = 0;
@@ -269,13 +325,14 @@ MadePlan ParallelismComparison::finish() {
   set_proven_bound(document.prediction, bound);
   search.complete = search.complete && search.cut.empty() && bound.has_value();
   document.parallelisms = records();
+  merge_schedules(document);
   document.warnings = warnings_of(document, Topology{document.topology});
   return std::move(*best_);
 }
 
 std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
   take_parts();
-  refuse_pinned_without_groups();
+  refuse_without_parts();
   look_ahead();
   for (Part& part : parts_) {
     const bool is_first = !best_;
@@ -284,7 +341,53 @@ std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
   }
   if (best_) renew_baselines();
   if (best_) return finish();
-  return closest_ ? std::move(*closest_) : stopped_before_a_plan();
+  if (!closest_) return stopped_before_a_plan();
+  const PlannerOptions& options = context_.options;
+  const std::size_t asked_twice = options.sharding == Sharding::Any ? 2 : 1;
+  const bool are_forms_left =
+      parallelisms_of(context_.profile).size() > asked_.size() / asked_twice;
+  if (are_forms_left && !closest_->stopped) {
+    closest_->remedy = {.kind = RemedyKind::EveryParallelism};
+  }
+  return std::move(*closest_);
+}
+
+/// Whether a remedy is more memory or devices.
+bool is_more_hardware(RemedyKind kind) {
+  return kind == RemedyKind::MoreDevices || kind == RemedyKind::OnlyMoreMemory ||
+         kind == RemedyKind::MoreMemory || kind == RemedyKind::SomeMemory;
+}
+
+/// Names sharded state as the remedy where nothing but more hardware was found to help, and the
+/// DAPPLE planner finds a plan with it.
+void look_for_sharded_remedy(Infeasible& infeasible, const PlanningContext& context,
+                             const std::optional<PlanRestriction>& restriction) {
+  const PlannerOptions& asked = context.options;
+  const bool is_lacking =
+      infeasible.shortage && !infeasible.stopped && is_more_hardware(infeasible.remedy.kind);
+  if (!is_lacking || asked.sharding != Sharding::None ||
+      asked.optimizer == OptimizerTiming::PerBucket || asks_for_families(asked)) {
+    return;
+  }
+  PlannerOptions options = asked;
+  options.planner = PlannerKind::Dapple;
+  options.baselines = false;
+  options.sharding = Sharding::Any;
+  if (restriction && !restriction->shards_optimizer) return;
+  const auto made = ParallelismComparison(context.with(options), restriction).run();
+  if (std::holds_alternative<MadePlan>(made)) {
+    infeasible.remedy = {.kind = RemedyKind::ShardedState};
+  }
+}
+
+/// Returns what the target runtime lacks for a form of parallelism; empty if it lacks nothing.
+std::string lack_of(const std::optional<PlanRestriction>& restriction, const Parallelism& form) {
+  if (!restriction) return "";
+  const char* what = nullptr;
+  if (form.tensor > 1 && !restriction->tensor_parallel) what = "tensor parallelism";
+  if (form.sequence && !restriction->sequence_parallel) what = "sequence parallelism";
+  if (form.shards_optimizer && !restriction->shards_optimizer) what = "sharded state";
+  return what == nullptr ? "" : "the files for " + restriction->runtime + " have no " + what;
 }
 
 }  // namespace
@@ -292,13 +395,22 @@ std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
 std::vector<AskedParallelism> asked_parallelisms(
     const PlanningContext& context, const std::optional<PlanRestriction>& restriction) {
   const PlannerOptions& options = context.options;
+  const bool may_shard = options.sharding != Sharding::None;
+  const bool must_shard = options.sharding == Sharding::Optimizer;
   std::vector<AskedParallelism> asked;
   for (const Parallelism& parallelism : parallelisms_of(context.profile)) {
     if (options.pins.tensor.value_or(parallelism.tensor) != parallelism.tensor) continue;
     if (parallelism.tensor > options.max_tensor.value_or(parallelism.tensor)) continue;
-    if (restriction && !restriction->tensor_parallel && !parallelism.is_none()) continue;
-    if (restriction && !restriction->sequence_parallel && parallelism.sequence) continue;
-    asked.push_back({parallelism, group_inputs(context.profile, context.topology, parallelism)});
+    for (const bool shards : {false, true}) {
+      if (shards ? !may_shard : must_shard) continue;
+      Parallelism form = parallelism;
+      form.shards_optimizer = shards;
+      if (const std::string lack = lack_of(restriction, form); !lack.empty()) {
+        asked.push_back({form, NoGroups{"/request/for", lack}});
+      } else {
+        asked.push_back({form, group_inputs(context.profile, context.topology, form)});
+      }
+    }
   }
   return asked;
 }
@@ -307,8 +419,14 @@ std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
     const PlanningContext& context, const std::optional<PlanRestriction>& restriction) {
   const bool has_variants = parallelisms_of(context.profile).size() > 1;
   const bool is_pinned = context.options.pins.tensor.value_or(1) != 1;
-  if (!has_variants && !is_pinned) return plan_as_restricted(context, restriction);
-  return ParallelismComparison(context, restriction).run();
+  const bool may_shard = context.options.sharding != Sharding::None;
+  auto made = has_variants || is_pinned || may_shard
+                  ? ParallelismComparison(context, restriction).run()
+                  : plan_as_restricted(context, restriction);
+  if (auto* infeasible = std::get_if<Infeasible>(&made)) {
+    look_for_sharded_remedy(*infeasible, context, restriction);
+  }
+  return made;
 }
 
 }  // namespace dapple::planner

@@ -14,6 +14,7 @@ PlanRequest request_of(const PlannerOptions& options) {
                       .target_gap = options.target_gap,
                       .pins = options.pins,
                       .max_tensor = options.max_tensor,
+                      .sharding = options.sharding,
                       .target = {},
                       .baselines = options.baselines};
   if (options.every_family) request.family.reset();
@@ -35,6 +36,7 @@ PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_
                          .target_gap = request.target_gap,
                          .pins = request.pins,
                          .max_tensor = request.max_tensor,
+                         .sharding = request.sharding,
                          .baselines = request.baselines};
   // 1F1B includes GPipe, which is 1F1B with all micro-batches in flight.
   if (options.family == ScheduleFamily::OneFOneB) options.family.reset();

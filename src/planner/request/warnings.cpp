@@ -13,6 +13,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/warning_text.h"
 #include "dapple/profile/doubts.h"
+#include "dapple/profile/variants.h"
 #include "planner/request/gap_causes.h"
 
 namespace dapple::planner {
@@ -24,6 +25,18 @@ std::size_t used_devices(const Plan& plan) {
     devices.insert(stage.devices.begin(), stage.devices.end());
   }
   return devices.size();
+}
+
+/// Warns of forms of parallelism that some layers have variants for and others do not.
+void warn_about_variants(const ModelProfile& profile, std::vector<std::string>& warnings) {
+  std::set<Parallelism> forms;
+  for (const Layer& layer : profile.layers) {
+    for (const LayerVariant& variant : layer.variants) forms.insert(variant.parallelism);
+  }
+  for (const Parallelism& form : forms) {
+    const std::string missing = layer_without(profile, form);
+    if (!missing.empty()) warnings.push_back(warning_of_missing_variant(form, missing));
+  }
 }
 
 void warn_about_speedup(const PlanDocument& document, std::vector<std::string>& warnings) {
@@ -172,6 +185,7 @@ void warn_of_end(const PlanDocument& document, std::vector<std::string>& warning
 
 std::vector<std::string> warnings_about(const PlanDocument& document, const Topology& topology) {
   std::vector<std::string> warnings = doubts_about(document.profile);
+  warn_about_variants(document.original_profile(), warnings);
   warn_about_speedup(document, warnings);
   warn_about_reserve(document, topology, warnings);
   std::vector<std::string> others =

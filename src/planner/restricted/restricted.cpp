@@ -77,7 +77,8 @@ class RestrictedPlanner {
       look_ahead(parts, is_stopped);
     }
     for (const Pins& part : parts) {
-      if (is_stopped()) {
+      const bool has_first_plan = !best_ && context_.first_plan != nullptr;
+      if (is_stopped() && !has_first_plan) {
         leave_open();
         break;
       }
@@ -89,7 +90,7 @@ class RestrictedPlanner {
       }
     }
     if (best_) {
-      if (has_baselines_ && !is_stopped()) renew_dapple();
+      if (context_.options.baselines && has_baselines_ && !is_stopped()) renew_dapple();
       return finish();
     }
     if (closest_) return explain();

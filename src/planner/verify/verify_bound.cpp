@@ -275,7 +275,7 @@ void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOption
   if (!document.prediction.lower_bound) return;
   if (document.search.planner == kReschedulePlanner) {
     derive_bound_of_orders(claimed, verification);
-  } else if (document.request && parallelisms_of(document.original_profile()).size() > 1) {
+  } else if (document.request && (!document.parallelisms.empty() || document.ungrouped)) {
     derive_bound_of_parallelisms(claims, claimed, options, progress, verification);
   } else {
     BoundDerivation(claimed, options, progress, verification).run(claims);

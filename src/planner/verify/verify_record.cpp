@@ -33,7 +33,6 @@ PlannerOptions options_of_part(const ClaimedPlan& claimed) {
   PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
   if (!claimed.restriction) return options;
   options.pins.equal_shares = true;
-  options.pins.in_order = claimed.restriction->in_order;
   options.pins.replicas = static_cast<std::int32_t>(document.plan.stages.front().devices.size());
   if (!options.every_family) return options;
   options.every_family = false;
@@ -70,8 +69,13 @@ std::vector<ExpectedLine> cuts_of_exact(const ClaimedPlan& claimed, const Planne
     lines.push_back(
         {.text = std::string{kTooLongPattern}, .has_figures = true, .may_be_missing = true});
   }
-  if (!all_placements)
-    lines.push_back({.text = std::string{kPlacementsPattern}, .has_figures = true});
+  // The record of a restricted plan may be that of a part in which all allowed placements are
+  // tried.
+  if (!all_placements) {
+    lines.push_back({.text = std::string{kPlacementsPattern},
+                     .has_figures = true,
+                     .may_be_missing = claimed.restriction && claimed.restriction->in_order});
+  }
   return lines;
 }
 
@@ -102,9 +106,10 @@ void add_family_cuts(const ClaimedPlan& claimed, std::vector<ExpectedLine>& line
                      [&](const ScheduleRecord& record) { return record.family == family; });
     if (found == document.schedules.end()) continue;
     const ScheduleRecord& record = *found;
-    if (claimed.restriction) {
-      // The bound of a restricted family is the lowest of its parts, and there is none where a part
-      // was left open beside the DAPPLE planner; the lines are those of the best part alone.
+    if (claimed.restriction || !document.parallelisms.empty()) {
+      // The bound of a family is the lowest of its parts, by forms of parallelism and, restricted,
+      // by replicas, and there is none where a part was left open beside the DAPPLE planner; the
+      // lines are those of the best part alone.
       add(record, true);
       continue;
     }
@@ -131,7 +136,7 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   if (!claimed.restriction) add(pinned);
   if (planner == kExactPlanner) {
     searched = fixed_lines(exact_dimensions(all_placements, !options.bucket_size));
-    add(cuts_of_exact(claimed, options, placements.has_all_allowed(options.pins)));
+    add(cuts_of_exact(claimed, options, all_placements));
   } else if (planner == kDapplePlanner) {
     searched = fixed_lines(dapple_dimensions(!options.bucket_size));
     add(cuts_of_dapple(claimed));
@@ -153,7 +158,8 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
     cut.push_back({.text = cut_of_parallelism(record.parallelism), .may_be_missing = true});
   }
   check_lines(claims, "/search_space/searched", searched, document.search.searched);
-  claims.expect_text("/search_space/outside", outside_space(document.original_profile()),
+  claims.expect_text("/search_space/outside",
+                     outside_space(document.original_profile(), request.sharding != Sharding::None),
                      document.search.outside);
   check_lines(claims, "/search_space/cut", cut, document.search.cut);
 }

@@ -65,6 +65,14 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
                                             request.target));
 }
 
+void check_sharding(Claims& claims, const ClaimedPlan& claimed) {
+  const Sharding asked = claimed.document.request->sharding;
+  const bool shards = claimed.document.plan.parallelism.shards_optimizer;
+  if (asked == Sharding::Any || shards == (asked == Sharding::Optimizer)) return;
+  claims.refuse("/request/sharding", fmt::format("expected {}, as in the plan, got {}",
+                                                 shards ? "optimizer" : "none", to_string(asked)));
+}
+
 void check_gradients(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const GradientSynchronization& gradients = document.plan.gradients;
@@ -143,6 +151,7 @@ void check_request(Claims& claims, const ClaimedPlan& claimed) {
   claims.expect_text("/request/replicas", to_string(document.prediction.replicas),
                      to_string(request.mode.replicas));
   check_schedule(claims, claimed);
+  check_sharding(claims, claimed);
   check_gradients(claims, claimed);
   check_memory(claims, claimed);
   if (claims.empty()) check_pinned(claims, claimed);

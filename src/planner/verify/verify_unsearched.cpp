@@ -25,7 +25,10 @@ namespace {
 void check_outside(Claims& claims, const PlanDocument& document) {
   const std::string& outside = document.search.outside;
   if (outside.empty()) return;
-  claims.expect_text("/search_space/outside", outside_space(document.original_profile()), outside);
+  claims.expect_text(
+      "/search_space/outside",
+      outside_space(document.original_profile(), document.plan.parallelism.shards_optimizer),
+      outside);
 }
 
 void check_unasked_names(Claims& claims, const PlanDocument& document) {

@@ -129,8 +129,8 @@ function fillTables(plan) {
     .filter((stages) => stages.length === 0).length;
   const devices = plan.servers.reduce((sum, server) => sum + server.stages.length, 0);
   document.getElementById("topology-note").textContent =
-    `${plan.servers.length} server${plan.servers.length === 1 ? "" : "s"}, ${devices} devices; a `
-    + `number is a stage${idle > 0 ? `; ${idle} idle` : ""}`;
+    `${plan.servers.length} server${plan.servers.length === 1 ? "" : "s"}, ${devices} ${plan.groupSize > 1
+      ? `groups of ${plan.groupSize} devices` : "devices"}; a number is a stage${idle > 0 ? `; ${idle} idle` : ""}`;
   put("path", ...stackedParts(pathParts(plan), plan.iteration));
   const { parts, total } = deviceTimeParts(plan);
   put("device-time", ...stackedParts(parts, total));

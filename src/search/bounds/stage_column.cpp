@@ -101,7 +101,8 @@ class ColumnBuilder {
       : costs_(costs),
         request_(request),
         kinds_(replica_kinds(costs, stage, request.micro_batch_size)),
-        is_replicated_(stage.devices.size() > 1) {
+        reduction_(stage.reduction),
+        replica_count_(std::ssize(stage.devices)) {
     for (const ReplicaKind& kind : kinds_) {
       tables_.push_back(&costs.table(kind.samples, kind.device_kind));
       chains_.emplace_back(costs, stage.reduction, request.gradients);
@@ -112,13 +113,14 @@ class ColumnBuilder {
   /// Requires: calls are by falling `begin`, from the last layer of the column on.
   StageBound grow_to(CutIndex begin) {
     const LayerRange layers = layers_between(begin, request_.end);
+    const Duration update = costs_.update(layers, replica_count_, reduction_);
     StageBound stage;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
       const Duration forward = tables_[k]->forward(layers);
       const Duration backward_alone = tables_[k]->backward(layers);
       const Duration backward = backward_alone + (request_.recompute ? forward : Duration{});
-      if (is_replicated_) chains_[k].grow_to(layers, backward_alone);
-      const Duration after = chains_[k].after(backward_alone, costs_.optimizer_step(layers));
+      if (replica_count_ > 1) chains_[k].grow_to(layers, backward_alone);
+      const Duration after = chains_[k].after(backward_alone, update);
       const StageBound replica{.forward = forward, .backward = backward, .after_backward = after};
       if (k == 0) {
         stage = replica;
@@ -163,7 +165,8 @@ class ColumnBuilder {
                                                     .depth = 1,
                                                     .depth_before = 0,
                                                     .depth_behind = 0,
-                                                    .largest_bucket = chains_.front().largest()},
+                                                    .largest_bucket = chains_.front().largest(),
+                                                    .replicas = replica_count_},
                                                    kind.samples, kind.device_kind);
       const Bytes room = kind.memory_limit - memory.fixed() - memory.recompute_stash;
       if (room < memory.per_micro_batch || room.count < 0) return 0;
@@ -179,7 +182,8 @@ class ColumnBuilder {
   // Indexed by position in kinds_.
   std::vector<const LayerTable*> tables_;
   std::vector<BucketChain> chains_;
-  bool is_replicated_;
+  const AllReduceModel& reduction_;
+  std::int64_t replica_count_;
 };
 
 }  // namespace

@@ -100,9 +100,13 @@ void LayerLowerBounds::find_shares() {
 /// Computes the prefix sums that do not depend on the samples.
 void LayerLowerBounds::find_sums() {
   const Factor step = costs_.profile().optimizer.step_ns_per_parameter_byte.value_or(Factor{});
+  // Of a sharded step a replica makes a part, no smaller than if all devices were its replicas.
+  const bool is_sharded = costs_.topology().description().shards_optimizer;
+  const std::int64_t shards = is_sharded ? costs_.topology().device_count() : 1;
   for (std::int32_t end = 0; end <= costs_.layer_count(); ++end) {
-    steps_.push_back(divide_down(
-        Wide{costs_.parameters({0, end}).count} * step.billionths * kStepParts, kOne.billionths));
+    steps_.push_back(
+        divide_down(Wide{costs_.parameters({0, end}).count} * step.billionths * kStepParts,
+                    Wide{kOne.billionths} * shards));
   }
   for (std::int32_t l = 0; l < costs_.layer_count(); ++l) {
     const GradientBuckets buckets = gradient_buckets(costs_.profile(), {l, l + 1});
@@ -192,7 +196,8 @@ Duration LayerLowerBounds::optimizer_step(LayerRange layers) const {
 Duration LayerLowerBounds::reduction(Bytes gradients, std::int32_t replicas) const {
   if (replicas <= largest_server_ || is_measured_) return {};
   const std::int64_t servers = divide_up(replicas, largest_server_);
-  return {divide_down(Wide{2 * (servers - 1)} * gradients.count * kNanosecondsPerSecond,
+  const std::int64_t passes = costs_.topology().description().shards_optimizer ? 1 : 2;
+  return {divide_down(Wide{passes * (servers - 1)} * gradients.count * kNanosecondsPerSecond,
                       Wide{servers} * widest_server_.bytes_per_second)};
 }
 
@@ -214,7 +219,10 @@ bool LayerLowerBounds::fits(LayerRange layers, std::int32_t replicas) const {
   if (ignore_memory_) return true;
   const Share& share = share_of(replicas);
   const MemoryCost memory =
-      costs_.memory_cost({.layers = layers, .sends_before = false, .sends_behind = false},
+      costs_.memory_cost({.layers = layers,
+                          .sends_before = false,
+                          .sends_behind = false,
+                          .replicas = share.most_replicas},
                          share.samples, costs_.topology().device(DeviceIndex{0}).kind);
   return memory.peak() <= most_memory_;
 }

@@ -52,6 +52,36 @@ TEST_CASE("a flat ring carries 2 (r - 1) / r of the bytes over each hop") {
         "node0:2 out 150, node0:2 in 150, node0:3 out 150, node0:3 in 150");
 }
 
+TEST_CASE("a reduce-scatter is the first half of an all-reduce") {
+  // 100 bytes on four devices: 75 a hop, and three steps of 3 ns.
+  const Topology topology(cluster({.servers = 1, .devices = 4, .inside = {bytes_per_ns(1), {3}}}));
+  const AllReduceModel model(devices({0, 1, 2, 3}), topology, /*is_sharded=*/true);
+  const AllReduceCost cost = model.cost({100});
+  CHECK(cost.time.ns == 84);
+  CHECK(cost.busy.count == 75 * 1024);
+  CHECK(cost.latency.ns == 9);
+  REQUIRE(cost.phases.size() == 1);
+  CHECK(cost.phases.front().rounds == 3);
+  CHECK(model.time({100}) == cost.time);
+  CHECK(AllReduceModel(devices({1}), topology, true).time({100}).ns == 0);
+}
+
+TEST_CASE("a hierarchical reduce-scatter does not gather inside the servers") {
+  // Inside: half of 100 bytes in one step of 1 ns; across, over two NICs of 1 byte/ns each: half of
+  // 100 bytes at 2 bytes/ns, in one step of 20 ns.
+  const Topology topology(cluster({.servers = 2,
+                                   .devices = 2,
+                                   .inside = {bytes_per_ns(10), {1}},
+                                   .nics = {{bytes_per_ns(1), {10}}, {bytes_per_ns(1), {10}}}}));
+  const AllReduceModel model(devices({0, 1, 2, 3}), topology, true);
+  const AllReduceCost cost = model.cost({100});
+  CHECK(cost.algorithm == AllReduceAlgorithm::Hierarchical);
+  CHECK(cost.phases.size() == 2);
+  CHECK(cost.time.ns == 5 + 1 + 25 + 20);
+  const AllReduceCost whole = AllReduceModel(devices({0, 1, 2, 3}), topology, false).cost({100});
+  CHECK(whole.time.ns == 2 * cost.time.ns);
+}
+
 TEST_CASE("what ports carry is exact for the largest figures that files may hold") {
   // Each device sends 2 * 99 / 100 of 10^18 bytes, over one link or more.
   constexpr std::int32_t kDevices = 100;

@@ -72,6 +72,8 @@ struct RuntimeLimits {
   bool tensor_parallel = true;
   /// Whether such a group may also be sequence parallel.
   bool sequence_parallel = false;
+  /// Whether the replicas of a stage may shard its optimizer state.
+  bool shards_optimizer = false;
 };
 
 /// The orders of a schedule family that a runtime runs.

@@ -56,7 +56,7 @@ std::vector<Layout> read_layouts(std::string_view text, const std::string& sourc
 ///
 /// Throws Error(Usage) for an option that contradicts the layout, and Error(BadInput) with the
 /// faults: a value that is no number, what does not divide, a degree that no plan has (tp other
-/// than that of the ground's profile, cp, ep and zero), and those that validate() finds in the
+/// than that of the ground's profile, cp and ep), and those that validate() finds in the
 /// plan, in_words(). Memory is not checked. O(layers + stages).
 Plan plan_of_layout(const Layout& layout, const PlanGround& ground,
                     const ForeignPlanOptions& options);

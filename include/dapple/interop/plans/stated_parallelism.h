@@ -18,10 +18,12 @@ struct StatedParallelism {
   std::optional<std::int64_t> tensor;
   /// Whether there is sequence parallelism, if that is stated.
   std::optional<bool> sequence;
+  /// Whether the optimizer's state is sharded (ZeRO stage 1).
+  bool shards_optimizer = false;
 };
 
-/// Returns what a layout says by "tp" and "sp". Throws Error(BadInput) for values that are neither
-/// a number nor on or off. O(length).
+/// Returns what a layout says by "tp", "sp" and "zero". Throws Error(BadInput) for values that are
+/// neither a number nor on or off, and for other stages of ZeRO than 0 and 1. O(length).
 StatedParallelism stated_in_layout(const Layout& layout);
 
 /// Returns what the files of one format say or, where they do not, the option for it. Throws

@@ -31,6 +31,7 @@ struct PlanResult {
   std::string topology;
   /// shape_of() the plan.
   std::string shape;
+  Parallelism parallelism = {};
   /// Nothing where the command does not simulate.
   std::optional<Prediction> prediction = {};
   std::vector<std::string> warnings = {};

@@ -27,8 +27,9 @@ struct AskedParallelism {
 };
 
 /// Returns the forms of parallelism that the options ask for, ascending: those of all layers'
-/// variants up to the largest degree that is allowed, or with the pinned degree alone, as far as
-/// the target runtime has them. O(variants * (layers + devices)).
+/// variants up to the largest degree that is allowed, or with the pinned degree alone, with sharded
+/// state, without, or both, as far as the target runtime has them. O(variants * (layers +
+/// devices)).
 std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
                                                  const std::optional<PlanRestriction>& restriction);
 

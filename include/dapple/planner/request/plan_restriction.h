@@ -23,6 +23,8 @@ struct PlanRestriction {
   /// Whether a device may be a group with tensor parallelism, and with sequence parallelism.
   bool tensor_parallel = true;
   bool sequence_parallel = true;
+  /// Whether replicas may shard the optimizer's state.
+  bool shards_optimizer = true;
   /// Whether devices are assigned by number, from the first stage on.
   bool in_order = false;
   /// Layers that begin no stage, in addition to those pinned.

@@ -67,6 +67,8 @@ struct PlannerOptions {
   Pins pins = {};
   /// The largest tensor-parallel degree of a plan; if not given, any that layers have variants for.
   std::optional<std::int64_t> max_tensor = {};
+  /// Whether state is sharded. With Sharding::Optimizer or Any, parameters are updated at the end.
+  Sharding sharding = Sharding::None;
   /// Whether to compare with baselines, and never to return a slower plan than the best of them.
   bool baselines = true;
 

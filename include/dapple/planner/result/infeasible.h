@@ -80,6 +80,10 @@ enum class RemedyKind : std::uint8_t {
   EveryFamily,
   /// Any runtime, which was not tried.
   EveryRuntime,
+  /// Any degree of tensor parallelism, which was not tried.
+  EveryParallelism,
+  /// Sharding the optimizer's state.
+  ShardedState,
   /// `memory` more on each device, or `value` devices like the last.
   MoreDevices,
   /// `memory` more on each device, as more devices would not help.
@@ -104,6 +108,9 @@ struct Infeasible {
   bool stopped = false;
   /// Whether it is proven that no plan fits, and not only that none was found.
   bool is_certain = true;
+  /// Lower bound on every plan, should one fit after all; infinite if a search proved that none
+  /// does.
+  Duration lower_bound = {};
   Pins pins = {};
   /// The form of parallelism of the closest plan.
   Parallelism parallelism = {};

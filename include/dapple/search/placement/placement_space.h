@@ -79,8 +79,12 @@ class PlacementSpace {
   /// which are alike, so that each stage takes fresh servers. O(1).
   bool has_all_allowed(const Pins& pins) const;
   /// Whether one number of replicas may stand for all with the same largest share of a micro-batch:
-  /// the space is incomplete, and all devices are of one class.
-  bool merges_replica_counts() const { return !is_complete_ && device_classes_.size() == 1; }
+  /// the space is incomplete, all devices are of one class, and no state is sharded, of which more
+  /// replicas hold less each.
+  bool merges_replica_counts() const {
+    return !is_complete_ && device_classes_.size() == 1 &&
+           !topology_.description().shards_optimizer;
+  }
   const std::vector<DevicePool>& pools() const { return pools_; }
   const IndexedVector<DeviceClassIndex, DeviceClass>& device_classes() const {
     return device_classes_;

@@ -188,7 +188,8 @@ PlanDocument document_of(interop::ImportedPlan imported, PlanDocument document) 
   document.plan = std::move(imported.plan);
   document.plan.parallelism = parallelism;
   document.search.planner = kImportPlanner;
-  document.search.outside = outside_space(document.original_profile());
+  document.search.outside =
+      outside_space(document.original_profile(), document.plan.parallelism.shards_optimizer);
   document.search.cut = {std::string{kCutOfImport}};
   document.warnings = std::move(imported.warnings);
   return document;

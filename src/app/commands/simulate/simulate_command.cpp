@@ -258,6 +258,7 @@ io::ResultDocument result_of(const Simulated& simulated) {
                       .model = document.profile.name,
                       .topology = document.topology.name,
                       .shape = shape_of(document.plan),
+                      .parallelism = document.plan.parallelism,
                       .prediction = document.prediction,
                       .warnings = document.warnings};
   io::ResultDocument result{.command = "simulate", .plans = {std::move(plan)}};
@@ -270,6 +271,12 @@ io::ResultDocument result_of(const Simulated& simulated) {
 
 /// Throws Error(Usage) if the plan has no asynchronous execution, where that was asked for.
 void check_family(const SimulateRequest& request, const Plan& plan) {
+  if (request.is_asynchronous && plan.parallelism.shards_optimizer) {
+    throw command_line::usage_error(
+        "--asynchronous",
+        "expected a plan without sharded state, which every micro-batch would "
+        "gather, got one");
+  }
   if (!request.is_asynchronous || plan.family == ScheduleFamily::OneFOneB) return;
   throw command_line::usage_error(
       "--asynchronous", fmt::format("expected a plan under 1f1b, got one under {}; reschedule "
@@ -408,16 +415,19 @@ command_line::Command simulate_command() {
                 "dapple-plan simulate --layout WORDS --model PROFILE --topo TOPOLOGY "
                 "[options]",
                 "dapple-plan simulate --layouts CSV --model PROFILE --topo TOPOLOGY [options]"},
-           .about = "The plan is executed event by event, and its summary says what happens when. "
-                    "A plan that does not fit memory is simulated too, with a warning. A layout "
-                    "says pp, pipeline ranks; dp, replicas (all devices); mbs, samples of a "
-                    "micro-batch on each replica; vpp, stages on a rank; gbs, samples of an "
-                    "iteration; layers, blocks of each stage, as 20:28; schedule; recompute.",
+           .about =
+               "The plan is executed event by event, and its summary says what happens when. "
+               "A plan that does not fit memory is simulated too, with a warning. A layout "
+               "says pp, pipeline ranks; dp, replicas (all devices); mbs, samples of a "
+               "micro-batch on each replica; vpp, stages on a rank; gbs, samples of an "
+               "iteration; layers, blocks of each stage, as 20:28; schedule; recompute; tp, sp and "
+               "zero, tensor and sequence parallelism and the stage of ZeRO.",
            .details = {"All stages of a layout have equally many transformer blocks unless layers "
                        "says how many (or how many of all layers); what stands before and behind "
                        "the blocks is on the outer stages. The schedule is 1f1b, gpipe or, with "
                        "several stages on a rank, interleaved or breadth-first; recompute is none "
-                       "or full. Ranks are on the devices in their order, replica by replica and "
+                       "or full, sp is on or off, zero is 0 or 1; tp needs variants of all layers. "
+                       "Ranks are on the devices in their order, replica by replica and "
                        "stage by stage.",
                        "A table of layouts is a CSV file with these words above its columns; the "
                        "exit code is 3 if a layout has a fault, and the others are simulated.",
