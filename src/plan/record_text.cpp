@@ -72,7 +72,7 @@ std::string outcome_text(const ParallelismReason& reason) {
       if (found == reason.plan) return "one as fast was found";
       // Only plans that are faster than the best of all are searched for.
       return fmt::format(
-          "one {:.0f} % slower was found, looking for faster ones only",
+          "only faster plans were looked for; the best one seen is {:.0f} % slower",
           std::ceil(100 *
                     (static_cast<double>(found.ns) / static_cast<double>(reason.plan.ns) - 1)));
     }

@@ -160,9 +160,13 @@ TEST_CASE("the bound of list schedules is below every 1F1B plan, however gradien
   int compared = 0;
   for (int round = 0; round < small::scaled(300); ++round) {
     CAPTURE(round);
-    Question question(maker.next());
+    small::PlanningProblem made = maker.next();
+    made.problem.topology.shards_optimizer = dice.chance(30);
+    Question question(std::move(made));
     question.options.family = ScheduleFamily::ListScheduled;
-    question.options.optimizer = OptimizerTiming::PerBucket;
+    question.options.optimizer = question.topology.description().shards_optimizer
+                                     ? OptimizerTiming::AtEnd
+                                     : OptimizerTiming::PerBucket;
     question.options.bucket_size = Bytes{dice.roll(1, 200) * 1'000'000};
     const Made answer = question.answer();
     const PlanDocument* document = small::document_of(answer);

@@ -16,8 +16,20 @@ namespace {
 
 using namespace small;
 
-Duration bound_of(const Pipeline& pipeline, ScheduleFamily family) {
-  const CostModel costs(pipeline.profile, pipeline.topology);
+/// The pipeline's topology, its devices with as much memory as the plan takes on one of them.
+Topology with_tight_memory(const Pipeline& pipeline, const Prediction& prediction) {
+  Bytes most{1};
+  for (const DeviceFigures& device : prediction.devices) most = std::max(most, device.peak_memory);
+  TopologyDescription description = pipeline.topology.description();
+  for (DeviceKind& kind : description.devices) {
+    kind.memory = most;
+    kind.reserved = {};
+  }
+  return Topology(std::move(description));
+}
+
+Duration bound_of(const Pipeline& pipeline, const Topology& topology, ScheduleFamily family) {
+  const CostModel costs(pipeline.profile, topology);
   search::FamilyBound bound(costs, {.global_batch_size = pipeline.plan.global_batch_size,
                                     .micro_batch_size = pipeline.plan.micro_batch_size,
                                     .split_backward = may_split_backward(family),
@@ -30,8 +42,9 @@ TEST_CASE("no plan of a family, on any devices, is faster than the family's boun
   Dice dice(71);
   int made = 0;
   int met = 0;
+  int memory_decides = 0;
   for (int i = 0; i < scaled(4000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .sharded = true});
     const ScheduleFamily family = random_own_family(dice);
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ": " << text_of(pipeline));
@@ -44,12 +57,18 @@ TEST_CASE("no plan of a family, on any devices, is faster than the family's boun
     const auto* plan = std::get_if<planner::Rescheduled>(&result);
     if (plan == nullptr) continue;
     ++made;
-    const Duration bound = bound_of(pipeline, family);
-    REQUIRE(bound <= plan->evaluation.prediction.iteration);
-    if (bound == plan->evaluation.prediction.iteration) ++met;
+    const Prediction& prediction = plan->evaluation.prediction;
+    const Duration bound = bound_of(pipeline, pipeline.topology, family);
+    const Duration at_tight_memory =
+        bound_of(pipeline, with_tight_memory(pipeline, prediction), family);
+    REQUIRE(bound <= prediction.iteration);
+    REQUIRE(at_tight_memory <= prediction.iteration);
+    if (bound == prediction.iteration) ++met;
+    if (bound < at_tight_memory) ++memory_decides;
   }
   CHECK(made > scaled(2500));
   CHECK(met > scaled(50));
+  CHECK(memory_decides > scaled(20));
 }
 
 /// What the exact search knows of all plans with one stage per device and unsplit backwards.
@@ -76,7 +95,7 @@ TEST_CASE("no order of one stage per device is faster than the exact search's bo
   Dice dice(73);
   int beyond = 0;  // orders of their own that are faster than any depths of 1F1B
   for (int i = 0; i < scaled(300); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .sharded = true});
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ": " << text_of(pipeline));
     INFO("contention " << to_string(contention));
@@ -98,7 +117,8 @@ TEST_CASE("no plan is faster than the exact search's bound, wherever its stages 
   Dice dice(79);
   int many = 0;  // clusters of which not all placements are tried
   for (int i = 0; i < scaled(1000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .crowded = true});
+    const Pipeline pipeline =
+        random_pipeline(dice, {.slowdown = true, .crowded = true, .sharded = true});
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ": " << text_of(pipeline));
     INFO("contention " << to_string(contention));
@@ -157,18 +177,18 @@ TEST_CASE("on uniform stages without transfers the bounds are the families' clos
     const Pipeline pipeline = uniform(one);
     // 1F1B: (M + S - 1)(F + B).
     const Duration full{(one.micro_batches + devices - 1) * 3 * forward};
-    CHECK(bound_of(pipeline, ScheduleFamily::ListScheduled) == full);
+    CHECK(bound_of(pipeline, pipeline.topology, ScheduleFamily::ListScheduled) == full);
     CHECK(time_under(pipeline, ScheduleFamily::ListScheduled, 1) == full);
     // H1: M(F + I + W) + (S - 1)(F + I - W), where I = W.
     const Duration h1{(one.micro_batches * 3 + devices - 1) * forward};
-    CHECK(bound_of(pipeline, ScheduleFamily::ZeroBubbleH1) == h1);
+    CHECK(bound_of(pipeline, pipeline.topology, ScheduleFamily::ZeroBubbleH1) == h1);
     CHECK(time_under(pipeline, ScheduleFamily::ZeroBubbleH1, 1) == h1);
     // Interleaved: a device has v layers, so M v(f + b) + (S - 1)(f + b).
     Uniform some = one;
     some.layers_of_each = static_cast<int>(dice.roll(2, 4));
     const Duration looped{(one.micro_batches * some.layers_of_each + devices - 1) * 3 * forward};
     const Pipeline loops = uniform(some);
-    CHECK(bound_of(loops, ScheduleFamily::Interleaved) == looped);
+    CHECK(bound_of(loops, loops.topology, ScheduleFamily::Interleaved) == looped);
     CHECK(time_under(loops, ScheduleFamily::Interleaved, some.layers_of_each) == looped);
   }
 }
@@ -179,7 +199,7 @@ TEST_CASE("where I > W, the bound of H1 stays (S-1)(I-W) below its closed form")
   // A backward of 7 is halved: I = 4, W = 3. H1 takes M(F+I+W) + (S-1)(F+I-W) = 12 * 11 + 3 * 5 =
   // 147; the bound has M(F+I+W) + (S-1)F = 12 * 11 + 3 * 4 = 144.
   CHECK(time_under(pipeline, ScheduleFamily::ZeroBubbleH1, 1).ns == 147);
-  CHECK(bound_of(pipeline, ScheduleFamily::ZeroBubbleH1).ns == 144);
+  CHECK(bound_of(pipeline, pipeline.topology, ScheduleFamily::ZeroBubbleH1).ns == 144);
 }
 
 }  // namespace

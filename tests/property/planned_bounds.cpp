@@ -48,6 +48,7 @@ TEST_CASE(
   int last_ones = 0;  // what all-reduces and last gradients cost each other
   for (int round = 0; round < small::scaled(10'000); ++round) {
     small::PlanningProblem made = maker.next();
+    made.problem.topology.shards_optimizer = dice.chance(30);
     const ModelProfile& profile = made.problem.profile;
     const Topology topology(made.problem.topology);
     small::PlanShape shape{.micro_batch_size = dice.roll(1, 6),
@@ -87,6 +88,7 @@ TEST_CASE("no plan is faster than its bound, whatever the devices and links") {
   int order_decides = 0;
   for (int round = 0; round < small::scaled(10'000); ++round) {
     small::PlanningProblem made = maker.next();
+    made.problem.topology.shards_optimizer = dice.chance(30);
     const ModelProfile& profile = made.problem.profile;
     const Topology topology(made.problem.topology);
     small::PlanShape shape{.micro_batch_size = dice.roll(1, 6),

@@ -14,7 +14,7 @@ using namespace small;
 TEST_CASE("no plan is simulated faster than its bound") {
   Dice dice(21);
   for (int i = 0; i < scaled(10'000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .sharded = true});
     const Duration bound =
         std::max(search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology),
                  search::lower_bound_of_order(pipeline.plan, pipeline.costs));
@@ -30,7 +30,7 @@ TEST_CASE("the bound grows no longer with a deeper stage, and holds at the plan'
   // A bound at a depth holds for every lower one, so it must not fall below that of a deeper limit.
   Dice dice(22);
   for (int i = 0; i < scaled(1000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice);
+    const Pipeline pipeline = random_pipeline(dice, {.sharded = true});
     Plan deepest = pipeline.plan;
     for (std::int64_t& depth : deepest.warmup_depths) depth = deepest.num_micro_batches;
     const Duration own = search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology);
@@ -44,7 +44,7 @@ TEST_CASE("what sticks out of a stage alone is the bound's exposed all-reduce") 
   Dice dice(23);
   int stages = 0;
   for (int i = 0; i < scaled(1500); ++i) {
-    const Pipeline pipeline = random_pipeline(dice);
+    const Pipeline pipeline = random_pipeline(dice, {.sharded = true});
     if (pipeline.plan.stages.size() > 1) continue;
     ++stages;
     INFO("instance " << i << ": " << text_of(pipeline));

@@ -47,7 +47,7 @@ ModelProfile random_model(Dice& dice, const Ranges& ranges) {
   ModelProfile profile = model_of({});
   const std::int64_t layers = dice.roll(1, 8);
   if (dice.chance(30)) profile.batch_scaling = BatchScaling::Floor;
-  profile.optimizer.gradient_bytes_per_parameter_byte = Factor{dice.roll(1, 2) * 500'000'000};
+  profile.optimizer.gradient_bytes_per_parameter_byte = Factor{dice.roll(1, 4) * 500'000'000};
   profile.optimizer.state_bytes_per_parameter_byte = Factor{dice.roll(0, 2'000'000'000)};
   if (dice.chance(50)) {
     profile.optimizer.step_ns_per_parameter_byte = Factor{dice.roll(0, 1'000'000'000)};
@@ -194,6 +194,10 @@ std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoices& cho
       .gpipe = dice.chance(15),
       .bucket_size = {dice.roll(1, 2 * ranges.bytes)},
       .optimizer = dice.chance(30) ? OptimizerTiming::PerBucket : OptimizerTiming::AtEnd};
+  if (choices.sharded && dice.chance(40)) {
+    description.shards_optimizer = true;
+    shape.optimizer = OptimizerTiming::AtEnd;
+  }
   shape.stages = random_stages(dice, static_cast<std::int32_t>(model.layers.size()), devices, shape,
                                choices.deal);
   shape.depths = random_depths(dice, shape.stages.size(), shape.num_micro_batches);
@@ -222,9 +226,9 @@ bool is_measured(const AllReduceCost& cost) {
 
 std::string text_of(const Pipeline& pipeline) {
   const Plan& plan = pipeline.plan;
-  std::string text = "B " + std::to_string(plan.micro_batch_size) + " M " +
-                     std::to_string(plan.num_micro_batches) + " " +
-                     std::string(to_string(plan.family));
+  std::string text = pipeline.topology.description().shards_optimizer ? "sharded, " : "";
+  text += "B " + std::to_string(plan.micro_batch_size) + " M " +
+          std::to_string(plan.num_micro_batches) + " " + std::string(to_string(plan.family));
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StagePlan& stage = plan.stages[s];
     const StageCost& cost = pipeline.costs.stages[s];

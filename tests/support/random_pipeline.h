@@ -26,6 +26,7 @@ struct RandomChoices {
   bool crowded = false;   // there may be PCIe roots, racks and pods
   bool measured = false;  // there are measured all-reduces
   bool mixed = false;     // servers may have slower devices
+  bool sharded = false;   // replicas may shard the optimizer's state
   std::int64_t most_micro_batches = 7;
 };
 

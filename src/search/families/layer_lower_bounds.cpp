@@ -183,8 +183,8 @@ const LayerLowerBounds::Share& LayerLowerBounds::share_of(std::int32_t replicas)
   return shares_[positions_[static_cast<std::size_t>(replicas)]];
 }
 
-/// Lower bound on a stage's step. It equals the real one, which is rounded up, or is a nanosecond
-/// less, because the prefix sums are rounded down.
+/// Lower bound on a stage's step. Unless state is sharded it equals the real one, which is rounded
+/// up, or is a nanosecond less, because the prefix sums are rounded down.
 Duration LayerLowerBounds::optimizer_step(LayerRange layers) const {
   const std::int64_t parts = steps_[CutIndex{layers.end}] - steps_[CutIndex{layers.begin}];
   return {(parts + kStepParts - 2) / kStepParts};
@@ -192,7 +192,8 @@ Duration LayerLowerBounds::optimizer_step(LayerRange layers) const {
 
 /// Lower bound on an all-reduce (F1). Every server must send and receive what other servers need of
 /// its sums. A measured all-reduce may be faster, for instance where switches reduce, so measured
-/// ones count as free.
+/// ones count as free. Of sharded state it is the reduce-scatter alone: the all-gather behind the
+/// step is of parameters, which may be smaller than their gradients.
 Duration LayerLowerBounds::reduction(Bytes gradients, std::int32_t replicas) const {
   if (replicas <= largest_server_ || is_measured_) return {};
   const std::int64_t servers = divide_up(replicas, largest_server_);

@@ -11,31 +11,6 @@
 namespace dapple {
 namespace {
 
-TEST_CASE("of sharded state each replica holds and updates its part, and gathers the rest") {
-  ModelProfile model = small::model_of({{.forward = 10, .backward = 20, .parameters = 1'001}});
-  model.optimizer.state_bytes_per_parameter_byte = {2 * kOne.billionths};
-  model.optimizer.step_ns_per_parameter_byte = kOne;
-  const small::PlanShape shape{.micro_batch_size = 2,
-                               .num_micro_batches = 1,
-                               .depths = {1},
-                               .stages = {{.layers = 1, .devices = {0, 1}}}};
-  TopologyDescription description = small::cluster({.servers = 1, .devices = 2});
-  const small::CostedPlan whole(model, description, shape);
-  description.shards_optimizer = true;
-  const small::CostedPlan sharded(model, description, shape);
-  const StageCost& before = whole.costs.stages.front();
-  const StageCost& after = sharded.costs.stages.front();
-  CHECK(before.replicas[0].memory.optimizer_state == Bytes{2'002});
-  CHECK(after.replicas[0].memory.optimizer_state == Bytes{1'001});
-  CHECK(after.replicas[0].memory.weights == before.replicas[0].memory.weights);
-  CHECK(after.replicas[0].memory.gradients == before.replicas[0].memory.gradients);
-  // At 1 byte/ns over two devices an all-reduce of 1,001 bytes takes as many ns, its halves 501.
-  CHECK(before.buckets.front().time == Duration{1'001});
-  CHECK(after.buckets.front().time == Duration{501});
-  CHECK(before.optimizer_step == Duration{1'001});
-  CHECK(after.optimizer_step == Duration{501 + 501});
-}
-
 using namespace small;
 
 /// Three layers, a stage each; gradients of half a byte and state of two bytes per parameter byte.
@@ -79,6 +54,31 @@ TEST_CASE("memory is weights, gradients, state, stashes in flight, workspace and
   const MemoryCost& other = pipeline.costs.stages[1].replicas[1].memory;
   CHECK(other.communication_buffers.count == 140 + 180 + 26);
   CHECK(other.peak().count == 51 + 26 + 102 + 3 + 346 + 3 * 11);
+}
+
+TEST_CASE("of sharded state each replica holds and updates its part, and gathers the rest") {
+  ModelProfile model = model_of({{.forward = 10, .backward = 20, .parameters = 1'001}});
+  model.optimizer.state_bytes_per_parameter_byte = {2 * kOne.billionths};
+  model.optimizer.step_ns_per_parameter_byte = kOne;
+  const PlanShape shape{.micro_batch_size = 2,
+                        .num_micro_batches = 1,
+                        .depths = {1},
+                        .stages = {{.layers = 1, .devices = {0, 1}}}};
+  TopologyDescription description = cluster({.servers = 1, .devices = 2});
+  const CostedPlan whole(model, description, shape);
+  description.shards_optimizer = true;
+  const CostedPlan sharded(model, description, shape);
+  const StageCost& before = whole.costs.stages.front();
+  const StageCost& after = sharded.costs.stages.front();
+  CHECK(before.replicas[0].memory.optimizer_state == Bytes{2'002});
+  CHECK(after.replicas[0].memory.optimizer_state == Bytes{1'001});
+  CHECK(after.replicas[0].memory.weights == before.replicas[0].memory.weights);
+  CHECK(after.replicas[0].memory.gradients == before.replicas[0].memory.gradients);
+  // At 1 byte/ns over two devices an all-reduce of 1,001 bytes takes as many ns, its halves 501.
+  CHECK(before.buckets.front().time == Duration{1'001});
+  CHECK(after.buckets.front().time == Duration{501});
+  CHECK(before.optimizer_step == Duration{1'001});
+  CHECK(after.optimizer_step == Duration{501 + 501});
 }
 
 TEST_CASE("the first and the last stage have a boundary on one side only") {

@@ -1,6 +1,7 @@
 #include "dapple/search/exact/exact_search.h"
 
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "../../../support/plans.h"
 
@@ -79,4 +80,25 @@ TEST_CASE("once the end of the allowance is noticed no more stages are bounded")
   search.prepare({10'000}, {.work = 1, .should_stop = kNeverStop});
   CHECK(!search.is_prepared());
   CHECK(search.work() == 1 + 15 * 3 + 1 + 8 * (5 * 3));
+}
+
+TEST_CASE("no number of replicas stands for others where they shard state") {
+  // The placements of 32 devices in four servers are not all tried. A micro-batch of 16 samples
+  // gives 12 to 15 replicas 2 at most each, as it does 8; yet weights, gradients and a bucket of
+  // 100 bytes each leave 100 of 400, which is a part of the 1,200 of the state on 12 or more.
+  ModelProfile profile = small::model_of({{.forward = 10, .backward = 20, .parameters = 100}});
+  profile.optimizer.state_bytes_per_parameter_byte = {12 * kOne.billionths};
+  TopologyDescription description = small::cluster({.servers = 4, .devices = 8});
+  description.devices.front().memory = {400};
+  description.devices.front().reserved = {};
+  description.shards_optimizer = true;
+  const Topology topology(description);
+  search::ExactSearch search(profile, topology, {.global_batch_size = 16, .micro_batch_size = 16});
+  search.prepare({10'000}, {.should_stop = kNeverStop});
+  CHECK(!search.covers_all_placements());
+  search.advance({10'000}, {.candidates = 1000, .states = 10'000});
+  CHECK(search.is_exhausted());
+  std::set<std::size_t> replicas;
+  while (search.waiting() > 0) replicas.insert(search.take().stages.front().devices.size());
+  CHECK(replicas == std::set<std::size_t>{12, 13, 14, 15, 16});
 }
