@@ -374,14 +374,15 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
       if (record.lower_bound) REQUIRE(*record.lower_bound <= form->second);
       if (record.missing.count > 0) REQUIRE(form->second.is_infinite());
     }
-    ++seen[to_text(document.plan.parallelism)];
-    if (document.plan.parallelism.shards_optimizer) ++seen["sharded"];
+    const Parallelism& form = document.plan.parallelism;
+    ++seen[form.tensor > 1 ? "groups" : "no groups"];
+    if (form.sequence) ++seen["sequence parallelism"];
+    if (form.shards_optimizer) ++seen["sharded"];
     if (fastest.size() > 1) ++seen["several forms"];
     if (fastest.size() > 1 && fastest.begin()->second.is_infinite()) ++seen["alone none fits"];
   }
-  for (const char* what : {"tensor 1", "tensor 2", "tensor 2 with sequence parallelism",
-                           "tensor 1, sharded optimizer state", "sharded", "several forms",
-                           "none fits", "alone none fits"}) {
+  for (const char* what : {"groups", "no groups", "sequence parallelism", "sharded",
+                           "several forms", "none fits", "alone none fits"}) {
     CAPTURE(what);
     CHECK(seen[what] >= small::scaled(10));
   }
