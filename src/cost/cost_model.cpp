@@ -70,6 +70,23 @@ void slow_down_to(StageCost& stage, const ReplicaCost& replica, Duration recompu
       std::max(stage.weight_gradient, replica.backward - replica.input_gradient);
 }
 
+/// The stage as its memory sees it, with `depth` micro-batches in flight.
+StageContext context_of(const Plan& plan, std::size_t index, std::int64_t depth,
+                        Bytes largest_bucket) {
+  const StagePlan& stage = plan.stages[index];
+  const bool is_first = index == 0;
+  const bool is_last = index + 1 == plan.stages.size();
+  return {.layers = stage.layers,
+          .recompute = stage.recompute,
+          .depth = depth,
+          .depth_before = is_first ? 0 : plan.warmup_depths[index - 1],
+          .depth_behind = is_last ? 0 : plan.warmup_depths[index + 1],
+          .sends_before = !is_first && plan.stages[index - 1].devices != stage.devices,
+          .sends_behind = !is_last && plan.stages[index + 1].devices != stage.devices,
+          .largest_bucket = largest_bucket,
+          .replicas = std::ssize(stage.devices)};
+}
+
 }  // namespace
 
 CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
@@ -173,9 +190,6 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   const std::optional<GradientBuckets> matched = match_buckets(profile_, stage);
   check(matched.has_value(), "a plan was costed whose gradient buckets are not its layers'");
   const GradientBuckets& buckets = *matched;
-  const bool sends_before = index > 0 && plan.stages[index - 1].devices != stage.devices;
-  const bool sends_behind =
-      index + 1 < plan.stages.size() && plan.stages[index + 1].devices != stage.devices;
   Bytes largest_bucket;
   for (const Bytes size : buckets.sizes) largest_bucket = std::max(largest_bucket, size);
   StageCost cost;
@@ -208,17 +222,10 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
       raise_to(cost.bucket_ready, cost.moments.back().in_backward);
       raise_to(cost.bucket_ready_in_weights, cost.moments.back().in_weights);
     }
-    replica.memory = memory_cost(
-        {.layers = stage.layers,
-         .recompute = stage.recompute,
-         .depth = std::min(plan.warmup_depths[index], micro_batches_of(plan, stage, i)),
-         .depth_before = index == 0 ? 0 : plan.warmup_depths[index - 1],
-         .depth_behind = index + 1 == plan.stages.size() ? 0 : plan.warmup_depths[index + 1],
-         .sends_before = sends_before,
-         .sends_behind = sends_behind,
-         .largest_bucket = largest_bucket,
-         .replicas = std::ssize(stage.devices)},
-        replica.samples, kind);
+    const std::int64_t depth =
+        std::min(plan.warmup_depths[index], micro_batches_of(plan, stage, i));
+    replica.memory =
+        memory_cost(context_of(plan, index, depth, largest_bucket), replica.samples, kind);
     cost.replicas.push_back(replica);
   }
   std::vector<DeviceIndex> members = stage.devices;
