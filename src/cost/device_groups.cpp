@@ -108,8 +108,7 @@ Nic ServerGrouping::merged(const GroupNics& nics) const {
   whole.link.bandwidth = {kMaxCount};
   for (const auto& [nic, users] : nics) {
     const Link link = topology_.nic_link(first_server_, nic);
-    const std::int64_t parts = nics.size() == 1 ? size_ : users;
-    whole.link.bandwidth = std::min(whole.link.bandwidth, part_of(link.bandwidth, parts));
+    whole.link.bandwidth = std::min(whole.link.bandwidth, part_of(link.bandwidth, users));
     whole.link.latency = std::max(whole.link.latency, servers_.nics[to_position(nic)].link.latency);
   }
   return whole;

@@ -33,10 +33,9 @@ struct NoGroups {
 ///
 /// - A group's devices are on a switch, and the ring of all groups has the same bandwidth, latency
 ///   and measured all-reduces; a measured bus bandwidth of other sets of devices is left out.
-/// - Of a NIC's bandwidth each device of a group has an equal part: of a NIC that several devices
-/// of
-///   the group use, and of all their NICs the narrowest part counts. A NIC that several groups use
-///   is the only one of each of them; other NICs of one group become one.
+/// - Devices of a group that use the same NIC have equal parts of its bandwidth. The narrowest part
+///   of any device of the group counts. A NIC that several groups use must be the only one of each
+///   of them; the NICs of one group become one.
 /// - The port of a PCIe root and the uplinks of racks and pods are divided by the size.
 ///
 /// Bandwidths are rounded down. Returns NoGroups if the size does not divide the devices of some

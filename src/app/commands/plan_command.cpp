@@ -140,7 +140,7 @@ SearchEnd search(const Inputs& inputs, const Topology& topology,
   SearchEnd end{.result = std::move(result), .stop_reason = progress.stop_reason()};
   const auto* made = std::get_if<planner::MadePlan>(&end.result);
   if (made == nullptr) return end;
-  // Of another scaling only the plan's own form of parallelism is searched.
+  // The search with another scaling is for plans of the chosen form of parallelism only.
   const PlanDocument& document = made->document;
   const Topology of_plan{document.topology};
   end.scaling = in_other_scaling(document, of_plan);

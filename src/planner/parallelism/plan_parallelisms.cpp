@@ -64,7 +64,8 @@ class ParallelismComparison {
   void take(Part& part, Infeasible infeasible);
   void renew_baselines();
   MadePlan finish();
-  std::vector<ParallelismRecord> records() const;
+  Part* part_of(const Parallelism& form);
+  std::vector<ParallelismRecord> records();
   void merge_schedules(PlanDocument& document) const;
   PlanningContext context_of(const Part& part, const PlannerOptions& options) const;
 
@@ -217,16 +218,21 @@ void ParallelismComparison::take(Part& part, Infeasible infeasible) {
   if (is_closer) closest_ = std::move(infeasible);
 }
 
-std::vector<ParallelismRecord> ParallelismComparison::records() const {
+/// Returns the part of a form of parallelism, or null where there are no such groups.
+Part* ParallelismComparison::part_of(const Parallelism& form) {
+  const auto found = std::find_if(parts_.begin(), parts_.end(),
+                                  [&](const Part& some) { return some.parallelism == form; });
+  return found == parts_.end() ? nullptr : &*found;
+}
+
+std::vector<ParallelismRecord> ParallelismComparison::records() {
   std::vector<ParallelismRecord> records;
   const Duration of_plan = best_->document.prediction.iteration;
   for (const AskedParallelism& asked : asked_) {
     ParallelismRecord& record = records.emplace_back();
     record.parallelism = asked.parallelism;
-    const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& some) {
-      return some.parallelism == asked.parallelism;
-    });
-    if (part == parts_.end()) {
+    const Part* const part = part_of(asked.parallelism);
+    if (part == nullptr) {
       record.reason = std::get<NoGroups>(asked.inputs).reason;
       continue;
     }
@@ -286,9 +292,8 @@ void ParallelismComparison::merge_schedules(PlanDocument& document) const {
 /// part.
 void ParallelismComparison::renew_baselines() {
   if (!context_.options.baselines || best_parallelism_ == first_searched_ || is_stopped_()) return;
-  const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& some) {
-    return some.parallelism == best_parallelism_;
-  });
+  Part* const part = part_of(best_parallelism_);
+  check(part != nullptr, "the plan is of no part of the space");
   part->first_plan = best_->document.plan;
   part->first = best_->document.prediction.iteration;
   MadePlan found = *std::exchange(best_, std::nullopt);
@@ -365,7 +370,8 @@ void look_for_sharded_remedy(Infeasible& infeasible, const PlanningContext& cont
   const PlannerOptions& asked = context.options;
   const bool is_lacking =
       infeasible.shortage && !infeasible.stopped && is_more_hardware(infeasible.remedy.kind);
-  if (!is_lacking || asked.sharding != Sharding::None ||
+  const bool may_shard = !restriction || restriction->shards_optimizer;
+  if (!is_lacking || !may_shard || asked.sharding != Sharding::None ||
       asked.optimizer == OptimizerTiming::PerBucket || asks_for_families(asked)) {
     return;
   }
@@ -373,7 +379,6 @@ void look_for_sharded_remedy(Infeasible& infeasible, const PlanningContext& cont
   options.planner = PlannerKind::Dapple;
   options.baselines = false;
   options.sharding = Sharding::Any;
-  if (restriction && !restriction->shards_optimizer) return;
   const auto made = ParallelismComparison(context.with(options), restriction).run();
   if (std::holds_alternative<MadePlan>(made)) {
     infeasible.remedy = {.kind = RemedyKind::ShardedState};

@@ -100,7 +100,7 @@ void LayerLowerBounds::find_shares() {
 /// Computes the prefix sums that do not depend on the samples.
 void LayerLowerBounds::find_sums() {
   const Factor step = costs_.profile().optimizer.step_ns_per_parameter_byte.value_or(Factor{});
-  // Of a sharded step a replica makes a part, no smaller than if all devices were its replicas.
+  // Each replica makes a part of a sharded step: the smallest if all devices are its replicas.
   const bool is_sharded = costs_.topology().description().shards_optimizer;
   const std::int64_t shards = is_sharded ? costs_.topology().device_count() : 1;
   for (std::int32_t end = 0; end <= costs_.layer_count(); ++end) {
@@ -192,8 +192,8 @@ Duration LayerLowerBounds::optimizer_step(LayerRange layers) const {
 
 /// Lower bound on an all-reduce (F1). Every server must send and receive what other servers need of
 /// its sums. A measured all-reduce may be faster, for instance where switches reduce, so measured
-/// ones count as free. Of sharded state it is the reduce-scatter alone: the all-gather behind the
-/// step is of parameters, which may be smaller than their gradients.
+/// ones count as free. Where state is sharded, only the reduce-scatter counts: the all-gather
+/// behind the step moves parameters, which may be smaller than their gradients.
 Duration LayerLowerBounds::reduction(Bytes gradients, std::int32_t replicas) const {
   if (replicas <= largest_server_ || is_measured_) return {};
   const std::int64_t servers = divide_up(replicas, largest_server_);
