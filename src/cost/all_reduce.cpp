@@ -256,10 +256,8 @@ const AllReduceModel::Alternative* AllReduceModel::fastest(Bytes size) const {
 Duration AllReduceModel::time(Bytes size) const {
   const Alternative* alternative = fastest(size);
   if (alternative == nullptr) return {};
-  const Duration by_links = round_up(busy(*alternative, size)) + latency(*alternative);
-  if (measured_.empty()) return by_links;
-  const MeasuredReduction& first = measured_.front();
-  return size < first.size ? std::min(by_links, first.time) : measured_time(measured_, size);
+  const Duration on_links = round_up(busy(*alternative, size)) + latency(*alternative);
+  return measured_time(measured_, size, on_links);
 }
 
 bool AllReduceModel::is_as_fast_as(const AllReduceModel& other) const {

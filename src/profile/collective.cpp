@@ -17,10 +17,7 @@ Duration time_on_links(std::int64_t rounds, Bytes size, const GroupRing& ring) {
 }
 
 Duration all_reduce_time(Bytes size, const GroupRing& ring) {
-  const Duration on_links = time_on_links(2 * (ring.members - 1), size, ring);
-  if (ring.measured.empty()) return on_links;
-  const MeasuredReduction& first = ring.measured.front();
-  return size < first.size ? std::min(on_links, first.time) : measured_time(ring.measured, size);
+  return measured_time(ring.measured, size, time_on_links(2 * (ring.members - 1), size, ring));
 }
 
 /// Returns the numbers of samples, from one to `most`, at which the time per sample can be least:
@@ -51,7 +48,10 @@ std::string_view to_string(CollectiveKind kind) {
   throw Bug("a collective is of no kind");
 }
 
-Duration measured_time(const std::vector<MeasuredReduction>& measured, Bytes size) {
+Duration measured_time(const std::vector<MeasuredReduction>& measured, Bytes size,
+                       Duration on_links) {
+  if (measured.empty()) return on_links;
+  if (size < measured.front().size) return std::min(on_links, measured.front().time);
   const auto next = std::upper_bound(
       measured.begin(), measured.end(), size,
       [](Bytes wanted, const MeasuredReduction& point) { return wanted < point.size; });

@@ -38,10 +38,12 @@ struct MeasuredReduction {
   friend bool operator==(const MeasuredReduction&, const MeasuredReduction&) = default;
 };
 
-/// Returns the time of an all-reduce of `size` bytes by measurements: linear between them, above
-/// the largest at its bandwidth. O(log measurements). Requires: `measured` by rising size, with a
-/// first size of at most `size`.
-Duration measured_time(const std::vector<MeasuredReduction>& measured, Bytes size);
+/// Returns the time of an all-reduce of `size` bytes that takes `on_links` by the links alone, as
+/// far as it was measured: linear between measurements, above the largest at its bandwidth, and
+/// below the smallest no more than that one's time. O(log measurements). Requires: `measured` by
+/// rising size.
+Duration measured_time(const std::vector<MeasuredReduction>& measured, Bytes size,
+                       Duration on_links);
 
 /// A ring over the devices of a group.
 struct GroupRing {
