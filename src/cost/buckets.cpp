@@ -27,12 +27,19 @@ GradientBuckets fill_buckets(const ModelProfile& profile, LayerRange layers, IsF
 
 }  // namespace
 
+Bytes reduced_parameters(const ModelProfile& profile, LayerIndex index) {
+  const Layer& layer = profile.layers[index.position()];
+  const Bytes outside = layer.parameters - layer.expert_parameters;
+  return {divide_up(outside.count, profile.group.copies.members) +
+          divide_up(layer.expert_parameters.count, profile.group.expert_copies.members)};
+}
+
 Bytes bucketed_gradient(const ModelProfile& profile, std::int32_t layer, LayerRange layers) {
   const bool is_tied_outside = std::any_of(
       profile.ties.begin(), profile.ties.end(),
       [&](const Tie& tie) { return tie.owner.value == layer && sides_of(tie, layers).outside; });
   if (is_tied_outside) return {};
-  return scale_up(profile.layers[static_cast<std::size_t>(layer)].parameters,
+  return scale_up(reduced_parameters(profile, LayerIndex{layer}),
                   profile.optimizer.gradient_bytes_per_parameter_byte);
 }
 

@@ -95,23 +95,31 @@ struct LayerSums {
   double parameter_bytes = 0;
 };
 
+/// Returns an upper bound on the time of a collective over a ring.
+double slowest_collective_ns(double bytes, const GroupRing& ring) {
+  const std::int64_t narrowest =
+      std::min({ring.bandwidth.bytes_per_second, ring.within_server.bytes_per_second,
+                ring.between_servers.bytes_per_second});
+  double time = 2 * (static_cast<double>(ring.latency.ns) * static_cast<double>(ring.members) +
+                     bytes * 1e9 / static_cast<double>(narrowest)) +
+                2;
+  for (const MeasuredReduction& measured : ring.measured) {
+    time = std::max(time, static_cast<double>(measured.time.ns) *
+                              (1 + bytes / static_cast<double>(measured.size.count)));
+  }
+  return time;
+}
+
 /// Returns an upper bound on the time of all collectives of a layer for the whole batch, those of
 /// the forward twice, as it may be run again.
-double collectives_ns(const Layer& layer, const GroupRing& ring, double global_batch) {
+double collectives_ns(const Layer& layer, const GroupShape& group, double global_batch) {
   double sum = 0;
   for (const auto* list :
        {&layer.forward_collectives, &layer.forward_collectives, &layer.backward_collectives}) {
     for (const Collective& collective : *list) {
       const double bytes = static_cast<double>(collective.size_per_sample.count);
-      double of_one =
-          2 * (static_cast<double>(ring.latency.ns) * static_cast<double>(ring.members) +
-               bytes * 1e9 / static_cast<double>(ring.bandwidth.bytes_per_second)) +
-          2;
-      for (const MeasuredReduction& measured : ring.measured) {
-        of_one = std::max(of_one, static_cast<double>(measured.time.ns) *
-                                      (1 + bytes / static_cast<double>(measured.size.count)));
-      }
-      sum += static_cast<double>(collective.count) * of_one * global_batch;
+      sum += static_cast<double>(collective.count) *
+             slowest_collective_ns(bytes, group.ring(collective.over)) * global_batch;
     }
   }
   return sum;
@@ -133,7 +141,10 @@ LayerSums sum_layers(const ModelProfile& profile, double global_batch) {
       sums.kept_bytes += static_cast<double>(point.stash.count + point.workspace.count) * batches;
     }
     sums.parameter_bytes += static_cast<double>(layer.parameters.count);
-    sums.time_ns += collectives_ns(layer, profile.ring, global_batch);
+    sums.time_ns += collectives_ns(layer, profile.group, global_batch);
+    sums.time_ns +=
+        static_cast<double>((2 * layer.sharded.forward + layer.sharded.backward).ns) * global_batch;
+    sums.kept_bytes += static_cast<double>(layer.sharded.working_set.count);
   }
   return sums;
 }
@@ -154,9 +165,16 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
   Magnitudes result;
   result.compute_ns =
       sums.time_ns * slowest_scale(profile, topology) * slowdown + sums.parameter_bytes * step;
+  // The reductions in a group, of the gradients of every layer alone at most.
+  for (const GroupRing& ring : {profile.group.copies, profile.group.expert_copies}) {
+    if (ring.members == 1) continue;
+    result.communication_ns +=
+        2 * layers * slowest_collective_ns(0, ring) +
+        2 * slowest_collective_ns(sums.parameter_bytes * std::max(1.0, gradient), ring);
+  }
   result.bytes =
       sums.kept_bytes + sums.parameter_bytes * (1 + gradient + state) + 9 * sums.output_bytes;
-  result.communication_ns =
+  result.communication_ns +=
       (2 * crossings * sums.output_bytes +
        4 * sums.parameter_bytes * gradient * most_hops_through_a_port(topology.description())) *
           1e9 / static_cast<double>(slowest_bandwidth(topology).bytes_per_second) +

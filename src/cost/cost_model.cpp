@@ -15,6 +15,8 @@ struct CostModel::Tables {
   std::map<std::pair<std::int64_t, std::int32_t>, LayerTable> layers;
   // Prefix sums over the layers.
   std::vector<Bytes> parameters;
+  std::vector<Bytes> reduced_parameters;
+  std::vector<Bytes> expert_parameters;
   // The memory that `layers` occupies.
   Bytes kept;
 };
@@ -92,8 +94,13 @@ StageContext context_of(const Plan& plan, std::size_t index, std::int64_t depth,
 CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
     : profile_(profile), topology_(topology), tables_(std::make_unique<Tables>()) {
   tables_->parameters.emplace_back();
-  for (const Layer& layer : profile.layers) {
-    tables_->parameters.push_back(tables_->parameters.back() + layer.parameters);
+  tables_->reduced_parameters.emplace_back();
+  tables_->expert_parameters.emplace_back();
+  const auto add = [](std::vector<Bytes>& sums, Bytes size) { sums.push_back(sums.back() + size); };
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    add(tables_->parameters, profile.layers[l].parameters);
+    add(tables_->reduced_parameters, dapple::reduced_parameters(profile, index_at<LayerIndex>(l)));
+    add(tables_->expert_parameters, profile.layers[l].expert_parameters);
   }
 }
 
@@ -127,27 +134,58 @@ Bytes CostModel::boundary_size(std::int32_t cut, std::int64_t samples) const {
   return table(samples, any_kind).boundary(cut);
 }
 
-Bytes CostModel::parameters(LayerRange layers) const {
-  Bytes parameters = tables_->parameters[static_cast<std::size_t>(layers.end)] -
-                     tables_->parameters[static_cast<std::size_t>(layers.begin)];
+/// Returns the sum over the layers and over the owners before them that some are tied to.
+Bytes CostModel::with_ties(const std::vector<Bytes>& sums, LayerRange layers,
+                           Bytes (*of_owner)(const ModelProfile&, LayerIndex)) const {
+  Bytes sum =
+      sums[static_cast<std::size_t>(layers.end)] - sums[static_cast<std::size_t>(layers.begin)];
   for (const Tie& tie : profile_.ties) {
     const bool is_before = tie.owner.value < layers.begin;
-    if (is_before && sides_of(tie, layers).inside) {
-      parameters += profile_.layers[tie.owner.position()].parameters;
-    }
+    if (is_before && sides_of(tie, layers).inside) sum += of_owner(profile_, tie.owner);
   }
-  return parameters;
+  return sum;
+}
+
+Bytes CostModel::parameters(LayerRange layers) const {
+  return with_ties(tables_->parameters, layers, [](const ModelProfile& profile, LayerIndex owner) {
+    return profile.layers[owner.position()].parameters;
+  });
+}
+
+Bytes CostModel::reduced_parameters(LayerRange layers) const {
+  return with_ties(tables_->reduced_parameters, layers, dapple::reduced_parameters);
+}
+
+Bytes CostModel::updated_parameters(LayerRange layers) const {
+  const bool is_shard = profile_.group.shards_all_state || topology_.description().shards_optimizer;
+  return is_shard ? reduced_parameters(layers) : parameters(layers);
 }
 
 Duration CostModel::optimizer_step(LayerRange layers) const {
-  return optimizer_step(parameters(layers));
+  return optimizer_step(updated_parameters(layers));
+}
+
+Duration CostModel::group_reduction(LayerRange layers) const {
+  const GroupShape& group = profile_.group;
+  if (group.shards_all_state) return {};
+  const Bytes of_experts = tables_->expert_parameters[static_cast<std::size_t>(layers.end)] -
+                           tables_->expert_parameters[static_cast<std::size_t>(layers.begin)];
+  const Factor gradient = profile_.optimizer.gradient_bytes_per_parameter_byte;
+  const Factor gathered = topology_.description().shards_optimizer ? kOne : gradient;
+  const auto reduce = [&](Bytes parameters, const GroupRing& ring) {
+    return collective_time(CollectiveKind::ReduceScatter, scale_up(parameters, gradient), ring) +
+           collective_time(CollectiveKind::AllGather, scale_up(parameters, gathered), ring);
+  };
+  return reduce(parameters(layers) - of_experts, group.copies) +
+         reduce(of_experts, group.expert_copies);
 }
 
 Duration CostModel::update(LayerRange layers, std::int64_t replicas,
                            const AllReduceModel& reduction) const {
   const Duration step = optimizer_step(layers);
-  if (!topology_.description().shards_optimizer) return step;
-  return Duration{divide_up(step.ns, replicas)} + reduction.time(parameters(layers));
+  if (!topology_.description().shards_optimizer) return group_reduction(layers) + step;
+  return group_reduction(layers) + Duration{divide_up(step.ns, replicas)} +
+         reduction.time(reduced_parameters(layers));
 }
 
 Duration CostModel::optimizer_step(Bytes parameters) const {
@@ -164,9 +202,10 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t sample
   const std::int64_t waiting_behind =
       stage.depth_behind == 0 ? 0 : std::max<std::int64_t>(0, stage.depth - stage.depth_behind);
   MemoryCost cost;
-  cost.weights = parameters(stage.layers);
+  const Bytes updated = updated_parameters(stage.layers);
+  cost.weights = profile_.group.shards_all_state ? updated : parameters(stage.layers);
   cost.gradients = scale_up(cost.weights, profile_.optimizer.gradient_bytes_per_parameter_byte);
-  cost.optimizer_state = scale_up(cost.weights, profile_.optimizer.state_bytes_per_parameter_byte);
+  cost.optimizer_state = scale_up(updated, profile_.optimizer.state_bytes_per_parameter_byte);
   if (topology_.description().shards_optimizer) {
     cost.optimizer_state = {divide_up(cost.optimizer_state.count, stage.replicas)};
   }
@@ -312,7 +351,7 @@ void CostModel::add_ties(const Plan& plan, PlanCost& cost) const {
     }
     std::sort(devices.begin(), devices.end());
     devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-    const Bytes size = scale_up(profile_.layers[tied.owner.position()].parameters,
+    const Bytes size = scale_up(dapple::reduced_parameters(profile_, tied.owner),
                                 profile_.optimizer.gradient_bytes_per_parameter_byte);
     of_tie.reduction = AllReduceModel(devices, topology_, /*is_sharded=*/false).cost(size);
     for (const StageIndex stage : tied.stages) {

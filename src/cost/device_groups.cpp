@@ -30,15 +30,17 @@ using GroupNics = std::map<std::int32_t, std::int64_t>;
 /// Forms the groups of one kind of server.
 class ServerGrouping {
  public:
-  ServerGrouping(const Topology& topology, std::size_t group, std::int64_t size)
+  ServerGrouping(const Topology& topology, std::size_t group, const Parallelism& parallelism)
       : topology_(topology),
         servers_(topology.description().servers[group]),
         first_server_(first_server_of(topology, group)),
-        size_(size),
+        parallelism_(parallelism),
+        size_(parallelism.group_size()),
+        size_in_server_(std::min<std::int64_t>(size_, servers_.devices)),
         place_(fmt::format("/servers/{}", group)) {}
 
   std::variant<ServerGroup, NoGroups> run();
-  GroupRing ring() const;
+  GroupShape shape() const;
 
  private:
   static ServerIndex first_server_of(const Topology& topology, std::size_t group) {
@@ -51,7 +53,12 @@ class ServerGrouping {
   NoGroups refuse(const char* key, std::string reason) const {
     return {place_ + key, std::move(reason)};
   }
-  std::int32_t groups() const { return servers_.devices / static_cast<std::int32_t>(size_); }
+  std::int32_t groups() const {
+    return servers_.devices / static_cast<std::int32_t>(size_in_server_);
+  }
+  bool spans_servers() const { return size_ > size_in_server_; }
+  GroupRing ring(std::int64_t members, std::int64_t stride) const;
+  GroupRing ring_between_servers(std::int64_t members, std::int64_t stride) const;
   std::vector<GroupNics> nics_of_groups() const;
   std::optional<NoGroups> group_nics(ServerGroup& grouped);
   Nic merged(const GroupNics& nics) const;
@@ -60,17 +67,41 @@ class ServerGrouping {
   const Topology& topology_;
   const ServerGroup& servers_;
   ServerIndex first_server_;
+  Parallelism parallelism_;
+  // The devices of a group, and those of them in one server.
   std::int64_t size_;
+  std::int64_t size_in_server_;
   std::string place_;
   // By NIC: its position among those of the grouped server, -1 if no device uses it.
   std::vector<std::int32_t> new_nics_;
 };
 
 std::optional<NoGroups> ServerGrouping::fault() const {
-  if (servers_.devices % size_ != 0) {
+  for (const std::int64_t size :
+       {parallelism_.tensor, parallelism_.expert_tensor, size_in_server_}) {
+    if (servers_.devices % size == 0) continue;
     return refuse("/devices", fmt::format("groups of {} devices need a multiple of that in each "
                                           "server, and {} has {}",
-                                          size_, servers_.name, servers_.devices));
+                                          size, servers_.name, servers_.devices));
+  }
+  const Parallelism& form = parallelism_;
+  for (const std::int64_t size :
+       {form.tensor * form.context, form.experts * form.expert_tensor, size_}) {
+    if (size % servers_.devices == 0 || servers_.devices % size == 0) continue;
+    return refuse("/devices", fmt::format("groups of {} devices need a part of a server or whole "
+                                          "ones, and {} has {}",
+                                          size, servers_.name, servers_.devices));
+  }
+  if (servers_.count % (size_ / size_in_server_) != 0) {
+    return refuse("/count",
+                  fmt::format("groups of {} servers need a multiple of that, and there are {} {}",
+                              size_ / size_in_server_, servers_.count, servers_.name));
+  }
+  if (spans_servers() && (servers_.nics.empty() || !servers_.pcie_roots.empty())) {
+    return refuse(
+        servers_.nics.empty() ? "/nics" : "/pcie_roots",
+        fmt::format("groups of several servers need NICs and no PCIe roots, and {} has {}",
+                    servers_.name, servers_.nics.empty() ? "no NICs" : "PCIe roots"));
   }
   if (servers_.links.kind == ServerLinks::Kind::Matrix) {
     return refuse("/links", fmt::format("groups of devices need a switch within the server, and {} "
@@ -80,12 +111,17 @@ std::optional<NoGroups> ServerGrouping::fault() const {
   return std::nullopt;
 }
 
-GroupRing ServerGrouping::ring() const {
-  GroupRing ring{.members = size_,
+/// Returns the ring over every `stride`-th of a group's devices.
+GroupRing ServerGrouping::ring(std::int64_t members, std::int64_t stride) const {
+  if (members == 1) return {};
+  if (members * stride > servers_.devices) return ring_between_servers(members, stride);
+  GroupRing ring{.members = members,
                  .bandwidth = servers_.links.port.bandwidth,
-                 .latency = servers_.links.port.latency};
+                 .latency = servers_.links.port.latency,
+                 .members_in_server = members,
+                 .within_server = servers_.links.port.bandwidth};
   for (const BusBandwidthTable& table : servers_.bus_bandwidth) {
-    if (table.servers != 1 || table.devices != size_) continue;
+    if (table.servers != 1 || table.devices != members) continue;
     for (const BusBandwidthTable::Point& point : table.points) {
       ring.measured.push_back({point.size, reduction_time(table, point)});
     }
@@ -93,11 +129,52 @@ GroupRing ServerGrouping::ring() const {
   return ring;
 }
 
+/// Returns such a ring over devices of several servers, of which all rings of the group share the
+/// NICs.
+GroupRing ServerGrouping::ring_between_servers(std::int64_t members, std::int64_t stride) const {
+  const std::int64_t rings_in_server = std::min<std::int64_t>(stride, servers_.devices);
+  Bandwidth together;
+  Duration latency;
+  for (std::int32_t nic = 0; nic < static_cast<std::int32_t>(servers_.nics.size()); ++nic) {
+    together.bytes_per_second += topology_.nic_link(first_server_, nic).bandwidth.bytes_per_second;
+  }
+  const Server& server = topology_.server(first_server_);
+  for (std::int32_t number = 0; number < server.device_count; ++number) {
+    const DeviceIndex here{server.first_device.value + number};
+    const DeviceIndex next{here.value + server.device_count};
+    latency = std::max(latency, topology_.route(here, next).latency);
+  }
+  GroupRing ring{.members = members,
+                 .bandwidth = part_of(together, rings_in_server),
+                 .latency = latency,
+                 .members_in_server = servers_.devices / rings_in_server,
+                 .within_server = {kMaxCount},
+                 .between_servers = part_of(together, servers_.devices)};
+  if (servers_.devices == 1) return ring;
+  ring.within_server = servers_.links.port.bandwidth;
+  ring.bandwidth = std::min(ring.bandwidth, ring.within_server);
+  return ring;
+}
+
+GroupShape ServerGrouping::shape() const {
+  const Parallelism& form = parallelism_;
+  const std::int64_t of_expert = form.experts > 1 ? form.experts * form.expert_tensor : form.tensor;
+  GroupShape shape;
+  shape.rings = {ring(form.tensor, 1), ring(form.context, form.tensor),
+                 ring(form.experts, form.expert_tensor)};
+  shape.copies = ring(form.copies(), form.tensor);
+  shape.expert_copies = ring(form.expert_copies(), of_expert);
+  shape.replicas = form.replicas_in_group();
+  shape.shards_all_state = form.full_shards > 1;
+  return shape;
+}
+
 std::vector<GroupNics> ServerGrouping::nics_of_groups() const {
   std::vector<GroupNics> nics(static_cast<std::size_t>(groups()));
   const std::int32_t first = topology_.server(first_server_).first_device.value;
   for (std::int32_t number = 0; number < servers_.devices; ++number) {
-    ++nics[static_cast<std::size_t>(number / size_)][topology_.nic_of(DeviceIndex{first + number})];
+    ++nics[static_cast<std::size_t>(number / size_in_server_)]
+          [topology_.nic_of(DeviceIndex{first + number})];
   }
   return nics;
 }
@@ -180,6 +257,7 @@ std::variant<ServerGroup, NoGroups> ServerGrouping::run() {
   if (auto none = fault()) return *std::move(none);
   ServerGroup grouped = servers_;
   grouped.devices = groups();
+  grouped.count = static_cast<std::int32_t>(servers_.count / (size_ / size_in_server_));
   grouped.bus_bandwidth.clear();
   if (auto none = group_nics(grouped)) return *std::move(none);
   if (auto none = group_roots(grouped)) return *std::move(none);
@@ -206,29 +284,53 @@ std::vector<UplinkGroup> divided_uplinks(const std::vector<UplinkGroup>& groups,
   return divided;
 }
 
+/// Returns the racks whose members are groups of `servers` servers, or where they are not.
+std::variant<std::vector<UplinkGroup>, NoGroups> racks_of_groups(std::vector<UplinkGroup> racks,
+                                                                 std::int64_t servers) {
+  for (std::size_t r = 0; r < racks.size(); ++r) {
+    if (racks[r].members % servers != 0) {
+      return NoGroups{fmt::format("/racks/{}/servers", r),
+                      fmt::format("groups of {} servers need a multiple of that in each rack, and "
+                                  "one has {}",
+                                  servers, racks[r].members)};
+    }
+    racks[r].members = static_cast<std::int32_t>(racks[r].members / servers);
+  }
+  return racks;
+}
+
 }  // namespace
 
-std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology, std::int64_t size) {
-  GroupedTopology grouped{.description = topology.description(), .ring = {}};
+std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology,
+                                                      const Parallelism& parallelism) {
+  const std::int64_t size = parallelism.group_size();
+  const TopologyDescription& whole = topology.description();
+  GroupedTopology grouped{.description = whole, .shape = {}};
   grouped.description.group_size = size;
-  for (std::size_t g = 0; g < grouped.description.servers.size(); ++g) {
-    ServerGrouping grouping(topology, g, size);
+  std::int64_t servers_of_group = 1;
+  for (std::size_t g = 0; g < whole.servers.size(); ++g) {
+    ServerGrouping grouping(topology, g, parallelism);
     auto servers = grouping.run();
     if (auto* none = std::get_if<NoGroups>(&servers)) return std::move(*none);
     grouped.description.servers[g] = std::get<ServerGroup>(std::move(servers));
+    const std::int64_t of_these = divide_up(size, whole.servers[g].devices);
     if (g == 0) {
-      grouped.ring = grouping.ring();
-    } else if (grouping.ring() != grouped.ring) {
-      return NoGroups{
-          fmt::format("/servers/{}/links", g),
-          fmt::format("groups of devices need the same links within every server, and "
-                      "those of {} are not those of {}",
-                      grouped.description.servers[g].name, grouped.description.servers[0].name)};
+      grouped.shape = grouping.shape();
+      servers_of_group = of_these;
+    } else if (grouping.shape() != grouped.shape || of_these != servers_of_group) {
+      return NoGroups{fmt::format("/servers/{}/links", g),
+                      fmt::format("groups of devices need the same links within every server, and "
+                                  "those of {} are not those of {}",
+                                  whole.servers[g].name, whole.servers[0].name)};
     }
   }
-  const TopologyDescription& whole = topology.description();
-  grouped.description.racks = divided_uplinks(
-      whole.racks, size, [&](std::int32_t rack) { return topology.rack_bandwidth(rack); });
+  grouped.description.servers_of_group = servers_of_group;
+  auto racks = racks_of_groups(
+      divided_uplinks(whole.racks, size,
+                      [&](std::int32_t rack) { return topology.rack_bandwidth(rack); }),
+      servers_of_group);
+  if (auto* none = std::get_if<NoGroups>(&racks)) return std::move(*none);
+  grouped.description.racks = std::get<std::vector<UplinkGroup>>(std::move(racks));
   grouped.description.pods = divided_uplinks(
       whole.pods, size, [&](std::int32_t pod) { return topology.pod_bandwidth(pod); });
   return grouped;
@@ -243,14 +345,14 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
     return NoGroups{"/layers",
                     fmt::format("layer {} has no variant for {}", missing, to_text(parallelism))};
   }
-  GroupedTopology found{.description = topology.description(), .ring = {}};
+  GroupedTopology found{.description = topology.description(), .shape = {}};
   if (parallelism.group_size() > 1) {
-    auto grouped = group_devices(topology, parallelism.group_size());
+    auto grouped = group_devices(topology, parallelism);
     if (auto* none = std::get_if<NoGroups>(&grouped)) return std::move(*none);
     found = std::get<GroupedTopology>(std::move(grouped));
   }
   found.description.shards_optimizer = parallelism.shards_optimizer;
-  return PlanInputs{with_parallelism(profile, parallelism, found.ring),
+  return PlanInputs{with_parallelism(profile, parallelism, found.shape),
                     std::move(found.description)};
 }
 

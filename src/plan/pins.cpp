@@ -20,6 +20,9 @@ std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile)
   if (pins.stages) texts.push_back("stages=" + std::to_string(*pins.stages));
   if (pins.replicas) texts.push_back("replicas=" + std::to_string(*pins.replicas));
   if (pins.tensor) texts.push_back("tensor=" + std::to_string(*pins.tensor));
+  if (pins.context) texts.push_back("context=" + std::to_string(*pins.context));
+  if (pins.experts) texts.push_back("experts=" + std::to_string(*pins.experts));
+  if (pins.shards) texts.push_back("shards=" + std::to_string(*pins.shards));
   if (pins.recompute) texts.push_back(*pins.recompute ? "recompute=on" : "recompute=off");
   const auto name = [&](std::int32_t layer) {
     return profile.layers[static_cast<std::size_t>(layer)].name;

@@ -230,10 +230,33 @@ std::string text_of(const ParallelismReason& reason) {
   return text + "; " + limit_of(reason.plan, *reason.lower_bound);
 }
 
-std::string_view outside_space(const ModelProfile& profile, bool may_shard) {
-  const bool has_variants = parallelisms_of(profile).size() > 1;
-  if (may_shard) return has_variants ? kOutsideShardedParallelisms : kOutsideShardedSpace;
-  return has_variants ? kOutsideParallelisms : kOutsideSpace;
+std::string outside_space(const ModelProfile& profile, Sharding sharding) {
+  bool has_context = false;
+  bool has_experts = false;
+  const std::vector<Parallelism> forms = parallelisms_of(profile);
+  for (const Parallelism& form : forms) {
+    has_context = has_context || form.context > 1;
+    has_experts = has_experts || form.experts > 1;
+  }
+  std::string text = "tensor, sequence and expert parallelism";
+  if (forms.size() > 1) {
+    text = has_context || has_experts ? "degrees of parallelism that differ between stages"
+                                      : "degrees of tensor parallelism that differ between stages";
+    if (!has_context && !has_experts) text += "; context and expert parallelism";
+    if (has_context && !has_experts) text += "; expert parallelism";
+    if (!has_context && has_experts) text += "; context parallelism";
+  }
+  switch (sharding) {
+    case Sharding::None:
+      return text + "; sharded state";
+    case Sharding::Optimizer:
+      return text + "; sharded gradients and parameters; sharding in some stages only";
+    case Sharding::Full:
+      return text + "; state that is not sharded whole; sharding in some stages only";
+    case Sharding::Any:
+      return text + "; sharded gradients alone; sharding in some stages only";
+  }
+  throw Bug("a sharding without a name");
 }
 
 std::string cut_of_parallelism(const Parallelism& parallelism) {

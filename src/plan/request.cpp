@@ -14,12 +14,19 @@ std::string_view to_string(PlannerKind planner) {
   throw Bug("a planner without a name");
 }
 
+Sharding sharding_of(const Parallelism& parallelism) {
+  if (parallelism.full_shards > 1) return Sharding::Full;
+  return parallelism.shards_optimizer ? Sharding::Optimizer : Sharding::None;
+}
+
 std::string_view to_string(Sharding sharding) {
   switch (sharding) {
     case Sharding::None:
       return "none";
     case Sharding::Optimizer:
       return "optimizer";
+    case Sharding::Full:
+      return "full";
     case Sharding::Any:
       return "auto";
   }

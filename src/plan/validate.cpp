@@ -76,10 +76,13 @@ std::vector<Violation> PlanValidator::run() && {
 }
 
 void PlanValidator::check_batches() {
-  if (plan_.parallelism.shards_optimizer &&
+  const Parallelism& form = plan_.parallelism;
+  if ((form.shards_optimizer || form.copies() > 1) &&
       plan_.gradients.optimizer == OptimizerTiming::PerBucket) {
     report("/gradients/optimizer_step",
-           "expected at-end, as the optimizer's state is sharded, got per-bucket");
+           fmt::format("expected at-end, as {}, got per-bucket",
+                       form.shards_optimizer ? "the optimizer's state is sharded"
+                                             : "devices of a group hold the same parameters"));
   }
   const std::pair<const char*, std::int64_t> counts[] = {
       {"/global_batch_size", plan_.global_batch_size},

@@ -20,6 +20,18 @@ Duration all_reduce_time(Bytes size, const GroupRing& ring) {
   return measured_time(ring.measured, size, time_on_links(2 * (ring.members - 1), size, ring));
 }
 
+/// Returns the time in which a member sends its parts for all others to them.
+Duration all_to_all_time(Bytes size, const GroupRing& ring) {
+  const auto busy = [&](std::int64_t receivers, Bandwidth bandwidth) {
+    return round_up(
+        Ticks{divide_up(Wide{receivers} * size.count * kNanosecondsPerSecond * kTicksPerNanosecond,
+                        Wide{ring.members} * bandwidth.bytes_per_second)});
+  };
+  return std::max(busy(ring.members_in_server - 1, ring.within_server),
+                  busy(ring.members - ring.members_in_server, ring.between_servers)) +
+         ring.latency;
+}
+
 /// Returns the numbers of samples, from one to `most`, at which the time per sample can be least:
 /// the ends of the range, and both sides of every measured size.
 std::set<std::int64_t> turning_points(Bytes size_per_sample, std::int64_t most,
@@ -44,8 +56,22 @@ std::string_view to_string(CollectiveKind kind) {
       return "all-gather";
     case CollectiveKind::ReduceScatter:
       return "reduce-scatter";
+    case CollectiveKind::AllToAll:
+      return "all-to-all";
   }
   throw Bug("a collective is of no kind");
+}
+
+std::string_view to_string(CollectiveMembers members) {
+  switch (members) {
+    case CollectiveMembers::Tensor:
+      return "tensor";
+    case CollectiveMembers::Context:
+      return "context";
+    case CollectiveMembers::Experts:
+      return "experts";
+  }
+  throw Bug("a collective is of no members");
 }
 
 Duration measured_time(const std::vector<MeasuredReduction>& measured, Bytes size,
@@ -67,25 +93,27 @@ Duration measured_time(const std::vector<MeasuredReduction>& measured, Bytes siz
 Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring) {
   if (ring.members < 2 || size.count == 0) return {};
   if (kind == CollectiveKind::AllReduce) return all_reduce_time(size, ring);
+  if (kind == CollectiveKind::AllToAll) return all_to_all_time(size, ring);
   if (ring.measured.empty()) return time_on_links(ring.members - 1, size, ring);
   return {divide_up(all_reduce_time(size, ring).ns, 2)};
 }
 
 Duration collectives_time(const std::vector<Collective>& collectives, std::int64_t samples,
-                          const GroupRing& ring) {
+                          const GroupShape& group) {
   Duration time;
   for (const Collective& collective : collectives) {
     const Bytes size = samples * collective.size_per_sample;
-    time += collective.count * collective_time(collective.kind, size, ring);
+    time += collective.count * collective_time(collective.kind, size, group.ring(collective.over));
   }
   return time;
 }
 
 double least_collectives_per_sample(const std::vector<Collective>& collectives, std::int64_t most,
-                                    const GroupRing& ring) {
+                                    const GroupShape& group) {
   double sum = 0;
   for (const Collective& collective : collectives) {
     if (collective.size_per_sample.count == 0) continue;
+    const GroupRing& ring = group.ring(collective.over);
     // The time is linear between the turning points, or the lesser of a line and a constant, so
     // that per sample it is least at one of them.
     double least = 1e300;

@@ -51,20 +51,36 @@ struct LayerFigures {
   Bytes workspace;
 };
 
-LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t samples,
+/// Lengthens the figures where gathering sharded state takes longer than they do.
+void wait_for_state(const ShardedLayer& sharded, LayerFigures& figures) {
+  const auto raise = [](Duration& figure, Duration least) {
+    const Duration more = std::max(figure, least) - figure;
+    figure += more;
+    return more;
+  };
+  figures.forward_collectives += raise(figures.forward, sharded.forward);
+  raise(figures.input_gradient, sharded.gather_in_backward);
+  figures.backward_collectives += raise(figures.backward, sharded.backward);
+}
+
+LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t samples_of_group,
                         Factor time_scale) {
+  const std::int64_t samples = profile.group.samples_of_replica(samples_of_group);
   const Layer& layer = profile.layers[l];
-  const Duration forward = collectives_time(layer.forward_collectives, samples, profile.ring);
-  const Duration backward = collectives_time(layer.backward_collectives, samples, profile.ring);
-  return {.forward = forward + forward_time(layer, samples, profile.batch_scaling, time_scale),
-          .backward = backward + backward_time(layer, samples, profile.batch_scaling, time_scale),
-          .input_gradient =
-              backward + input_gradient_time(profile, index_at<LayerIndex>(l), samples, time_scale),
-          .forward_collectives = forward,
-          .backward_collectives = backward,
-          .output = output_size(layer, samples),
-          .stash = stash_size(layer, samples),
-          .workspace = workspace_size(layer, samples)};
+  const Duration forward = collectives_time(layer.forward_collectives, samples, profile.group);
+  const Duration backward = collectives_time(layer.backward_collectives, samples, profile.group);
+  LayerFigures figures{
+      .forward = forward + forward_time(layer, samples, profile.batch_scaling, time_scale),
+      .backward = backward + backward_time(layer, samples, profile.batch_scaling, time_scale),
+      .input_gradient =
+          backward + input_gradient_time(profile, index_at<LayerIndex>(l), samples, time_scale),
+      .forward_collectives = forward,
+      .backward_collectives = backward,
+      .output = output_size(layer, samples),
+      .stash = stash_size(layer, samples),
+      .workspace = workspace_size(layer, samples) + layer.sharded.working_set};
+  wait_for_state(layer.sharded, figures);
+  return figures;
 }
 
 /// Whether a layer equals the one before it in everything that figures_of() depends on, as most
@@ -80,7 +96,8 @@ bool has_figures_of_previous(const ModelProfile& profile, std::size_t l) {
          layer.fixed_overhead == previous.fixed_overhead &&
          layer.measurements == previous.measurements &&
          layer.forward_collectives == previous.forward_collectives &&
-         layer.backward_collectives == previous.backward_collectives;
+         layer.backward_collectives == previous.backward_collectives &&
+         layer.sharded == previous.sharded;
 }
 
 /// Returns at [k][layer] the largest workspace of the 2^k layers from `layer` on; empty if all
@@ -105,7 +122,7 @@ std::vector<std::vector<Bytes>> largest_of_spans(std::vector<Bytes> workspaces) 
 
 LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor time_scale)
     : forward_(1), backward_(1), input_gradient_(1), stash_(1) {
-  const bool has_collectives = profile.ring.members > 1;
+  const bool has_collectives = profile.group != GroupShape{};
   if (has_collectives) {
     forward_collectives_.resize(1);
     backward_collectives_.resize(1);

@@ -3,15 +3,35 @@
 namespace dapple {
 
 std::string to_text(const Parallelism& parallelism) {
-  return "tensor " + std::to_string(parallelism.tensor) +
-         (parallelism.sequence ? " with sequence parallelism" : "") +
-         (parallelism.shards_optimizer ? ", sharded optimizer state" : "");
+  std::string text = "tensor " + std::to_string(parallelism.tensor);
+  if (parallelism.sequence) text += " with sequence parallelism";
+  if (parallelism.context > 1) text += ", context " + std::to_string(parallelism.context);
+  if (parallelism.experts > 1) {
+    text += ", experts " + std::to_string(parallelism.experts);
+    if (parallelism.expert_tensor > 1) {
+      text += " of tensor " + std::to_string(parallelism.expert_tensor);
+    }
+  }
+  if (parallelism.shards_optimizer) text += ", sharded optimizer state";
+  if (parallelism.full_shards > 1) {
+    text += ", all state sharded over " + std::to_string(parallelism.full_shards);
+  }
+  return text;
 }
 
 std::string short_text(const Parallelism& parallelism) {
-  return "tensor " + std::to_string(parallelism.tensor) +
-         (parallelism.sequence ? ", sequence" : "") +
-         (parallelism.shards_optimizer ? ", sharded" : "");
+  std::string text = "tensor " + std::to_string(parallelism.tensor);
+  if (parallelism.sequence) text += ", sequence";
+  if (parallelism.context > 1) text += ", context " + std::to_string(parallelism.context);
+  if (parallelism.experts > 1) {
+    text += ", experts " + std::to_string(parallelism.experts);
+    if (parallelism.expert_tensor > 1) text += " x " + std::to_string(parallelism.expert_tensor);
+  }
+  if (parallelism.shards_optimizer) text += ", sharded";
+  if (parallelism.full_shards > 1) {
+    text += ", sharded over " + std::to_string(parallelism.full_shards);
+  }
+  return text;
 }
 
 }  // namespace dapple

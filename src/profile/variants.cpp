@@ -9,58 +9,121 @@
 namespace dapple {
 namespace {
 
-const LayerVariant* variant_of(const Layer& layer, const Parallelism& parallelism) {
+bool has_expert_variants(const Layer& layer) {
+  return std::any_of(layer.variants.begin(), layer.variants.end(),
+                     [](const LayerVariant& some) { return some.parallelism.experts > 1; });
+}
+
+/// Returns the layer's own variant for the form. A layer without experts has one for the other
+/// degrees.
+const LayerVariant* variant_of(const Layer& layer, Parallelism form) {
+  form = without_sharding(form);
+  if (!has_expert_variants(layer)) {
+    form.experts = 1;
+    form.expert_tensor = 1;
+  }
   const auto found =
-      std::find_if(layer.variants.begin(), layer.variants.end(), [&](const LayerVariant& some) {
-        return some.parallelism.tensor == parallelism.tensor &&
-               some.parallelism.sequence == parallelism.sequence;
-      });
+      std::find_if(layer.variants.begin(), layer.variants.end(),
+                   [&](const LayerVariant& some) { return some.parallelism == form; });
   return found == layer.variants.end() ? nullptr : &*found;
+}
+
+/// Whether the layer itself runs under the form: it is not divided, but may have replicas.
+bool runs_whole(const Layer& layer, const Parallelism& form) {
+  const bool has_experts = form.experts > 1 && has_expert_variants(layer);
+  return form.tensor == 1 && form.context == 1 && !has_experts;
+}
+
+/// Makes the layer its variant.
+void take_variant(Layer& layer, const Parallelism& form) {
+  if (!runs_whole(layer, form)) {
+    const LayerVariant* const found = variant_of(layer, form);
+    check(found != nullptr, "a layer has no variant for the parallelism of its plan");
+    LayerVariant variant = *found;
+    layer.parameters = variant.parameters;
+    layer.expert_parameters = variant.expert_parameters;
+    layer.fixed_overhead = variant.fixed_overhead;
+    layer.measurements = std::move(variant.measurements);
+    layer.forward_collectives = std::move(variant.forward_collectives);
+    layer.backward_collectives = std::move(variant.backward_collectives);
+  }
+  layer.variants.clear();
+}
+
+/// What a layer gathers, its own parameters and those that it uses of another layer, which are
+/// outside experts.
+struct GatheredParameters {
+  Bytes outside_experts;
+  Bytes experts;
+
+  Bytes all() const { return outside_experts + experts; }
+};
+
+GatheredParameters gathered_by(const ModelProfile& profile, std::size_t layer) {
+  const Layer& own = profile.layers[layer];
+  GatheredParameters gathered{own.parameters - own.expert_parameters, own.expert_parameters};
+  if (const auto owner = tied_to(profile, index_at<LayerIndex>(layer))) {
+    gathered.outside_experts += profile.layers[owner->position()].parameters;
+  }
+  return gathered;
+}
+
+/// Sets what the layers take as shards (docs/model.md, section 2.6).
+void shard_layers(ModelProfile& profile) {
+  const GroupShape& group = profile.group;
+  const auto time = [&](CollectiveKind kind, const GatheredParameters& parameters, Factor factor) {
+    return collective_time(kind, scale_up(parameters.outside_experts, factor), group.copies) +
+           collective_time(kind, scale_up(parameters.experts, factor), group.expert_copies);
+  };
+  const Factor gradient = profile.optimizer.gradient_bytes_per_parameter_byte;
+  std::vector<Bytes> wholes;
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    wholes.push_back(gathered_by(profile, l).all());
+  }
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    const GatheredParameters parameters = gathered_by(profile, l);
+    const Duration gather = time(CollectiveKind::AllGather, parameters, kOne);
+    Bytes neighbour;
+    if (l > 0) neighbour = wholes[l - 1];
+    if (l + 1 < wholes.size()) neighbour = std::max(neighbour, wholes[l + 1]);
+    profile.layers[l].sharded = {
+        .forward = gather,
+        .gather_in_backward = gather,
+        .backward = gather + time(CollectiveKind::ReduceScatter, parameters, gradient),
+        .working_set = wholes[l] + neighbour + scale_up(wholes[l], gradient)};
+  }
 }
 
 }  // namespace
 
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile) {
-  std::vector<Parallelism> common{{}};
-  if (profile.layers.empty()) return common;
-  for (const LayerVariant& variant : profile.layers.front().variants) {
-    common.push_back(variant.parallelism);
-  }
-  std::sort(common.begin(), common.end());
+  std::set<Parallelism> forms{{}};
   for (const Layer& layer : profile.layers) {
-    if (common.size() == 1) break;
-    std::set<Parallelism> own{{}};
-    for (const LayerVariant& variant : layer.variants) own.insert(variant.parallelism);
-    std::erase_if(common, [&](const Parallelism& form) { return !own.contains(form); });
+    for (const LayerVariant& variant : layer.variants) forms.insert(variant.parallelism);
+  }
+  std::vector<Parallelism> common;
+  for (const Parallelism& form : forms) {
+    if (layer_without(profile, form).empty()) common.push_back(form);
   }
   return common;
 }
 
 std::string layer_without(const ModelProfile& profile, const Parallelism& parallelism) {
-  if (parallelism.group_size() == 1) return "";
   for (const Layer& layer : profile.layers) {
+    if (runs_whole(layer, parallelism)) continue;
     if (variant_of(layer, parallelism) == nullptr) return layer.name;
   }
   return "";
 }
 
 ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& parallelism,
-                              const GroupRing& ring) {
+                              const GroupShape& group) {
   if (parallelism.group_size() == 1) return profile;
   ModelProfile shared = profile;
-  shared.tensor_parallel = parallelism.tensor;
-  shared.ring = ring;
-  for (Layer& layer : shared.layers) {
-    const LayerVariant* const found = variant_of(layer, parallelism);
-    check(found != nullptr, "a layer has no variant for the parallelism of its plan");
-    LayerVariant variant = *found;
-    layer.parameters = variant.parameters;
-    layer.fixed_overhead = variant.fixed_overhead;
-    layer.measurements = std::move(variant.measurements);
-    layer.forward_collectives = std::move(variant.forward_collectives);
-    layer.backward_collectives = std::move(variant.backward_collectives);
-    layer.variants.clear();
-  }
+  shared.tensor_parallel = parallelism.tensor * profile.tensor_parallel;
+  shared.group = group;
+  for (Layer& layer : shared.layers) take_variant(layer, parallelism);
+  if (group.shards_all_state) shard_layers(shared);
   return shared;
 }
 

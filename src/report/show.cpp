@@ -184,13 +184,15 @@ std::string show_numbers(const std::vector<std::int32_t>& numbers) {
 std::string show_devices(const std::vector<DeviceIndex>& devices, const Topology& topology) {
   std::vector<DeviceIndex> sorted = devices;
   std::sort(sorted.begin(), sorted.end());
+  const std::int64_t servers = topology.description().servers_of_group;
   std::vector<ServerShare> shares;
   for (DeviceIndex index : sorted) {
     const Device& device = topology.device(index);
     if (shares.empty() || shares.back().server != device.server) {
       shares.push_back({.server = device.server, .numbers = {}});
     }
-    const auto group = static_cast<std::int32_t>(topology.description().group_size);
+    // Of a group of several servers, these are the numbers in each of them.
+    const auto group = static_cast<std::int32_t>(topology.description().group_size / servers);
     for (std::int32_t i = 0; i < group; ++i) {
       shares.back().numbers.push_back(device.number * group + i);
     }
@@ -205,8 +207,11 @@ std::string show_devices(const std::vector<DeviceIndex>& devices, const Topology
       ++last;
     }
     if (!text.empty()) text += ", ";
-    text += printable(first.name);
-    if (last > i) text += fmt::format("-{}", number_in_group(shares[last].server, topology));
+    const std::int64_t first_number = number_in_group(shares[i].server, topology) * servers;
+    const std::int64_t last_number =
+        (number_in_group(shares[last].server, topology) + 1) * servers - 1;
+    text += fmt::format("{}{}", printable(topology.group_of(shares[i].server).name), first_number);
+    if (last_number > first_number) text += fmt::format("-{}", last_number);
     text += ':' + show_numbers(shares[i].numbers);
     i = last + 1;
   }

@@ -6,8 +6,10 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -193,16 +195,43 @@ std::string schedule_table(const PlanDocument& document, const TextStyle& style)
   return table.text(0, style) + '\n';
 }
 
+/// The most forms of parallelism that are shown unless the style is verbose.
+constexpr std::size_t kMostForms = 12;
+
+/// Returns the forms of parallelism that are shown, in their order: that of the plan, those whose
+/// plans were the fastest and, of the others, those with the least bounds.
+std::vector<ParallelismRecord> shown_forms(const PlanDocument& document, const TextStyle& style) {
+  const std::vector<ParallelismRecord>& all = document.parallelisms;
+  if (style.verbose || all.size() <= kMostForms) return all;
+  std::vector<std::size_t> by_rank(all.size());
+  std::iota(by_rank.begin(), by_rank.end(), std::size_t{0});
+  const auto rank = [&](std::size_t i) {
+    const Duration none = Duration::infinite();
+    return std::tuple{all[i].parallelism != document.plan.parallelism,
+                      all[i].iteration.value_or(none), all[i].lower_bound.value_or(none)};
+  };
+  std::stable_sort(by_rank.begin(), by_rank.end(),
+                   [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
+  by_rank.resize(kMostForms);
+  std::sort(by_rank.begin(), by_rank.end());
+  std::vector<ParallelismRecord> shown;
+  for (const std::size_t i : by_rank) shown.push_back(all[i]);
+  return shown;
+}
+
 /// Returns the same of each form of parallelism that was considered.
 std::string parallelism_table(const PlanDocument& document, const TextStyle& style) {
+  const std::vector<ParallelismRecord> shown = shown_forms(document, style);
   const bool wide = style.width >= kRoomForCommunication;
   Table table = empty_considered_table("parallelism", wide);
-  for (const ParallelismRecord& record : document.parallelisms) {
+  for (const ParallelismRecord& record : shown) {
     const Ink ink = record.parallelism == document.plan.parallelism ? Ink::Strong : Ink::Plain;
     add_considered(table, record, {short_text(record.parallelism), ink},
                    document.prediction.iteration, wide);
   }
-  return table.text(0, style) + '\n';
+  const std::size_t left = document.parallelisms.size() - shown.size();
+  const std::string more = left == 0 ? "" : fmt::format("... and {} more (-v)\n", left);
+  return table.text(0, style) + more + '\n';
 }
 
 /// Writes each line as a paragraph filled to the style's width. The first follows the heading, and

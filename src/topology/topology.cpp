@@ -71,6 +71,13 @@ std::string numbers_of(std::int32_t device, std::int64_t group_size) {
   return fmt::format(":{}-{}", first, first + group_size - 1);
 }
 
+/// Returns "node3", or "node[6-7]" for the servers numbered 3 of groups of two.
+std::string server_name(const ServerGroup& group, std::int32_t number, std::int64_t grouped) {
+  if (grouped == 1) return group.name + std::to_string(number);
+  const std::int64_t first = number * grouped;
+  return fmt::format("{}[{}-{}]", group.name, first, first + grouped - 1);
+}
+
 std::vector<std::size_t> fill_numbers(const ServerGroup& group) {
   if (has_matrix(group)) return widest_path(hop_widths(group));
   std::vector<std::size_t> numbers;
@@ -110,11 +117,13 @@ void Topology::expand() {
     group_roots_.push_back({roots_by_device(group), roots_by_nic(group)});
     for (std::int32_t number = 0; number < group.count; ++number) {
       const auto server = index_at<ServerIndex>(servers_.size());
-      servers_.push_back({group.name + std::to_string(number),
+      servers_.push_back({server_name(group, number, description_.servers_of_group),
                           static_cast<std::int32_t>(group_number),
                           index_at<DeviceIndex>(devices_.size()), group.devices});
       for (std::int32_t device = 0; device < group.devices; ++device) {
-        std::string name = servers_.back().name + numbers_of(device, description_.group_size);
+        std::string name =
+            servers_.back().name +
+            numbers_of(device, description_.group_size / description_.servers_of_group);
         device_by_name_.emplace(name, index_at<DeviceIndex>(devices_.size()));
         devices_.push_back({std::move(name), server, device, kinds.at(group.device)});
         device_nic_.push_back(nics.empty() ? -1 : nics[to_position(device)]);

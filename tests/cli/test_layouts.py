@@ -107,9 +107,12 @@ class Layouts(ToolTest):
                 ("pp=2,vpp=3,mbs=1,schedule=1f1b", "expected interleaved or breadth-"),
                 ("pp=2,mbs=1,recompute=some", "expected none or full"),
                 ("pp=2,mbs=1,tp=2", "tp: expected 1, the tensor-parallel degree"),
-                ("pp=2,mbs=1,cp=2", "cp: expected 1"),
-                ("pp=2,mbs=1,ep=2", "ep: expected 1"),
-                ("pp=2,mbs=1,zero=2", "zero: expected 0 or 1"),
+                ("pp=2,mbs=1,cp=2", "variants, tensor 1, got tensor 1, context 2"),
+                ("pp=2,mbs=1,ep=2", "variants, tensor 1, got tensor 1, experts 2"),
+                ("pp=2,mbs=1,etp=2", "etp: expected ep=... beside it"),
+                ("pp=2,mbs=1,zero=2", "zero: expected 0, 1 or 3"),
+                ("pp=2,mbs=1,zero=3", "zero: expected fsdp=... or dp=... beside 3"),
+                ("pp=2,mbs=1,fsdp=2", "fsdp: expected zero=3 beside it"),
                 ("pp=2,mbs=1,gbs=3", "global batch size: expected"),
                 ("pp=2,mbs=\x1b[31m", "mbs: expected a number")):
             with self.subTest(layout=layout):

@@ -82,7 +82,7 @@ class Parallelism(ToolTest):
         for option in (("--pin", "tensor=1"), ("--max-tensor", "1")):
             run = self.run_tool(*self.ground("350 MiB", **large), *option)
             self.assertEqual(run.returncode, INFEASIBLE, run.stdout + run.stderr)
-            self.assertIn("leaving out --pin tensor and --max-tensor", run.stderr)
+            self.assertIn("leaving out pinned degrees and --max-tensor", run.stderr)
 
     def test_the_plan_names_its_groups_and_the_records_their_forms(self):
         plan = self.planned("--pin", "tensor=2")
@@ -295,7 +295,7 @@ class Parallelism(ToolTest):
         fault = self.refused(*self.ground(devices=3), "--pin", "tensor=2")
         self.assertIn("need a multiple of that in each server, and node has 3", fault)
         fault = self.refused(*self.ground(), "--pin", "tensor=4", "--max-tensor", "2")
-        self.assertIn("got 4: the largest degree allowed is 2", fault)
+        self.assertIn("got tensor 4: the largest degree allowed is 2", fault)
         fault = self.refused("simulate", "--layout", "tp=2,pp=2,dp=4,mbs=1", *self.ground())
         self.assertIn("at most 4, the groups of 2 devices of the topology, got 2 times 4", fault)
         fault = self.refused(*self.ground(), "--pin", "tensor=zero", code=USAGE)
@@ -430,7 +430,7 @@ class Parallelism(ToolTest):
         self.assertEqual(plan["stages"][0]["costs"]["optimizer_step_ns"], step + gather)
         self.assertEqual(plan["stages"][0]["costs"]["all_reduce_ns"], gather)
         self.assertEqual(plan["request"]["sharding"], "auto")
-        self.assertIn("sharded gradients and parameters", plan["search_space"]["outside"])
+        self.assertIn("sharded gradients alone", plan["search_space"]["outside"])
         self.assertIsNone(plan["parallelisms"][0]["iteration_ns"])
         for command in (("verify",), ("simulate",), ("validate",), ("report", "-o", "page.html")):
             run = self.run_tool(command[0], "plan.json", *command[1:])

@@ -18,7 +18,7 @@ from fractions import Fraction
 import tool
 from tool import BAD_INPUT, DONE, ToolTest
 
-CASES = 120  # enough that every subject of SUBJECTS is met
+CASES = 150  # enough that every subject of SUBJECTS is met
 BUCKET = 25 << 20  # bytes; what import closes a bucket at
 MOST = 10**15  # byte/s; the bandwidth of a ring before any port has narrowed it
 TICKS = 1024  # of a nanosecond
@@ -34,7 +34,23 @@ SUBJECTS = (
     "a tie between stages", "several buckets", "several measurements", "a fixed overhead",
     "a repeated layer", "a skipped stage", "a time scale", "two kinds of servers", "uplinks",
     "a hierarchical all-reduce", "a flat ring through NICs", "measured replicas", "a workspace",
-    "sharded state", "a sharded reduction on several servers")
+    "sharded state", "a sharded reduction on several servers", "context parallelism",
+    "expert parallelism", "expert tensor parallelism below the tensor degree",
+    "expert tensor parallelism above the tensor degree", "an all-to-all in a layer",
+    "a collective over context ranks", "a collective over expert ranks",
+    "data-parallel ranks in a group", "a group of several servers", "a ring between servers",
+    "a ring through a part of each server", "an all-to-all between servers",
+    "an all-to-all through a part of each server", "servers of one device in a group",
+    "a reduction in a group", "a reduction in a group of several servers",
+    "a reduction of experts in a group", "sharded optimizer state in a group", "all state sharded",
+    "all state sharded over several servers", "replicas that shard all state each",
+    "a gather not hidden", "a gather hidden", "a scatter not hidden", "a scatter hidden",
+    "a gather of experts", "recomputation with sharded parameters",
+    "layers without experts under expert parallelism", "a tie under sharded state",
+    "a tied layer gathered", "experts without expert parallelism",
+    "a layer as it is in a group",
+    "a NIC that no device uses in a ring between servers", "experts of the owner of a tie",
+    "unevenly many samples for replicas", "unevenly many samples for data-parallel ranks")
 
 
 def divide_up(a, b):
@@ -64,6 +80,48 @@ def round_up(ticks):
     return divide_up(ticks, TICKS)
 
 
+# Forms of parallelism.
+
+
+class Form:
+    """Degrees of parallelism within a group of devices, and what follows from them."""
+
+    def __init__(self, tensor=1, sequence=False, context=1, experts=1, expert_tensor=None,
+                 sharding=None, shards=1):
+        self.tensor, self.sequence, self.context, self.experts = tensor, sequence, context, experts
+        self.expert_tensor = tensor if expert_tensor is None else expert_tensor
+        self.sharding, self.shards = sharding, shards
+        self.shares_optimizer, self.shares_all = sharding == "optimizer", sharding == "full"
+        self.dense = tensor * context
+        self.sparse = experts * self.expert_tensor
+        self.size = tensor * shards if self.shares_all else max(self.dense, self.sparse)
+        self.ranks = self.size // self.dense  # data-parallel ones
+        # How many devices hold the same parameters, outside experts and of experts.
+        self.copies = self.size // tensor
+        self.expert_copies = self.size // self.sparse if experts > 1 else self.copies
+        # Members of each ring, and their distance.
+        self.rings = {
+            "tensor": (tensor, 1), "context": (context, tensor),
+            "experts": (experts, self.expert_tensor), "copies": (self.copies, tensor),
+            "expert copies": (self.expert_copies, self.sparse if experts > 1 else tensor)}
+
+    def key(self):
+        """What a variant has to be for."""
+        return (self.tensor, self.sequence, self.context, self.experts, self.expert_tensor)
+
+    def fits(self, devices):
+        """Whether servers of so many devices can have such groups."""
+        return (all(devices % degree == 0 for degree in (self.tensor, self.expert_tensor))
+                and all(devices % size == 0 or size % devices == 0
+                        for size in (self.dense, self.sparse, self.size)))
+
+    def as_stated(self):
+        """What a plan file says of it, defaults included."""
+        return {"tensor": self.tensor, "sequence": self.sequence, "context": self.context,
+                "experts": self.experts, "sharding": self.sharding, "shards": self.shards,
+                "expert_tensor": self.expert_tensor if self.experts > 1 else None}
+
+
 # Layers.
 
 
@@ -75,23 +133,29 @@ def expanded(layers):
              else [layer["name"]])]
 
 
-def chosen_figures(layer, degree, sequence):
-    """The figures of a layer, or of its variant for the degree."""
-    if degree == 1:
-        return layer
-    for variant in layer["variants"]:
-        if (variant["tensor_parallel"] == degree
-                and variant.get("sequence_parallel", False) == sequence):
-            return variant
-    raise LookupError("the layer has no such variant")
+def key_of(variant):
+    """As Form.key()."""
+    tensor = variant["tensor_parallel"]
+    return (tensor, variant.get("sequence_parallel", False), variant.get("context_parallel", 1),
+            variant.get("expert_parallel", 1), variant.get("expert_tensor_parallel", tensor))
+
+
+def chosen_figures(layer, form):
+    """The figures of a layer, or of its variant for the form."""
+    variants = {key_of(variant): variant for variant in layer.get("variants", [])}
+    key = form.key()
+    if all(variant.get("expert_parallel", 1) == 1 for variant in variants.values()):
+        key = (*key[:3], 1, form.tensor)  # It has no experts.
+    return layer if key == (1, False, 1, 1, 1) else variants[key]
 
 
 class Model:
-    """Layers as one device of a group sees them."""
+    """Layers as one device of a group sees them, for numbers of samples of the whole group."""
 
-    def __init__(self, profile, degree, sequence):
+    def __init__(self, profile, form):
+        self.form = form
         self.names = [layer["name"] for layer in profile["layers"]]
-        self.figures = [chosen_figures(layer, degree, sequence) for layer in profile["layers"]]
+        self.figures = [chosen_figures(layer, form) for layer in profile["layers"]]
         self.scaling = profile.get("batch_scaling")
         self.device = profile["device"]
         optimizer = profile["optimizer"]
@@ -103,12 +167,15 @@ class Model:
             for name in layer.get("inputs", self.names[max(0, number - 1):number]):
                 self.last_consumer[self.names.index(name)] = number
         self.ties = collections.defaultdict(list)  # owner: users
+        self.owner_of = {}  # user: owner
         for number, layer in enumerate(profile["layers"]):
             if "tied_to" in layer:
-                self.ties[self.names.index(layer["tied_to"])].append(number)
+                self.owner_of[number] = self.names.index(layer["tied_to"])
+                self.ties[self.owner_of[number]].append(number)
 
     def time(self, layer, key, samples, scale):
         """Nanoseconds of a layer's own computation."""
+        samples = divide_up(samples, self.form.ranks)
         points = [(m["batch_size"], m[key]) for m in self.figures[layer]["measurements"]]
         if len(points) == 1:
             size, time = points[0]
@@ -128,6 +195,7 @@ class Model:
         return math.ceil(exact * scale)
 
     def size(self, layer, key, samples):
+        samples = divide_up(samples, self.form.ranks)
         largest = self.figures[layer]["measurements"][-1]
         return divide_up(largest.get(key, 0) * samples, largest["batch_size"])
 
@@ -140,10 +208,44 @@ class Model:
     def own(self, layer):
         return self.figures[layer]["parameter_bytes"]
 
+    def own_experts(self, layer):
+        """The part of a layer's own parameters that belongs to experts."""
+        return self.figures[layer].get("expert_parameter_bytes", 0)
+
+    def own_reduced(self, layer):
+        """The parameters of a layer whose gradients one device reduces with other groups."""
+        experts = self.own_experts(layer)
+        return (divide_up(self.own(layer) - experts, self.form.copies)
+                + divide_up(experts, self.form.expert_copies))
+
+    def copied_owners(self, begin, end):
+        """Layers before these whose parameters some of these use."""
+        return [owner for owner, users in self.ties.items()
+                if owner < begin and any(begin <= user < end for user in users)]
+
     def parameters(self, begin, end):
-        return sum(map(self.own, range(begin, end))) + sum(
-            self.own(owner) for owner, users in self.ties.items()
-            if owner < begin and any(begin <= user < end for user in users))
+        return sum(map(self.own, [*range(begin, end), *self.copied_owners(begin, end)]))
+
+    def reduced(self, begin, end):
+        return sum(map(self.own_reduced, [*range(begin, end), *self.copied_owners(begin, end)]))
+
+    def whole(self, layer):
+        """Parameters that a layer needs, outside experts and of experts."""
+        experts = self.own_experts(layer)
+        owned = self.own(self.owner_of[layer]) if layer in self.owner_of else 0
+        return self.own(layer) - experts + owned, experts
+
+    def gathered(self, layer):
+        """Bytes of whole parameters and gradients while a layer runs whose state is sharded."""
+        if not self.form.shares_all:
+            return 0
+        whole = sum(self.whole(layer))
+        ahead = max((sum(self.whole(other)) for other in (layer - 1, layer + 1)
+                     if 0 <= other < len(self.names)), default=0)
+        return whole + ahead + scale_up(whole, self.gradient)
+
+    def workspace(self, layer, samples):
+        return self.size(layer, "workspace_bytes", samples) + self.gathered(layer)
 
     def stages_of_tie(self, owner, stages):
         members = [owner, *self.ties[owner]]
@@ -157,7 +259,7 @@ class Model:
         for layer in reversed(range(begin, end)):
             if layer in self.ties and len(self.stages_of_tie(layer, stages)) > 1:
                 continue
-            still_open += scale_up(self.own(layer), self.gradient)
+            still_open += scale_up(self.own_reduced(layer), self.gradient)
             if still_open >= BUCKET:
                 sizes.append(still_open)
                 still_open = 0
@@ -168,9 +270,11 @@ class Model:
 
 
 class Server:
-    def __init__(self, group, number):
+    """A server, or several consecutive ones that hold one group of devices."""
+
+    def __init__(self, group, first, count):
         self.group = group
-        self.name = f"{group['name']}{number}"
+        self.name = group["name"] + (str(first) if count == 1 else f"[{first}-{first + count - 1}]")
         self.bandwidth = amount(group["links"]["bandwidth"])
         self.latency = amount(group["links"]["latency"])
         self.nics = []  # numbers
@@ -227,46 +331,120 @@ def grouped_nics(nics, devices, degree, port):
     return made, [numbers[tuple(sorted(group))] for group in groups]
 
 
-class Topology:
-    """What plans of one degree see: a device is a group of so many, with the figures of each."""
+class GroupRing:
+    """Devices of a group that have collectives in common.
 
-    def __init__(self, document, degree):
-        self.degree = degree
+    Each server has `near` of them. In an all-to-all they send to each other with the bandwidth
+    `within` and to those of other servers with the bandwidth `between`.
+    """
+
+    def __init__(self, members, near, bandwidth, latency, within, between, points):
+        self.members, self.near = members, near
+        self.bandwidth, self.latency = bandwidth, latency
+        self.within, self.between = within, between
+        self.points = points  # measured ones, if there are any
+
+    def by_links(self, rounds, size):
+        return (round_up(occupation(Fraction(rounds * size, self.members), self.bandwidth))
+                + rounds * self.latency)
+
+    def time(self, kind, size):
+        if size == 0 or self.members == 1:
+            return 0
+        if kind == "all-to-all":
+            ways = [(self.near - 1, self.within), (self.members - self.near, self.between)]
+            return self.latency + max(
+                round_up(occupation(Fraction(others * size, self.members), bandwidth))
+                for others, bandwidth in ways if others > 0)
+        passes = 2 if kind == "all-reduce" else 1
+        if self.points:
+            whole = measured_time(self.points, size, self.by_links(2 * (self.members - 1), size))
+            return divide_up(passes * whole, 2)
+        return self.by_links(passes * (self.members - 1), size)
+
+    def subjects(self, kind, size):
+        """Which of SUBJECTS a collective that takes time is about."""
+        passes, is_exchange = self.near < self.members, kind == "all-to-all"
+        name = "an all-to-all" if is_exchange else "a ring"
+        points = [size for size, _ in self.points or []] if not is_exchange else []
+        return {subject for subject, is_met in {
+            f"{name} between servers": passes,
+            f"{name} through a part of each server": passes and self.near > 1,
+            "a measured collective": points,
+            "a collective below its table": points and size < points[0],
+            "a collective within its table": points and points[0] <= size < points[-1],
+            "a collective above its table": points and points[-1] <= size,
+        }.items() if is_met}
+
+
+class Topology:
+    """What plans of one form see: a device is a group of them, with the figures of each."""
+
+    def __init__(self, document, form):
+        self.size = form.size
         self.kinds = document["devices"]
         self.servers, self.devices, self.nics = [], [], []
         network = document.get("network", {"bandwidth": "1 B/s", "latency": "0 ns"})
         self.network_port = amount(network["bandwidth"])
         self.network_latency = amount(network["latency"])
+        together = []  # what the NICs of each server can send
         for group in document["servers"]:
-            for number in range(group["count"]):
-                self.add_server(Server(group, number))
+            held = divide_up(self.size, group["devices"])  # by how many servers
+            together += [self.together(group)] * group["count"]
+            for first in range(0, group["count"], held):
+                self.add_server(Server(group, first, held), held)
         # Uplinks as (bandwidth, latency), and their whole bandwidth before it is divided among the
         # devices of a group; the rack of each server and the pod of each rack.
         self.uplink, self.whole, self.rack_of, self.pod_of = {}, {}, [], []
-        self.add_uplinks("rack", document.get("racks", []), "servers", self.rack_of,
-                         [server.together for server in self.servers])
+        self.add_uplinks("rack", document.get("racks", []), "servers", self.rack_of, together)
         self.add_uplinks("pod", document.get("pods", []), "racks", self.pod_of,
                          [self.whole["rack", rack] for rack in
                           range(max(self.rack_of, default=-1) + 1)])
+        # Groups of several servers have equally many of each kind, all in one rack.
+        self.rack_of = self.rack_of[::divide_up(self.size, document["servers"][0]["devices"])]
+        self.rings = {name: self.ring(document["servers"][0], *ring)
+                      for name, ring in form.rings.items()}
 
-    def add_server(self, server):
+    def together(self, group):
+        """What the NICs of a server can send at once, used or not."""
+        return sum(min(amount(nic["bandwidth"]), self.network_port)
+                   for nic in group.get("nics", []))
+
+    def ring(self, group, members, distance):
+        """Every so many-th device of a group; all servers have the same rings."""
+        server, devices = Server(group, 0, 1), group["devices"]
+        if members * distance <= devices:
+            return GroupRing(members, members, server.bandwidth, server.latency, server.bandwidth,
+                             None, server.measured_points(1, members))
+        abreast = min(distance, devices)
+        bandwidth = max(1, self.together(group) // abreast)
+        if devices > 1:
+            bandwidth = min(bandwidth, server.bandwidth)
+        latency = self.network_latency + 2 * max(
+            amount(group["nics"][nic]["latency"])
+            for nic in nics_of_devices(group["nics"], devices))
+        return GroupRing(members, devices // abreast, bandwidth, latency, server.bandwidth,
+                         max(1, self.together(group) // devices), None)
+
+    def add_server(self, server, held):
+        """A server, or several that hold one group."""
         group, number = server.group, len(self.servers)
         self.servers.append(server)
         nics, count = group.get("nics", []), group["devices"]
-        if self.degree == 1:
+        of_group = min(self.size, count)
+        if self.size == 1:
             made = [(min(amount(nic["bandwidth"]), self.network_port), amount(nic["latency"]))
                     for nic in nics]
             used = nics_of_devices(nics, count)
         elif nics:
-            made, used = grouped_nics(nics, count, self.degree, self.network_port)
+            made, used = grouped_nics(nics, count, of_group, self.network_port)
         else:
-            made, used = [], [None] * (count // self.degree)
+            made, used = [], [None] * (count // of_group)
         for place, nic in enumerate(used):
-            first = place * self.degree
-            last = "" if self.degree == 1 else f"-{first + self.degree - 1}"
+            first = place * of_group
+            last = "" if of_group == 1 else f"-{first + of_group - 1}"
             self.devices.append(Device(f"{server.name}:{first}{last}", number, group["device"],
                                        None if nic is None else len(self.nics) + nic))
-        server.together = sum(min(amount(nic["bandwidth"]), self.network_port) for nic in nics)
         server.nics = list(range(len(self.nics), len(self.nics) + len(made)))
         self.nics += made
 
@@ -283,7 +461,7 @@ class Topology:
                     whole = min(MOST, max(1, math.floor(exact)))
                 place += [number] * group[members]
                 self.whole[kind, number] = whole
-                self.uplink[kind, number] = (max(1, whole // self.degree),
+                self.uplink[kind, number] = (max(1, whole // self.size),
                                              amount(group["uplink"]["latency"]))
                 number += 1
 
@@ -323,20 +501,6 @@ class Topology:
         return ([("nic", one.nic, "out"), *uplinks, ("nic", other.nic, "in")],
                 self.nics[one.nic][1] + self.nics[other.nic][1] + self.network_latency
                 + sum(self.uplink[way, number][1] for way, number, _ in uplinks))
-
-    def collective(self, server, kind, size):
-        """Nanoseconds of a collective in a group of a server."""
-        if size == 0:
-            return 0
-        points = server.measured_points(1, self.degree)
-        rounds = (2 if kind == "all-reduce" or points else 1) * (self.degree - 1)
-        time = (round_up(occupation(Fraction(rounds * size, self.degree), server.bandwidth))
-                + rounds * server.latency)
-        if points:
-            time = measured_time(points, size, time)
-            return time if kind == "all-reduce" else divide_up(time, 2)
-        return time
-
 
 def measured_time(points, size, by_links):
     if size < points[0][0]:
@@ -440,7 +604,7 @@ class AllReduce:
         servers = list(self.held)
         counts = {len(members) for members in self.held.values()}
         first = self.topology.servers[servers[0]]
-        if (self.topology.degree > 1 or len(counts) > 1
+        if (self.topology.size > 1 or len(counts) > 1
                 or any(self.topology.servers[server].group is not first.group
                        or self.topology.uplinks(servers[0], server) for server in servers)):
             return None
@@ -473,12 +637,9 @@ class Plan:
     """A plan of a file, to be costed: what it decides, and nothing of what it says it costs."""
 
     def __init__(self, document, profile, topology):
-        parallelism = document.get("parallelism", {})
-        self.degree = parallelism.get("tensor", 1)
-        self.sequence = parallelism.get("sequence", False)
-        self.is_sharded = parallelism.get("sharding") == "optimizer"
-        self.model = Model(profile, self.degree, self.sequence)
-        self.topology = Topology(topology, self.degree)
+        self.form = Form(**document.get("parallelism", {}))
+        self.model = Model(profile, self.form)
+        self.topology = Topology(topology, self.form)
         numbers = {device.name: n for n, device in enumerate(self.topology.devices)}
         self.stages = [tuple(stage["layers"]) for stage in document["stages"]]
         self.devices = [[numbers[name] for name in stage["devices"]]
@@ -488,24 +649,64 @@ class Plan:
         self.micro_batches = document["num_micro_batches"]
         self.depths = document["schedule"]["warmup_depths"]
         self.used = [set() for _ in self.stages]  # what all-reduces of each stage were made of
+        self.met = [set() for _ in self.stages]  # subjects that its costs were about
 
     def layers_of(self, stage):
         return range(*self.stages[stage])
 
+    def collective(self, stage, ring, kind, size):
+        """Nanoseconds of a collective in a group."""
+        time = self.topology.rings[ring].time(kind, size)
+        if time > 0:
+            self.met[stage] |= self.topology.rings[ring].subjects(kind, size)
+        return time
+
+    def collectives_of_layer(self, stage, layer, way, samples):
+        """Nanoseconds of the collectives of a layer's forward or backward."""
+        total = 0
+        for one in self.model.figures[layer].get(f"{way}_collectives", []):
+            kind, over = one["kind"], one.get("over", "tensor")
+            size = divide_up(samples, self.form.ranks) * one["bytes_per_sample"]
+            time = self.collective(stage, over, kind, size)
+            if time > 0:
+                self.met[stage] |= {f"{'an' if kind[0] == 'a' else 'a'} {kind} in a layer",
+                                    f"a collective over {over.removesuffix('s')} ranks"}
+            self.met[stage] |= {"an empty collective"} if size == 0 else set()
+            total += one.get("count", 1) * time
+        return total
+
+    def around_layer(self, stage, layer):
+        """Nanoseconds of gathering a layer's parameters and of scattering its gradients."""
+        if not self.form.shares_all:
+            return 0, 0
+        dense, experts = self.model.whole(layer)
+        gather_of_experts = self.collective(stage, "expert copies", "all-gather", experts)
+        gather = self.collective(stage, "copies", "all-gather", dense) + gather_of_experts
+        scatter = (self.collective(stage, "copies", "reduce-scatter",
+                                   scale_up(dense, self.model.gradient))
+                   + self.collective(stage, "expert copies", "reduce-scatter",
+                                     scale_up(experts, self.model.gradient)))
+        if gather_of_experts > 0:
+            self.met[stage].add("a gather of experts")
+        if gather > 0 and layer in self.model.owner_of:
+            self.met[stage].add("a tied layer gathered")
+        return gather, scatter
+
     def compute(self, stage, device, samples):
         """Nanoseconds of forward and backward of one replica."""
         scale = self.topology.scale(self.topology.devices[device], self.model.device)
-        server = self.topology.servers[self.topology.devices[device].server]
-        times = {}
-        for way in ("forward", "backward"):
-            times[way] = 0
-            for layer in self.layers_of(stage):
-                times[way] += self.model.time(layer, f"{way}_ns", samples, scale)
-                for collective in self.model.figures[layer].get(f"{way}_collectives", []):
-                    times[way] += collective.get("count", 1) * self.topology.collective(
-                        server, collective["kind"], samples * collective["bytes_per_sample"])
-        forward = times["forward"]
-        return forward, times["backward"] + (forward if self.recomputes[stage] else 0)
+        total = {"forward": 0, "backward": 0}
+        for layer in self.layers_of(stage):
+            gather, scatter = self.around_layer(stage, layer)
+            for way, around in ("forward", gather), ("backward", gather + scatter):
+                time = (self.model.time(layer, f"{way}_ns", samples, scale)
+                        + self.collectives_of_layer(stage, layer, way, samples))
+                total[way] += max(time, around)
+                if around > 0:
+                    self.met[stage].add(f"a {'gather' if way == 'forward' else 'scatter'} "
+                                        f"{'not ' if around > time else ''}hidden")
+        forward = total["forward"]
+        return forward, total["backward"] + (forward if self.recomputes[stage] else 0)
 
     def sent(self, stage):
         """Bytes of one micro-batch to the next stage."""
@@ -532,23 +733,45 @@ class Plan:
                 yield owner, stages
 
     def all_reduce(self, stage):
-        ring = AllReduce(self.topology, self.devices[stage], 1 if self.is_sharded else 2)
+        ring = AllReduce(self.topology, self.devices[stage], 1 if self.form.shares_optimizer else 2)
         total = sum(map(ring.time, self.buckets(stage)))
         self.used[stage] |= ring.used
         for owner, stages in self.ties_of(stage):
             ring = AllReduce(self.topology, itertools.chain(*(self.devices[s] for s in stages)))
-            total += ring.time(scale_up(self.model.own(owner), self.model.gradient))
+            total += ring.time(scale_up(self.model.own_reduced(owner), self.model.gradient))
             self.used[stage] |= ring.used
+        return total
+
+    def in_group(self, stage):
+        """Nanoseconds that the devices of a group take to reduce gradients among themselves."""
+        if self.form.shares_all:
+            return 0
+        experts = sum(map(self.model.own_experts, self.layers_of(stage)))
+        total = 0
+        for ring, size, subject in (
+                ("copies", self.model.parameters(*self.stages[stage]) - experts,
+                 "a reduction in a group"),
+                ("expert copies", experts, "a reduction of experts in a group")):
+            gradient = scale_up(size, self.model.gradient)
+            after = size if self.form.shares_optimizer else gradient
+            time = (self.collective(stage, ring, "reduce-scatter", gradient)
+                    + self.collective(stage, ring, "all-gather", after))
+            if time > 0:
+                self.met[stage].add(subject)
+            total += time
         return total
 
     def update(self, stage):
         """The optimizer's step, or that of a shard and the all-gather of the parameters."""
-        parameters = self.model.parameters(*self.stages[stage])
-        step = scale_up(parameters, self.model.step)
-        if not self.is_sharded:
+        in_group = self.in_group(stage)
+        if not self.form.sharding:
+            return in_group + scale_up(self.model.parameters(*self.stages[stage]), self.model.step)
+        reduced = self.model.reduced(*self.stages[stage])
+        step = scale_up(reduced, self.model.step)
+        if self.form.shares_all:
             return step
-        gather = AllReduce(self.topology, self.devices[stage], 1).time(parameters)
-        return divide_up(step, len(self.devices[stage])) + gather
+        gather = AllReduce(self.topology, self.devices[stage], 1).time(reduced)
+        return in_group + divide_up(step, len(self.devices[stage])) + gather
 
     def costs(self, stage):
         """What the file should say under stages[].costs."""
@@ -567,12 +790,15 @@ class Plan:
         """The peak of a device with so many samples of each micro-batch, in bytes."""
         begin, end = self.stages[stage]
         depths = [min(depth, self.micro_batches) for depth in self.depths]
-        weights = self.model.parameters(begin, end)
-        shards = len(self.devices[stage]) if self.is_sharded else 1
-        fixed = (weights + scale_up(weights, self.model.gradient)
-                 + divide_up(scale_up(weights, self.model.state), shards) + max(self.buckets(stage), default=0)
-                 + max(self.model.size(layer, "workspace_bytes", samples)
-                       for layer in self.layers_of(stage)))
+        reduced = self.model.reduced(begin, end)
+        weights = reduced if self.form.shares_all else self.model.parameters(begin, end)
+        if self.form.shares_optimizer:
+            state = divide_up(scale_up(reduced, self.model.state), len(self.devices[stage]))
+        else:
+            state = scale_up(weights, self.model.state)
+        fixed = (weights + scale_up(weights, self.model.gradient) + state
+                 + max(self.buckets(stage), default=0)
+                 + max(self.model.workspace(layer, samples) for layer in self.layers_of(stage)))
         if stage > 0:
             waiting = max(0, depths[stage - 1] - depths[stage])
             fixed += (4 + waiting) * self.model.boundary(begin, samples)
@@ -601,7 +827,7 @@ class Plan:
 
     def subjects(self, stage):
         """Which of SUBJECTS a stage is about. Costs have to be asked for before."""
-        layers, devices = self.layers_of(stage), self.devices[stage]
+        layers, devices, form = self.layers_of(stage), self.devices[stage], self.form
         figures = [self.model.figures[layer] for layer in layers]
         hosts = {self.topology.devices[device].server for device in devices}
         for _, stages in self.ties_of(stage):
@@ -609,35 +835,24 @@ class Plan:
                       for other in stages for device in self.devices[other]}
         groups = [self.topology.servers[host].group for host in hosts]
         crosses = len(hosts) > 1 and self.all_reduce(stage) > 0
-        collectives = [(c["kind"], c["bytes_per_sample"]) for f in figures for c in
-                       f.get("forward_collectives", []) + f.get("backward_collectives", [])]
-        sizes = [size * count for size in (size for _, size in collectives if size > 0)
-                 for _, count in shares(self.samples, len(devices))]
-        tables = [self.topology.servers[host].measured_points(1, self.degree) for host in hosts]
         of_nics = [(nics_of_devices(group["nics"], group["devices"]), group["devices"])
                    for group in groups if crosses]
-        sets = [[set(used[first:first + self.degree]) for first in range(0, count, self.degree)]
+        sets = [[set(used[first:first + form.size]) for first in range(0, count, form.size)]
                 for used, count in of_nics]
+        several = form.size > self.topology.servers[0].group["devices"]
+        is_tied = any(True for _ in self.ties_of(stage))
         met = {
-            "a group": self.degree > 1,
-            "no group": self.degree == 1,
-            f"degree {self.degree}": self.degree > 1,
-            "sequence parallelism": self.sequence,
+            "a group": form.size > 1,
+            "no group": form.size == 1,
+            f"degree {form.tensor}": form.tensor > 1,
+            "sequence parallelism": form.sequence,
             "recomputation": self.recomputes[stage],
-            "an empty collective": any(size == 0 for _, size in collectives),
-            "a measured collective": bool(sizes and tables[0]),
-            "a collective below its table": any(
-                size < tables[0][0][0] for size in sizes if tables[0]),
-            "a collective within its table": any(
-                tables[0][0][0] <= size < tables[0][-1][0] for size in sizes if tables[0]),
-            "a collective above its table": any(
-                tables[0][-1][0] <= size for size in sizes if tables[0]),
             "replicas on several servers": crosses,
-            "groups on one NIC": self.degree > 1 and any(
+            "groups on one NIC": form.size > 1 and any(
                 a & b for groups in sets for a, b in itertools.combinations(groups, 2)),
-            "a group with several NICs": self.degree > 1 and any(
+            "a group with several NICs": form.size > 1 and any(
                 len(group) > 1 for groups in sets for group in groups),
-            "a tie between stages": any(True for _ in self.ties_of(stage)),
+            "a tie between stages": is_tied,
             "several buckets": len(self.buckets(stage)) > 1,
             "several measurements": any(len(f["measurements"]) > 1 for f in figures),
             "a fixed overhead": any(f.get("fixed_overhead_ns", 0) > 0 for f in figures),
@@ -653,14 +868,45 @@ class Plan:
             "a hierarchical all-reduce": "hierarchical" in self.used[stage],
             "a flat ring through NICs": crosses and "flat" in self.used[stage],
             "measured replicas": "measured" in self.used[stage],
-            "sharded state": self.is_sharded and len(devices) > 1,
-            "a sharded reduction on several servers": self.is_sharded and len(
+            "sharded state": form.shares_optimizer and len(devices) > 1,
+            "a sharded reduction on several servers": form.shares_optimizer and len(
                 {self.topology.devices[device].server for device in devices}) > 1,
             "a workspace": any(m.get("workspace_bytes", 0) for f in figures
                                for m in f["measurements"]),
-            **{f"an {kind} in a layer" if kind[0] == "a" else f"a {kind} in a layer": any(
-                (kind == other and size > 0) for other, size in collectives)
-               for kind in ("all-reduce", "all-gather", "reduce-scatter")},
+            "a layer as it is in a group": form.size > 1 and any(
+                "tensor_parallel" not in f for f in figures),
+            "a NIC that no device uses in a ring between servers": (
+                "a ring between servers" in self.met[stage]
+                and any(len(group["nics"]) > group["devices"] for group in groups)),
+            "experts of the owner of a tie": any(
+                self.model.own_experts(owner) > 0
+                for owner in self.model.copied_owners(*self.stages[stage])),
+            "unevenly many samples for replicas": self.samples % len(devices) > 0,
+            "unevenly many samples for data-parallel ranks": any(
+                count % form.ranks > 0 for _, count in shares(self.samples, len(devices))),
+            "context parallelism": form.context > 1,
+            "expert parallelism": form.experts > 1,
+            "expert tensor parallelism below the tensor degree":
+                form.experts > 1 and form.expert_tensor < form.tensor,
+            "expert tensor parallelism above the tensor degree":
+                form.experts > 1 and form.expert_tensor > form.tensor,
+            "data-parallel ranks in a group": form.ranks > 1,
+            "a group of several servers": several,
+            "servers of one device in a group":
+                several and self.topology.servers[0].group["devices"] == 1,
+            "a reduction in a group of several servers":
+                several and "a reduction in a group" in self.met[stage],
+            "sharded optimizer state in a group": form.shares_optimizer and form.copies > 1,
+            "all state sharded": form.shares_all,
+            "all state sharded over several servers": form.shares_all and several,
+            "replicas that shard all state each": form.shares_all and len(devices) > 1,
+            "recomputation with sharded parameters": form.shares_all and self.recomputes[stage],
+            "layers without experts under expert parallelism": form.experts > 1 and any(
+                f.get("expert_parallel", 1) == 1 for f in figures),
+            "a tie under sharded state": is_tied and form.shares_all,
+            "experts without expert parallelism": form.experts == 1 and form.copies > 1 and any(
+                f.get("expert_parameter_bytes", 0) > 0 for f in figures),
+            **dict.fromkeys(self.met[stage], True),
         }
         return [subject for subject, is_met in met.items() if is_met]
 
@@ -673,8 +919,12 @@ class Draw:
 
     def __init__(self, seed):
         self.random = random.Random(seed)
-        self.degree = self.choice(1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 8, 8)
-        self.sequence = self.degree > 1 and self.chance(0.5)
+        self.form = self.draw_form()
+        # Devices of a server that belong to one group, and servers that do.
+        sizes = [devices for devices in range(1, self.form.size)
+                 if self.form.fits(devices) and self.form.size <= 4 * devices]
+        self.held = self.random.choice(sizes) if sizes and self.chance(0.6) else self.form.size
+        self.hosts = self.form.size // self.held
         self.topology = self.draw_topology()
         self.profile = self.draw_profile()
         self.layers = expanded(self.profile["layers"])
@@ -690,6 +940,26 @@ class Draw:
 
     def chance(self, probability):
         return self.random.random() < probability
+
+    def draw_form(self):
+        tensor = self.choice(1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 8, 8)
+        sharding = self.choice(None, None, None, "optimizer", "optimizer")
+        form = Form(tensor, tensor > 1 and self.chance(0.5), sharding=sharding)
+        if self.chance(0.5):
+            return form
+        while True:
+            tensor = self.choice(1, 1, 2, 2, 3, 4)
+            experts = self.choice(1, 1, 2, 3, 4, 8)
+            expert_tensor = self.choice(tensor, 1, 2, 4) if experts > 1 else tensor
+            sharding = self.choice(None, "optimizer", "full", "full")
+            form = Form(tensor, tensor > 1 and self.chance(0.5), self.choice(1, 1, 2, 2, 3, 4),
+                        experts, expert_tensor, sharding,
+                        self.choice(2, 3, 4, 6, 8, 16) if sharding == "full" else 1)
+            if (form.size in range(2, 17) and form.fits(form.size)
+                    and all(a % b == 0 or b % a == 0 for a, b in itertools.combinations(
+                        (form.dense, form.sparse, form.size), 2))
+                    and all(form.size % size == 0 for size in (form.dense, form.sparse))):
+                return form
 
     # Profiles.
 
@@ -719,32 +989,56 @@ class Draw:
             figures["fixed_overhead_ns"] = self.random.randint(1, min(times))
         return figures
 
-    def draw_collectives(self):
+    def draw_collectives(self, key):
+        """Collectives of a variant, over ranks of which it has several."""
+        tensor, _, context, experts, _ = key
+        over = [name for name, degree in (("tensor", tensor), ("context", context),
+                                          ("experts", experts)) if degree > 1]
         drawn = []
         for _ in range(self.random.randint(0, 3)):
-            one = {"kind": self.choice("all-reduce", "all-gather", "reduce-scatter"),
+            one = {"kind": self.choice("all-reduce", "all-gather", "reduce-scatter", "all-to-all"),
                    "bytes_per_sample": self.choice(0, self.number(1, 10**8), *(
                        self.number(1, 10**7) for _ in range(5)))}
+            ranks = self.random.choice(over)
+            if ranks != "tensor" or self.chance(0.3):
+                one["over"] = ranks
             if self.chance(0.4):
                 one["count"] = self.random.randint(1, 5)
             drawn.append(one)
         return drawn
 
-    def draw_variants(self, parameters):
+    def draw_variants(self, parameters, needs_experts):
         """The variant that is used and others that are not, in any order."""
-        keys = {(degree, sequence) for degree in (2, 3, 4, 8) for sequence in (False, True)
-                if self.chance(0.1)}
-        if self.degree > 1:
-            keys.add((self.degree, self.sequence))
+        form = self.form
+        has_experts = form.experts > 1 and (needs_experts or self.chance(0.6))
+        keys = {(degree, sequence, 1, 1, degree) for degree in (2, 3, 4, 8)
+                for sequence in (False, True) if self.chance(0.1)}
+        keys |= {(form.tensor, form.sequence, context, 1, form.tensor) for context in (1, 2, 4)
+                 if self.chance(0.1)}
+        if has_experts or form.experts == 1:
+            keys |= {(tensor, False, 1, experts, expert_tensor) for tensor, experts, expert_tensor
+                     in ((1, 2, 1), (2, 2, 1), (4, 4, 1)) if self.chance(0.1)}
+        keys.add(form.key() if has_experts else (*form.key()[:3], 1, form.tensor))
+        keys.discard((1, False, 1, 1, 1))
         variants = []
-        for degree, sequence in sorted(keys, key=lambda _: self.random.random()):
-            variant = {"tensor_parallel": degree, **self.draw_figures(parameters)}
+        for key in sorted(keys, key=lambda _: self.random.random()):
+            tensor, sequence, context, experts, expert_tensor = key
+            variant = {"tensor_parallel": tensor, **self.draw_figures(parameters)}
             if sequence or self.chance(0.3):
                 variant["sequence_parallel"] = sequence
-            for key in ("forward_collectives", "backward_collectives"):
-                drawn = self.draw_collectives()
+            if context > 1 or self.chance(0.1):
+                variant["context_parallel"] = context
+            if experts > 1 or self.chance(0.1):
+                variant["expert_parallel"] = experts
+            if expert_tensor != tensor or experts > 1 and self.chance(0.3):
+                variant["expert_tensor_parallel"] = expert_tensor
+            if parameters and self.chance(0.8 if experts > 1 else 0.2):
+                variant["expert_parameter_bytes"] = self.random.randint(
+                    0, variant["parameter_bytes"])
+            for way in ("forward_collectives", "backward_collectives"):
+                drawn = self.draw_collectives(key)
                 if drawn:
-                    variant[key] = drawn
+                    variant[way] = drawn
             variants.append(variant)
         return variants
 
@@ -756,7 +1050,7 @@ class Draw:
         for number, name in enumerate(names):
             parameters = self.chance(0.8)
             layer = {"name": name, **self.draw_figures(parameters)}
-            variants = self.draw_variants(parameters)
+            variants = self.draw_variants(parameters, number == 0)
             if variants:
                 layer["variants"] = variants
             if graph and number > 0:
@@ -794,16 +1088,16 @@ class Draw:
         if self.chance(0.5):
             most = devices + 1 if self.chance(0.2) else self.choice(1, 2, devices)
             nics = [self.draw_nic() for _ in range(self.random.randint(1, most))]
-            if self.degree == 1 or grouped_nics(nics, devices, self.degree, MOST):
+            if self.held == 1 or grouped_nics(nics, devices, self.held, MOST):
                 return nics
         lists = [[] for _ in range(self.random.randint(1, 2))]  # first the shared ones
         shared = len(lists)
-        for first in range(0, devices, self.degree):
-            group = range(first, first + self.degree)
+        for first in range(0, devices, self.held):
+            group = range(first, first + self.held)
             if self.chance(0.6):
                 self.random.choice(lists[:shared]).extend(group)
                 continue
-            own = [[] for _ in range(self.random.randint(1, self.degree))]
+            own = [[] for _ in range(self.random.randint(1, self.held))]
             for device in group:
                 self.random.choice(own).append(device)
             lists += own
@@ -825,11 +1119,17 @@ class Draw:
             table["servers"] = servers
         return table
 
+    def within_servers(self):
+        """How many members rings of a group have that are within one server."""
+        return sorted({members for members, distance in self.form.rings.values()
+                       if members > 1 and (members * distance <= self.held or self.hosts == 1)})
+
     def draw_tables(self, own, count, devices):
         """The given tables, which the groups of servers have in common, and others."""
         tables = list(own)
         for servers, held in itertools.product(range(1, count + 1), range(1, devices + 1)):
-            if servers * held > 1 and (servers > 1 or held != self.degree) and self.chance(0.6):
+            if (servers * held > 1 and (servers > 1 or held not in self.within_servers())
+                    and self.chance(0.6)):
                 tables.append(self.draw_table(servers, held))
         self.random.shuffle(tables)
         return tables
@@ -840,20 +1140,27 @@ class Draw:
 
     def draw_topology(self):
         links = self.draw_links()
-        measured = self.chance(0.4 if self.degree > 1 else 0.8)
-        own = [self.draw_table(1, self.degree)] if measured and self.degree > 1 else []
+        is_grouped = self.form.size > 1
+        measured = self.chance(0.4 if is_grouped else 0.8)
+        own = [self.draw_table(1, members) for members in self.within_servers()
+               if measured and self.chance(0.8)]
+        # Groups of several servers have as many of each kind, with the same NICs.
         parts = self.choice((1,), (2,), (3,), (4,), (2,), (4,), (1, 1), (1, 2), (2, 2), (3, 1))
+        if self.hosts > 1:
+            parts = [self.hosts * part for part in self.choice((1,), (2,), (2,), (1, 1), (1, 2))]
         kinds = [self.choice("card", "other") for _ in parts]
-        even = self.chance(0.6) and self.random.randint(1, 8 // self.degree)
+        most = max(1, 8 // self.held) if self.hosts == 1 else 1
+        even = self.chance(0.6) and self.random.randint(1, most)
+        nics = self.draw_nics(self.held) if self.hosts > 1 else None
         servers = []
         for number, (count, kind) in enumerate(zip(parts, kinds)):
-            devices = self.degree * (even or self.random.randint(1, 8 // self.degree))
+            devices = self.held * (even or self.random.randint(1, most))
             group = {"name": ("node", "box")[number], "count": count, "device": kind,
                      "devices": devices, "links": links}
-            if self.degree == 1 and self.chance(0.5):  # Groups need the same everywhere.
+            if not is_grouped and self.chance(0.5):  # Groups need the same everywhere.
                 group["links"] = self.draw_links()
             if sum(parts) > 1 or self.chance(0.2):
-                group["nics"] = self.draw_nics(devices)
+                group["nics"] = nics or self.draw_nics(devices)
             tables = self.draw_tables(own, count, devices) if measured else []
             if tables:
                 group["bus_bandwidth"] = tables
@@ -870,15 +1177,16 @@ class Draw:
                                    "bandwidth": f"{self.number(10**8, 10**11)} B/s",
                                    "latency": f"{self.number(1, 10**4)} ns"}
             if self.chance(0.3):
-                topology["racks"] = self.draw_uplinks("servers", sum(parts))
+                topology["racks"] = self.draw_uplinks("servers", sum(parts) // self.hosts,
+                                                      self.hosts)
                 if len(topology["racks"]) > 1 and self.chance(0.5):
                     topology["pods"] = self.draw_uplinks("racks", len(topology["racks"]))
         if self.chance(0.3):
             topology["overlap_slowdown"] = 1.25
         return topology
 
-    def draw_uplinks(self, members, left):
-        """Racks of servers or pods of racks."""
+    def draw_uplinks(self, members, left, together=1):
+        """Racks of servers or pods of racks, of which so many stay together."""
         drawn = []
         while left > 0:
             most = left if drawn or left == 1 else left - 1  # Two of them, where that can be.
@@ -888,7 +1196,7 @@ class Draw:
                 uplink["bandwidth"] = f"{self.number(10**7, 10**11)} B/s"
             else:
                 uplink["oversubscription"] = self.choice(1, 2, 1.3, 3.123456789)
-            drawn.append({"count": 1, members: held, "uplink": uplink})
+            drawn.append({"count": 1, members: held * together, "uplink": uplink})
             left -= held
         return drawn
 
@@ -896,7 +1204,7 @@ class Draw:
 
     def draw_layout(self):
         devices = sum(group["count"] * group["devices"] for group in self.topology["servers"])
-        groups = devices // self.degree
+        groups, form = devices // self.form.size, self.form
         count = len(self.layers)
         # Copies of a layer are taken for transformer blocks, of which each stage needs one.
         copies = [layer["repeat"] for layer in self.profile["layers"] if "repeat" in layer]
@@ -905,26 +1213,44 @@ class Draw:
         cuts = sorted(self.random.sample(range(1, count), ranks - 1))
         counts = [end - begin for begin, end in zip([0, *cuts], [*cuts, count])]
         samples, micro_batches = self.random.randint(1, 7), self.random.randint(1, 6)
-        words = [f"pp={ranks}", f"mbs={samples}", f"gbs={samples * replicas * micro_batches}",
-                 f"layers={':'.join(map(str, counts))}"]
-        if ranks * replicas < groups or self.chance(0.7):
-            words.append(f"dp={replicas}")
-        if self.degree > 1:
-            words.append(f"tp={self.degree}")
-        if self.sequence or self.chance(0.2):
-            words.append(f"sp={'on' if self.sequence else 'off'}")
-        if self.chance(0.4):
-            words.append(f"zero={self.choice(0, 1, 1)}")
+        everyone = replicas * form.ranks  # data-parallel ranks
+        words, more = [f"pp={ranks}", f"layers={':'.join(map(str, counts))}"], []
+        whole = samples * everyone  # micro-batch
+        if self.chance(0.3):  # Not equally many for each rank.
+            whole = self.random.randint(replicas, 7 * everyone)
+            more += ["--micro-batch", str(whole)]
+        else:
+            words.append(f"mbs={samples}")
+        words.append(f"gbs={whole * micro_batches}")
+        self.micro_batch = whole
+        states_shards = form.shares_all and (replicas > 1 or self.chance(0.5))
+        if (ranks * replicas < groups or form.shares_all and not states_shards
+                or self.chance(0.7)):
+            words.append(f"dp={everyone}")
+        if form.tensor > 1:
+            words.append(f"tp={form.tensor}")
+        if form.sequence or self.chance(0.2):
+            words.append(f"sp={'on' if form.sequence else 'off'}")
+        if form.context > 1 or self.chance(0.1):
+            words.append(f"cp={form.context}")
+        if form.experts > 1 or self.chance(0.1):
+            words.append(f"ep={form.experts}")
+        if form.experts > 1 and (form.expert_tensor != form.tensor or self.chance(0.3)):
+            words.append(f"etp={form.expert_tensor}")
+        if form.sharding or self.chance(0.3):
+            of_zero = {None: 0, "optimizer": 1, "full": 3}[form.sharding]
+            words.append(f"zero={of_zero}")
+        if states_shards:
+            words.append(f"fsdp={form.shards}")
         if self.chance(0.4):
             words.append("recompute=full")
         elif self.chance(0.3):
             words.append("recompute=none")
         self.random.shuffle(words)
-        more = []
-        if self.degree == 1 and self.chance(0.4):  # Groups cannot be placed by hand.
+        if form.size == 1 and self.chance(0.4):  # Groups cannot be placed by hand.
             names = [f"{group['name']}{number}:{device}" for group in self.topology["servers"]
                      for number in range(group["count"]) for device in range(group["devices"])]
-            more = ["--devices", ",".join(self.random.sample(names, ranks * replicas))]
+            more += ["--devices", ",".join(self.random.sample(names, ranks * replicas))]
         return ",".join(words), more
 
 
@@ -950,28 +1276,29 @@ class ParallelismCosts(ToolTest):
         document = self.read("plan.json")
         # What was asked for was done.
         words = dict(word.split("=") for word in draw.layout.split(","))
-        parallelism = document.get("parallelism", {})
         faults = differences(
-            {"tensor": draw.degree, "sequence": draw.sequence, "samples": int(words["gbs"]),
-             "sharding": "optimizer" if words.get("zero") == "1" else None},
-            {"tensor": parallelism.get("tensor", 1),
-             "sequence": parallelism.get("sequence", False),
-             "sharding": parallelism.get("sharding"),
+            {**draw.form.as_stated(), "samples": int(words["gbs"])},
+            {**Form(**document.get("parallelism", {})).as_stated(),
              "samples": document["global_batch_size"]})
+        known = {device.name for device in Topology(draw.topology, draw.form).devices}
+        faults += [f"/stages/{number}/devices: expected some of {sorted(known)}, got {name}"
+                   for number, stage in enumerate(document["stages"])
+                   for name in stage["devices"] if name not in known]
         if faults:
             return faults, met
         plan = Plan(document, {**draw.profile, "layers": draw.layers}, draw.topology)
         counts = [end - begin for begin, end in plan.stages]
+        used = list(itertools.chain(*plan.devices))
+        if "--devices" not in draw.more:
+            faults += differences(list(range(len(counts) * len(plan.devices[0]))), used, "/devices")
         faults += differences(
             {"layers": words["layers"],
              "recompute": [words.get("recompute") == "full"] * len(counts),
              "families": "1f1b",
-             "samples": [int(words["mbs"])] * len(plan.devices),
-             "devices": "" if draw.more else list(range(len(counts) * len(plan.devices[0])))},
+             "samples": draw.micro_batch},
             {"layers": ":".join(map(str, counts)), "recompute": plan.recomputes,
              "families": document["schedule"]["family"],
-             "samples": [plan.samples // len(devices) for devices in plan.devices],
-             "devices": "" if draw.more else list(itertools.chain(*plan.devices))})
+             "samples": plan.samples})
         # Costs and memory.
         for number, stage in enumerate(document["stages"]):
             faults += differences(plan.costs(number), stage["costs"], f"/stages/{number}/costs")
@@ -983,6 +1310,17 @@ class ParallelismCosts(ToolTest):
         faults += differences(plan.predicted_devices(), said, "/predicted/devices")
         met["devices"] += len(said)
         return faults, met
+
+    def assert_refused(self, words, profile, topology, *parts):
+        """A layout is refused by all commands that take one, in one line that has the parts."""
+        files = ("--model", self.write("m.json", profile), "--topo", self.write("t.json", topology))
+        for command in (("simulate",), ("import", "plan", "-o", "plan.json")):
+            with self.subTest(words=words, command=command):
+                run = self.run_tool(*command, "--layout", f"mbs=1,{words}", *files)
+                self.assert_error(run, BAD_INPUT, "error: --layout: ", *parts)
+                self.assertEqual(run.stderr.strip().count("\n"), 0, run.stderr)
+                self.assertEqual(run.stdout, "")
+        self.assertFalse((self.folder / "plan.json").exists())
 
     def test_refusals(self):
         profile = tool.small_profile()
@@ -1018,15 +1356,47 @@ class ParallelismCosts(ToolTest):
                 ("tp=0", [server], ("tp: expected", 'got "0"')),
                 ("tp=two", [server], ("tp: expected", 'got "two"')),
                 ("tp=2,sp=yes", [server], ("sp: expected", "yes"))):
-            files = ("--model", self.write("m.json", profile), "--topo",
-                     self.write("t.json", {**topology, "servers": servers}))
-            for command in (("simulate",), ("import", "plan", "-o", "plan.json")):
-                with self.subTest(words=words, command=command):
-                    run = self.run_tool(*command, "--layout", f"mbs=1,{words}", *files)
-                    self.assert_error(run, BAD_INPUT, "error: --layout: ", *parts)
-                    self.assertEqual(run.stderr.strip().count("\n"), 0, run.stderr)
-                    self.assertEqual(run.stdout, "")
-        self.assertFalse((self.folder / "plan.json").exists())
+            self.assert_refused(words, profile, {**topology, "servers": servers}, *parts)
+
+    def test_refusals_of_groups_of_other_degrees(self):
+        profile = tool.small_profile()
+        layer = profile["layers"][0]
+        figures = {key: layer[key] for key in ("parameter_bytes", "measurements")}
+        layer["variants"] = [{"tensor_parallel": tensor, "context_parallel": context,
+                              "expert_parallel": experts, **figures}
+                             for tensor, context, experts in ((2, 1, 1), (1, 2, 1), (1, 4, 1),
+                                                              (1, 1, 4), (1, 1, 8))]
+        topology = tool.small_topology()
+        server = topology["servers"][0]
+        server["devices"] = 4
+        nic = server["nics"][0]
+        root = {"bandwidth": "16 GB/s", "latency": "1 us", "devices": [0, 1, 2, 3], "nics": [0]}
+        rack = {"count": 2, "servers": 1, "uplink": {"bandwidth": "1 GB/s", "latency": "1 us"}}
+        for words, changes, parts in (
+                ("cp=3", {}, ("variants", "got tensor 1, context 3")),
+                ("ep=3", {}, ("variants", "got tensor 1, experts 3")),
+                ("ep=4,etp=2", {}, ("variants", "got tensor 1, experts 4 x 2")),
+                ("zero=2", {}, ("zero: expected 0, 1 or 3", 'got "2"')),
+                ("fsdp=2", {}, ("fsdp: expected zero=3", "got none")),
+                ("zero=1,fsdp=4", {}, ("fsdp: expected zero=3",)),
+                ("zero=3", {}, ("zero: expected fsdp=... or dp=...", "got neither")),
+                ("zero=3,fsdp=3,cp=2", {}, ("parts of each other", "sharded over 3")),
+                ("zero=3,fsdp=3", {}, ("groups of 3 devices", "node has 4")),
+                ("zero=3,fsdp=6,cp=2", {}, ("groups of 6 devices", "node has 4")),
+                ("zero=3,fsdp=16", {}, ("groups of 4 servers", "there are 2 node")),
+                ("ep=8", {"servers": [{**server, "count": 3}]},
+                 ("groups of 2 servers", "there are 3 node")),
+                ("ep=8", {"servers": [{**server, "pcie_roots": [root]}]},
+                 ("no PCIe roots", "node has PCIe roots")),
+                ("ep=8", {"servers": [{**server, "count": 1, "devices": 8}, {
+                    **server, "name": "box"}]}, ("box", "node")),
+                ("ep=8", {"servers": [server, {**server, "name": "box", "nics": [nic, nic]}]},
+                 ("box", "node")),
+                ("ep=8", {"racks": [rack]}, ("groups of 2 servers", "each rack", "one has 1")),
+                ("ep=4,dp=2", {}, ("dp: expected a multiple of 4", "got 2")),
+                ("zero=3,dp=6,fsdp=4", {}, ("dp: expected a multiple of 4", "got 6")),
+                ("zero=3,dp=8,fsdp=4,pp=2", {}, ("at most 2", "got 2 times 2"))):
+            self.assert_refused(words, profile, {**topology, **changes}, *parts)
 
     def test_costs_and_memory_of_random_plans(self):
         only = os.environ.get("DAPPLE_TEST_CASE")

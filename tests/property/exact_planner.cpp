@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "../support/random_group.h"
 #include "exact_planner_checks.h"
 
 using namespace dapple;
@@ -162,9 +163,11 @@ TEST_CASE("the bound of list schedules is below every 1F1B plan, however gradien
     CAPTURE(round);
     small::PlanningProblem made = maker.next();
     made.problem.topology.shards_optimizer = dice.chance(30);
+    const bool are_groups = dice.chance(30);
+    if (are_groups) small::make_devices_groups(dice, made.problem.profile);
     Question question(std::move(made));
     question.options.family = ScheduleFamily::ListScheduled;
-    question.options.optimizer = question.topology.description().shards_optimizer
+    question.options.optimizer = question.topology.description().shards_optimizer || are_groups
                                      ? OptimizerTiming::AtEnd
                                      : OptimizerTiming::PerBucket;
     question.options.bucket_size = Bytes{dice.roll(1, 200) * 1'000'000};

@@ -39,38 +39,58 @@ Measurement variant_measurement(Dice& dice, const Measurement& whole, std::int64
           .workspace = size_part(whole.workspace)};
 }
 
-std::vector<Collective> collectives(Dice& dice) {
+/// Collectives over any of the form's ranks.
+std::vector<Collective> collectives(Dice& dice, const Parallelism& form) {
+  std::vector<CollectiveMembers> over;
+  if (form.tensor > 1) over.push_back(CollectiveMembers::Tensor);
+  if (form.context > 1) over.push_back(CollectiveMembers::Context);
+  if (form.experts > 1) over.push_back(CollectiveMembers::Experts);
   std::vector<Collective> made;
   for (std::int64_t i = dice.roll(0, 2); i > 0; --i) {
-    made.push_back({.kind = kCollectiveKinds[dice.roll(0, 2)],
+    made.push_back({.kind = kCollectiveKinds[dice.roll(0, 3)],
+                    .over = over[static_cast<std::size_t>(dice.roll(0, std::ssize(over) - 1))],
                     .size_per_sample = {dice.chance(20) ? 0 : dice.roll(1, 4'000'000)},
                     .count = dice.roll(1, 2)});
   }
   return made;
 }
 
-/// Gives every layer variants; one is missing now and then.
-void add_variants(Dice& dice, ModelProfile& profile) {
+/// Forms of parallelism for variants, without sharded state.
+std::set<Parallelism> random_forms(Dice& dice) {
   std::set<Parallelism> forms;
   for (const std::int64_t degree : {2, 3, 4}) {
     if (dice.chance(degree == 2 ? 90 : 35)) forms.insert({degree, dice.chance(40)});
   }
   if (dice.chance(25)) forms.insert({2, true});
+  if (dice.chance(45)) forms.insert({.context = dice.roll(2, 4)});
+  if (dice.chance(15)) forms.insert({.tensor = 2, .context = 2});
+  if (dice.chance(45)) forms.insert({.experts = dice.roll(2, 4)});
+  if (dice.chance(15)) forms.insert({.tensor = 2, .experts = 4});
+  if (dice.chance(10)) forms.insert({.context = 2, .experts = 2});
+  if (dice.chance(10)) forms.insert({.tensor = 2, .experts = 2, .expert_tensor = 2});
+  return forms;
+}
+
+/// Gives every layer variants; one is missing now and then, and some layers have no experts.
+void add_variants(Dice& dice, ModelProfile& profile) {
+  const std::set<Parallelism> forms = random_forms(dice);
   for (Layer& layer : profile.layers) {
+    const bool has_experts = dice.chance(70);
     for (const Parallelism& form : forms) {
-      if (dice.chance(3)) continue;
+      if (dice.chance(3) || (form.experts > 1 && !has_experts)) continue;
+      const std::int64_t degree = std::max(form.tensor, form.context);
       LayerVariant variant{.parallelism = form,
                            .parameters = {},
                            .fixed_overhead = {},
                            .measurements = {},
-                           .forward_collectives = collectives(dice),
-                           .backward_collectives = collectives(dice)};
+                           .forward_collectives = collectives(dice, form),
+                           .backward_collectives = collectives(dice, form)};
       if (layer.parameters.count > 0) {
         variant.parameters = {std::max<std::int64_t>(
             1, layer.parameters.count * dice.roll(90, 130) / (100 * form.tensor))};
+        variant.expert_parameters = {variant.parameters.count * dice.roll(0, 4) / 5};
       }
-      variant.measurements.push_back(
-          variant_measurement(dice, layer.measurements.back(), form.tensor));
+      variant.measurements.push_back(variant_measurement(dice, layer.measurements.back(), degree));
       const Measurement& only = variant.measurements.front();
       if (dice.chance(30)) variant.fixed_overhead = {std::min(only.forward, only.backward).ns / 2};
       layer.variants.push_back(std::move(variant));
@@ -140,52 +160,229 @@ std::int64_t by_table_ns(std::int64_t bytes, std::int64_t on_links,
       ceiling(Wide{points.back().second} * bytes, points.back().first));
 }
 
-std::int64_t collective_ns(const Collective& collective, std::int64_t samples, std::int64_t members,
-                           const ServerGroup& servers) {
-  const std::int64_t bytes = samples * collective.size_per_sample.count;
-  if (bytes == 0) return 0;
-  const Link& link = servers.links.port;
-  const bool is_whole = collective.kind == CollectiveKind::AllReduce;
-  for (const BusBandwidthTable& table : servers.bus_bandwidth) {
-    if (table.servers != 1 || table.devices != members) continue;
-    const std::int64_t whole =
-        by_table_ns(bytes, ring_ns(2 * (members - 1), bytes, members, link), table);
-    return collective.count * (is_whole ? whole : static_cast<std::int64_t>(ceiling(whole, 2)));
+/// The devices of a collective: how many, and how far from each other.
+struct Members {
+  std::int64_t count = 1;
+  std::int64_t stride = 1;
+};
+
+/// A ring over devices of servers that are alike.
+class Ring {
+ public:
+  Ring(Members members, const Problem& problem)
+      : members_(members), servers_(problem.topology.servers.front()) {
+    if (problem.topology.network) network_ = *problem.topology.network;
   }
-  return collective.count * ring_ns((is_whole ? 2 : 1) * (members - 1), bytes, members, link);
+
+  std::int64_t ns(CollectiveKind kind, std::int64_t bytes) const {
+    if (members_.count == 1 || bytes == 0) return 0;
+    const std::int64_t others = members_.count - 1;
+    if (kind == CollectiveKind::AllToAll) return all_to_all_ns(bytes);
+    const bool is_whole = kind == CollectiveKind::AllReduce;
+    for (const BusBandwidthTable& table : servers_.bus_bandwidth) {
+      if (passes_servers() || table.servers != 1 || table.devices != members_.count) continue;
+      const std::int64_t whole =
+          by_table_ns(bytes, ring_ns(2 * others, bytes, members_.count, link()), table);
+      return is_whole ? whole : static_cast<std::int64_t>(ceiling(whole, 2));
+    }
+    return ring_ns((is_whole ? 2 : 1) * others, bytes, members_.count, link());
+  }
+
+  /// The same for the product, where a group is put together by hand.
+  GroupRing for_product() const {
+    if (members_.count == 1) return {};
+    GroupRing ring{.members = members_.count,
+                   .bandwidth = link().bandwidth,
+                   .latency = link().latency,
+                   .measured = {},
+                   .members_in_server = in_server(),
+                   .within_server = servers_.links.port.bandwidth,
+                   .between_servers = {}};
+    if (passes_servers()) ring.between_servers = {std::max<std::int64_t>(1, nics() / devices())};
+    for (const BusBandwidthTable& table : servers_.bus_bandwidth) {
+      if (passes_servers() || table.servers != 1 || table.devices != members_.count) continue;
+      for (const BusBandwidthTable::Point& point : table.points) {
+        ring.measured.push_back({point.size, reduction_time(table, point)});
+      }
+    }
+    return ring;
+  }
+
+ private:
+  std::int64_t devices() const { return servers_.devices; }
+  bool passes_servers() const { return members_.count * members_.stride > devices(); }
+  std::int64_t rings() const { return std::min<std::int64_t>(members_.stride, devices()); }
+  std::int64_t in_server() const { return passes_servers() ? devices() / rings() : members_.count; }
+  std::int64_t nics() const {
+    std::int64_t sum = 0;
+    for (const Nic& nic : servers_.nics) {
+      sum += std::min(nic.link.bandwidth, network_.bandwidth).bytes_per_second;
+    }
+    return sum;
+  }
+  Link link() const {
+    if (!passes_servers()) return servers_.links.port;
+    std::int64_t bandwidth = std::max<std::int64_t>(1, nics() / rings());
+    if (devices() > 1)
+      bandwidth = std::min(bandwidth, servers_.links.port.bandwidth.bytes_per_second);
+    Duration slowest;
+    for (const Nic& nic : servers_.nics) slowest = std::max(slowest, nic.link.latency);
+    return {{bandwidth}, 2 * slowest + network_.latency};
+  }
+  std::int64_t all_to_all_ns(std::int64_t bytes) const {
+    const auto sent = [&](std::int64_t receivers, std::int64_t bandwidth) {
+      const Wide ticks =
+          ceiling(Wide{receivers} * bytes * 1'000'000'000 * 1024, Wide{members_.count} * bandwidth);
+      return static_cast<std::int64_t>(ceiling(ticks, 1024));
+    };
+    std::int64_t time = sent(in_server() - 1, servers_.links.port.bandwidth.bytes_per_second);
+    if (passes_servers()) {
+      time = std::max(
+          time, sent(members_.count - in_server(), std::max<std::int64_t>(1, nics() / devices())));
+    }
+    return time + link().latency.ns;
+  }
+
+  Members members_;
+  const ServerGroup& servers_;
+  Link network_{{INT64_MAX}, {}};
+};
+
+/// The groups of a form, counted by hand.
+struct Group {
+  explicit Group(const Parallelism& form)
+      : size(form.full_shards > 1
+                 ? form.tensor * form.full_shards
+                 : std::max(form.tensor * form.context, form.experts * form.expert_tensor)),
+        ranks(size / form.tensor / form.context),
+        copies{size / form.tensor, form.tensor},
+        expert_copies(form.experts > 1 ? Members{size / form.experts / form.expert_tensor,
+                                                 form.experts * form.expert_tensor}
+                                       : copies) {}
+
+  std::int64_t size;
+  std::int64_t ranks;
+  Members copies;
+  Members expert_copies;
+};
+
+Members members_of(CollectiveMembers over, const Parallelism& form) {
+  switch (over) {
+    case CollectiveMembers::Tensor:
+      return {form.tensor, 1};
+    case CollectiveMembers::Context:
+      return {form.context, form.tensor};
+    case CollectiveMembers::Experts:
+      return {form.experts, form.expert_tensor};
+  }
+  return {};
+}
+
+/// The variant of a layer under a form, or the layer itself; nothing if it has none.
+std::optional<LayerVariant> variant_by_hand(const Layer& layer, const Parallelism& form) {
+  bool has_experts = false;
+  for (const LayerVariant& variant : layer.variants) {
+    has_experts = has_experts || variant.parallelism.experts > 1;
+  }
+  const std::int64_t experts = has_experts ? form.experts : 1;
+  if (form.tensor == 1 && form.context == 1 && experts == 1) {
+    return LayerVariant{.parallelism = {},
+                        .parameters = layer.parameters,
+                        .fixed_overhead = layer.fixed_overhead,
+                        .measurements = layer.measurements,
+                        .forward_collectives = {},
+                        .backward_collectives = {}};
+  }
+  for (const LayerVariant& variant : layer.variants) {
+    const Parallelism& own = variant.parallelism;
+    if (own.tensor == form.tensor && own.sequence == form.sequence && own.context == form.context &&
+        own.experts == experts && (experts == 1 || own.expert_tensor == form.expert_tensor)) {
+      return variant;
+    }
+  }
+  return std::nullopt;
+}
+
+/// Sets the times in which sharded parameters are gathered.
+void shard_by_hand(const Problem& problem, const Group& group, ModelProfile& profile) {
+  const Ring copies(group.copies, problem);
+  const Ring expert_copies(group.expert_copies, problem);
+  std::vector<Wide> outside;
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    outside.push_back(profile.layers[l].parameters.count -
+                      profile.layers[l].expert_parameters.count);
+    for (const Tie& tie : profile.ties) {
+      for (const LayerIndex user : tie.users) {
+        if (user.position() == l) {
+          outside.back() += profile.layers[tie.owner.position()].parameters.count;
+        }
+      }
+    }
+  }
+  const Wide factor = profile.optimizer.gradient_bytes_per_parameter_byte.billionths;
+  const auto gradient = [&](Wide bytes) {
+    return static_cast<std::int64_t>(ceiling(bytes * factor, 1'000'000'000));
+  };
+  const auto whole = [&](std::size_t l) {
+    return outside[l] + profile.layers[l].expert_parameters.count;
+  };
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    Layer& layer = profile.layers[l];
+    const auto own = static_cast<std::int64_t>(outside[l]);
+    const std::int64_t experts = layer.expert_parameters.count;
+    const std::int64_t gather = copies.ns(CollectiveKind::AllGather, own) +
+                                expert_copies.ns(CollectiveKind::AllGather, experts);
+    const std::int64_t scatter = copies.ns(CollectiveKind::ReduceScatter, gradient(own)) +
+                                 expert_copies.ns(CollectiveKind::ReduceScatter, gradient(experts));
+    const Wide before = l == 0 ? 0 : whole(l - 1);
+    const Wide behind = l + 1 == profile.layers.size() ? 0 : whole(l + 1);
+    layer.sharded.forward = {gather};
+    layer.sharded.gather_in_backward = {gather};
+    layer.sharded.backward = {gather + scatter};
+    layer.sharded.working_set = {static_cast<std::int64_t>(whole(l) + std::max(before, behind)) +
+                                 gradient(whole(l))};
+  }
 }
 
 /// A profile in which the variant was measured at every batch size, collectives included.
 std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parallelism& form) {
   ModelProfile profile = problem.profile;
+  const Group group(form);
   for (Layer& layer : profile.layers) {
-    const auto found = std::find_if(layer.variants.begin(), layer.variants.end(),
-                                    [&](const LayerVariant& variant) {
-                                      return variant.parallelism.tensor == form.tensor &&
-                                             variant.parallelism.sequence == form.sequence;
-                                    });
-    if (found == layer.variants.end()) return std::nullopt;
-    const LayerVariant variant = *found;
+    const std::optional<LayerVariant> found = variant_by_hand(layer, form);
+    if (!found) return std::nullopt;
+    const LayerVariant& variant = *found;
     Layer alone;
     alone.fixed_overhead = variant.fixed_overhead;
     alone.measurements = variant.measurements;
     layer.parameters = variant.parameters;
+    layer.expert_parameters = variant.expert_parameters;
+    layer.variants.clear();
+    const bool has_collectives =
+        !variant.forward_collectives.empty() || !variant.backward_collectives.empty();
+    if (!has_collectives) {
+      layer.fixed_overhead = variant.fixed_overhead;
+      layer.measurements = variant.measurements;
+      continue;
+    }
     layer.fixed_overhead = {};
     layer.measurements.clear();
-    layer.variants.clear();
     const Measurement& measured = variant.measurements.front();
+    const auto ns = [&](const Collective& some, std::int64_t samples) {
+      return some.count * Ring(members_of(some.over, form), problem)
+                              .ns(some.kind, samples * some.size_per_sample.count);
+    };
     // One more than any share, as times need two measurements.
     for (std::int64_t samples = 1; samples <= problem.global_batch + 1; ++samples) {
       Measurement point = measured;
       point.batch_size = samples;
       point.forward = forward_time(alone, samples, profile.batch_scaling, kOne);
       point.backward = backward_time(alone, samples, profile.batch_scaling, kOne);
-      const ServerGroup& servers = problem.topology.servers.front();
       for (const Collective& some : variant.forward_collectives) {
-        point.forward.ns += collective_ns(some, samples, form.tensor, servers);
+        point.forward.ns += ns(some, samples);
       }
       for (const Collective& some : variant.backward_collectives) {
-        point.backward.ns += collective_ns(some, samples, form.tensor, servers);
+        point.backward.ns += ns(some, samples);
       }
       for (const auto size : {&Measurement::output, &Measurement::stash, &Measurement::workspace}) {
         point.*size = {(measured.*size).count / measured.batch_size * samples};
@@ -193,6 +390,11 @@ std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parall
       layer.measurements.push_back(point);
     }
   }
+  profile.group.replicas = group.ranks;
+  profile.group.copies = Ring(group.copies, problem).for_product();
+  profile.group.expert_copies = Ring(group.expert_copies, problem).for_product();
+  profile.group.shards_all_state = form.full_shards > 1;
+  if (form.full_shards > 1) shard_by_hand(problem, group, profile);
   return profile;
 }
 
@@ -248,38 +450,103 @@ std::optional<std::vector<Nic>> nics_by_hand(const ServerGroup& servers, std::in
   return made;
 }
 
+/// Whether so many devices are a part of every server, or whole servers of each kind and rack.
+bool are_alike(const TopologyDescription& topology, std::int64_t size) {
+  std::set<std::int64_t> counts;
+  for (const ServerGroup& servers : topology.servers) {
+    if (servers.devices % size == 0) {
+      counts.insert(1);
+      continue;
+    }
+    if (size % servers.devices != 0) return false;
+    const std::int64_t count = size / servers.devices;
+    if (servers.count % count != 0 || servers.nics.empty() || !servers.pcie_roots.empty()) {
+      return false;
+    }
+    for (const UplinkGroup& racks : topology.racks) {
+      if (racks.members % count != 0) return false;
+    }
+    counts.insert(count);
+    counts.insert(-servers.devices);  // Rings differ where servers of different sizes are joined.
+  }
+  return counts.size() == 1 || (counts.size() == 2 && *counts.begin() < 0);
+}
+
+/// Whether all servers have the same NICs.
+bool have_equal_nics(const TopologyDescription& topology) {
+  const ServerGroup& first = topology.servers.front();
+  return std::all_of(topology.servers.begin(), topology.servers.end(), [&](const ServerGroup& one) {
+    return one.nics.size() == first.nics.size() &&
+           std::equal(one.nics.begin(), one.nics.end(), first.nics.begin(),
+                      [](const Nic& a, const Nic& b) {
+                        return a.link.bandwidth == b.link.bandwidth &&
+                               a.link.latency == b.link.latency;
+                      });
+  });
+}
+
 std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism& form) {
-  if (form.tensor == 1) {
+  const Group group(form);
+  if (group.size == 1) {
     Problem sharded = problem;
     sharded.topology.shards_optimizer = form.shards_optimizer;
     return sharded;
   }
+  const TopologyDescription& topology = problem.topology;
+  for (const std::int64_t size : {form.tensor, form.expert_tensor}) {
+    for (const ServerGroup& servers : topology.servers) {
+      if (servers.devices % size != 0) return std::nullopt;
+    }
+  }
+  for (const std::int64_t size :
+       {form.tensor * form.context, form.experts * form.expert_tensor, group.size}) {
+    for (const ServerGroup& servers : topology.servers) {
+      if (servers.devices % size != 0 && size % servers.devices != 0) return std::nullopt;
+    }
+  }
+  if (!are_alike(topology, group.size)) return std::nullopt;
   auto profile = profile_by_hand(problem, form);
   if (!profile) return std::nullopt;
   Problem grouped = problem;
   grouped.profile = *std::move(profile);
   grouped.topology.shards_optimizer = form.shards_optimizer;
   for (ServerGroup& servers : grouped.topology.servers) {
-    if (servers.devices % form.tensor != 0) return std::nullopt;
-    auto nics = nics_by_hand(servers, form.tensor, problem.topology.network);
+    const std::int64_t in_server = std::min<std::int64_t>(group.size, servers.devices);
+    if (in_server < group.size && !have_equal_nics(topology)) return std::nullopt;
+    auto nics = nics_by_hand(servers, in_server, topology.network);
     if (!nics) return std::nullopt;
     servers.nics = *std::move(nics);
-    servers.devices /= static_cast<std::int32_t>(form.tensor);
+    servers.count = static_cast<std::int32_t>(servers.count / (group.size / in_server));
+    servers.devices /= static_cast<std::int32_t>(in_server);
     servers.bus_bandwidth.clear();
+  }
+  for (UplinkGroup& racks : grouped.topology.racks) {
+    racks.members = static_cast<std::int32_t>(
+        racks.members /
+        (group.size / std::min<std::int64_t>(group.size, topology.servers.front().devices)));
   }
   return grouped;
 }
 
-/// The forms of parallelism that any layer has a variant for.
+/// The forms of parallelism that any layer has a variant for, with state sharded in any way.
 std::set<Parallelism> all_forms(const ModelProfile& profile) {
   std::set<Parallelism> forms{{}};
   for (const Layer& layer : profile.layers) {
     for (const LayerVariant& variant : layer.variants) forms.insert(variant.parallelism);
   }
   std::set<Parallelism> sharded;
-  for (Parallelism form : forms) {
-    form.shards_optimizer = true;
-    sharded.insert(form);
+  for (const Parallelism& form : forms) {
+    Parallelism other = form;
+    other.shards_optimizer = true;
+    sharded.insert(other);
+    other.shards_optimizer = false;
+    for (std::int64_t shards = 2; shards <= 8; ++shards) {
+      other.full_shards = shards;
+      const std::int64_t size = shards * form.tensor;
+      if (shards % form.context != 0) continue;
+      if (form.experts > 1 && size % (form.experts * form.expert_tensor) != 0) continue;
+      sharded.insert(other);
+    }
   }
   forms.merge(sharded);
   return forms;
@@ -292,7 +559,8 @@ struct ParallelProblem {
     if (dice.chance(15)) question.options.pins.tensor = dice.roll(1, 3);
     if (dice.chance(15)) question.options.max_tensor = dice.roll(1, 3);
     if (dice.chance(60)) {
-      question.options.sharding = dice.chance(50) ? Sharding::Any : Sharding::Optimizer;
+      constexpr Sharding kShardings[] = {Sharding::Any, Sharding::Optimizer, Sharding::Full};
+      question.options.sharding = kShardings[dice.roll(0, 2)];
     }
   }
 
@@ -305,8 +573,10 @@ struct ParallelProblem {
 
   bool is_asked(const Parallelism& form) const {
     const planner::PlannerOptions& options = question.options;
-    const Sharding excluded = form.shards_optimizer ? Sharding::None : Sharding::Optimizer;
-    return options.sharding != excluded &&
+    const Sharding own = form.full_shards > 1    ? Sharding::Full
+                         : form.shards_optimizer ? Sharding::Optimizer
+                                                 : Sharding::None;
+    return (options.sharding == own || options.sharding == Sharding::Any) &&
            options.pins.tensor.value_or(form.tensor) == form.tensor &&
            form.tensor <= options.max_tensor.value_or(form.tensor);
   }
@@ -375,16 +645,33 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
       if (record.missing.count > 0) REQUIRE(form->second.is_infinite());
     }
     const Parallelism& form = document.plan.parallelism;
-    ++seen[form.tensor > 1 ? "groups" : "no groups"];
+    ++seen[form.group_size() > 1 ? "groups" : "no groups"];
     if (form.sequence) ++seen["sequence parallelism"];
+    if (form.context > 1) ++seen["context parallelism"];
+    if (form.experts > 1) ++seen["expert parallelism"];
     if (form.shards_optimizer) ++seen["sharded"];
+    if (form.full_shards > 1) ++seen["all state sharded"];
+    if (question.topology.server_count() > 1 && document.topology.servers_of_group > 1) {
+      ++seen["groups of servers"];
+    }
     if (fastest.size() > 1) ++seen["several forms"];
     if (fastest.size() > 1 && fastest.begin()->second.is_infinite()) ++seen["alone none fits"];
   }
-  for (const char* what : {"groups", "no groups", "sequence parallelism", "sharded",
-                           "several forms", "none fits", "alone none fits"}) {
+  if (small::scaled(500) < 500) return;  // Too few for every subject.
+  const std::pair<const char*, int> subjects[] = {{"groups", 10},
+                                                  {"no groups", 10},
+                                                  {"sequence parallelism", 10},
+                                                  {"context parallelism", 10},
+                                                  {"expert parallelism", 4},
+                                                  {"groups of servers", 4},
+                                                  {"sharded", 10},
+                                                  {"all state sharded", 10},
+                                                  {"several forms", 10},
+                                                  {"none fits", 10},
+                                                  {"alone none fits", 10}};
+  for (const auto& [what, least] : subjects) {
     CAPTURE(what);
-    CHECK(seen[what] >= small::scaled(10));
+    CHECK(seen[what] >= small::scaled(least));
   }
 }
 

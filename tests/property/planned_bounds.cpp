@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "../support/random_group.h"
 #include "../support/random_pipeline.h"
 #include "../support/random_planning_problem.h"
 #include "dapple/search/bounds/bound.h"
@@ -49,6 +50,7 @@ TEST_CASE(
   for (int round = 0; round < small::scaled(10'000); ++round) {
     small::PlanningProblem made = maker.next();
     made.problem.topology.shards_optimizer = dice.chance(30);
+    if (dice.chance(30)) small::make_devices_groups(dice, made.problem.profile);
     const ModelProfile& profile = made.problem.profile;
     const Topology topology(made.problem.topology);
     small::PlanShape shape{.micro_batch_size = dice.roll(1, 6),
@@ -89,6 +91,7 @@ TEST_CASE("no plan is faster than its bound, whatever the devices and links") {
   for (int round = 0; round < small::scaled(10'000); ++round) {
     small::PlanningProblem made = maker.next();
     made.problem.topology.shards_optimizer = dice.chance(30);
+    if (dice.chance(30)) small::make_devices_groups(dice, made.problem.profile);
     const ModelProfile& profile = made.problem.profile;
     const Topology topology(made.problem.topology);
     small::PlanShape shape{.micro_batch_size = dice.roll(1, 6),

@@ -7,6 +7,7 @@
 
 #include "crowded_ways.h"
 #include "measured_reductions.h"
+#include "random_group.h"
 #include "random_problem.h"
 
 #include "dapple/plan/validate.h"
@@ -198,6 +199,10 @@ std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoices& cho
     description.shards_optimizer = true;
     shape.optimizer = OptimizerTiming::AtEnd;
   }
+  if (choices.sharded && dice.chance(40)) {
+    make_devices_groups(dice, model);
+    shape.optimizer = OptimizerTiming::AtEnd;
+  }
   shape.stages = random_stages(dice, static_cast<std::int32_t>(model.layers.size()), devices, shape,
                                choices.deal);
   shape.depths = random_depths(dice, shape.stages.size(), shape.num_micro_batches);
@@ -227,6 +232,10 @@ bool is_measured(const AllReduceCost& cost) {
 std::string text_of(const Pipeline& pipeline) {
   const Plan& plan = pipeline.plan;
   std::string text = pipeline.topology.description().shards_optimizer ? "sharded, " : "";
+  if (pipeline.profile.group != GroupShape{}) {
+    text += "groups of " + std::to_string(pipeline.profile.group.replicas) + " replicas" +
+            (pipeline.profile.group.shards_all_state ? " and shards, " : ", ");
+  }
   text += "B " + std::to_string(plan.micro_batch_size) + " M " +
           std::to_string(plan.num_micro_batches) + " " + std::string(to_string(plan.family));
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {

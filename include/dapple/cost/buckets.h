@@ -13,8 +13,13 @@
 
 namespace dapple {
 
+/// Returns the part of a layer's parameters whose gradients a device reduces with other groups: of
+/// the parameters that several devices of its group hold, an equal part, rounded up. O(1).
+Bytes reduced_parameters(const ModelProfile& profile, LayerIndex layer);
+
 /// Returns the size of the gradient of `layer` that a stage with `layers` puts into buckets: the
-/// layer's gradient, or nothing if layers of other stages contribute to it. O(ties * users).
+/// gradient of its reduced_parameters(), or nothing if layers of other stages contribute to it.
+/// O(ties * users).
 Bytes bucketed_gradient(const ModelProfile& profile, std::int32_t layer, LayerRange layers);
 
 /// The buckets of a stage's own gradients, to which no other stage contributes, in the order in

@@ -49,14 +49,24 @@ class CostModel {
   /// and those of layers before the range to which some of them are tied. O(ties * users).
   Bytes parameters(LayerRange layers) const;
 
-  /// Returns the time of the optimizer's step on the layers, rounded up to a whole nanosecond; zero
-  /// if the profile gives none. O(ties * users).
+  /// Returns the size of the parameters that a replica updates: of those that the layers use, the
+  /// device's shard in its group, where state is sharded in any way. O(ties * users).
+  Bytes updated_parameters(LayerRange layers) const;
+
+  /// Returns the time of the optimizer's step on updated_parameters(), rounded up to a whole
+  /// nanosecond; zero if the profile gives none. O(ties * users).
   Duration optimizer_step(LayerRange layers) const;
 
+  /// Returns the time in which the devices of a group that hold the same parameters reduce and
+  /// scatter their gradients, and gather what follows from them: the sums or, where the optimizer's
+  /// state is sharded, the parameters. Zero for a group without such devices, and where it shards
+  /// all state, whose gradients are scattered micro-batch by micro-batch. O(ties * users).
+  Duration group_reduction(LayerRange layers) const;
+
   /// Returns the time from the reduced gradients of a stage to its updated parameters on all of its
-  /// `replicas`, which reduce over `reduction`: the step or, where the optimizer's state is
-  /// sharded, the step on a replica's shard, rounded up, and an all-gather of the parameters.
-  /// O(ties * users).
+  /// `replicas`, which reduce over `reduction`: group_reduction() and the step or, where the
+  /// optimizer's state is sharded, the step on a replica's shard, rounded up, and an all-gather of
+  /// the parameters. O(ties * users).
   Duration update(LayerRange layers, std::int64_t replicas, const AllReduceModel& reduction) const;
 
   /// Returns the memory of one device that processes `samples` samples of each micro-batch.
@@ -73,6 +83,9 @@ class CostModel {
   std::vector<Duration> bucket_steps(LayerRange layers, const GradientBuckets& buckets) const;
   void add_ties(const Plan& plan, PlanCost& cost) const;
   Duration optimizer_step(Bytes parameters) const;
+  Bytes with_ties(const std::vector<Bytes>& sums, LayerRange layers,
+                  Bytes (*of_owner)(const ModelProfile&, LayerIndex)) const;
+  Bytes reduced_parameters(LayerRange layers) const;
   // The boundary after `stage`.
   BoundaryCost boundary_cost(const Plan& plan, std::size_t stage) const;
 

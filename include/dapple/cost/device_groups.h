@@ -17,10 +17,10 @@
 
 namespace dapple {
 
-/// A topology of groups, and the ring over the devices of each group.
+/// A topology of groups, and what a device is part of in each group.
 struct GroupedTopology {
   TopologyDescription description;
-  GroupRing ring;
+  GroupShape shape;
 };
 
 /// Why no groups of a size can be formed: the place in the topology, and what is wrong.
@@ -29,19 +29,25 @@ struct NoGroups {
   std::string reason;
 };
 
-/// Forms groups of `size` devices with consecutive numbers within every server.
+/// Forms groups for these degrees: of devices with consecutive numbers within every server, or of
+/// consecutive whole servers.
 ///
-/// - A group's devices are on a switch, and the ring of all groups has the same bandwidth, latency
-///   and measured all-reduces; a measured bus bandwidth of other sets of devices is left out.
+/// - A group's devices are on a switch, and the rings of all groups have the same bandwidths,
+///   latencies and measured all-reduces; a measured bus bandwidth of other sets of devices is left
+///   out. Devices that share a layer's parameters are within one server.
+/// - Between the servers of a group, the rings that pass the same NICs have equal parts of their
+///   bandwidth.
 /// - Devices of a group that use the same NIC have equal parts of its bandwidth. The narrowest part
 ///   of any device of the group counts. A NIC that several groups use must be the only one of each
-///   of them; the NICs of one group become one.
-/// - The port of a PCIe root and the uplinks of racks and pods are divided by the size.
+///   of them; the NICs of one group, in each of its servers, become one.
+/// - The port of a PCIe root and the uplinks of racks and pods are divided by the size of a group.
+///   A group of several servers is within one rack, and has no PCIe roots.
 ///
-/// Bandwidths are rounded down. Returns NoGroups if the size does not divide the devices of some
-/// server, or a server's links, NICs or roots do not allow groups. O(devices + NICs).
-/// Requires: size >= 2.
-std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology, std::int64_t size);
+/// Bandwidths are rounded down. Returns NoGroups if the degrees do not divide the devices of some
+/// server, or the servers of some kind or rack, or a server's links, NICs or roots do not allow
+/// groups. O(devices + NICs). Requires: a group has two devices or more, and sound degrees.
+std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology,
+                                                      const Parallelism& parallelism);
 
 /// Returns the inputs as seen by one device of each group: the profile with_parallelism(), on the
 /// grouped topology. Without parallelism these are the inputs themselves. Returns NoGroups if a

@@ -35,23 +35,9 @@ struct Baseline {
   bool depth_limited = false;
 };
 
-/// The forms of parallelism that no plan of this planner uses, whatever the request: no lower bound
-/// holds for plans that use them.
+/// What no lower bound holds for where layers are not divided and no state is sharded.
 inline constexpr std::string_view kOutsideSpace =
     "tensor, sequence and expert parallelism; sharded state";
-
-/// The same for a profile with variants, where tensor parallelism of one degree is in the space.
-inline constexpr std::string_view kOutsideParallelisms =
-    "degrees of tensor parallelism that differ between stages; context and expert parallelism; "
-    "sharded state";
-
-/// The same where the optimizer's state may be sharded, in all stages or in none.
-inline constexpr std::string_view kOutsideShardedSpace =
-    "tensor, sequence and expert parallelism; sharded gradients and parameters; sharding in some "
-    "stages only";
-inline constexpr std::string_view kOutsideShardedParallelisms =
-    "degrees of tensor parallelism that differ between stages; context and expert parallelism; "
-    "sharded gradients and parameters; sharding in some stages only";
 
 /// The name of the planner in a plan of which only the schedule was chosen.
 inline constexpr std::string_view kReschedulePlanner = "reschedule";

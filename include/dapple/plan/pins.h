@@ -16,6 +16,11 @@ struct Pins {
   std::optional<std::int32_t> replicas;
   /// The tensor-parallel degree.
   std::optional<std::int64_t> tensor = {};
+  /// The context-parallel degree, the expert-parallel degree, and the number of shards of all
+  /// state.
+  std::optional<std::int64_t> context = {};
+  std::optional<std::int64_t> experts = {};
+  std::optional<std::int64_t> shards = {};
   /// Whether every stage recomputes, or none does.
   std::optional<bool> recompute;
   /// Under 1F1B, stage s of S keeps S - s micro-batches in flight, as in Megatron-LM and DeepSpeed.
@@ -23,6 +28,8 @@ struct Pins {
   bool least_depths = false;
   /// Only micro-batch sizes that the pinned number of replicas divides are allowed.
   bool equal_shares = false;
+  /// The replicas in every device, which is a group, that have equal shares then.
+  std::int64_t replicas_in_group = 1;
   /// Devices are assigned in the order of their numbers from the first stage on, as launchers
   /// number ranks.
   bool in_order = false;
@@ -32,9 +39,12 @@ struct Pins {
   std::vector<std::int32_t> joints;
 
   bool empty() const {
-    return !stages && !replicas && !tensor && !recompute && !least_depths && !equal_shares &&
+    return !stages && !replicas && !has_degrees() && !recompute && !least_depths && !equal_shares &&
            !in_order && cuts.empty() && joints.empty();
   }
+
+  /// Whether a degree of parallelism is pinned.
+  bool has_degrees() const { return tensor || context || experts || shards; }
 
   friend bool operator==(const Pins&, const Pins&) = default;
 
@@ -43,8 +53,9 @@ struct Pins {
 };
 
 /// Returns the pins in the form of the command line, such as "stages=4" or "cut=encoder.3", in the
-/// order stages, replicas, tensor, recomputation, depths, cuts, joints; `equal_shares` and
-/// `in_order` have no text form. Requires: the pinned layers exist in the profile.
+/// order stages, replicas, degrees, recomputation, depths, cuts, joints; `equal_shares`,
+/// `replicas_in_group` and `in_order` have no text form. Requires: the pinned layers exist in the
+/// profile.
 std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile);
 
 }  // namespace dapple

@@ -12,6 +12,7 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/plan/pins.h"
+#include "dapple/plan/request.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/profile/parallelism.h"
@@ -143,9 +144,9 @@ struct ParallelismReason {
 /// Returns in a few words why the plan is of this form of parallelism or not.
 std::string text_of(const ParallelismReason& reason);
 
-/// Returns what no plan has that is made from this profile: more if the profile has variants for a
-/// form of parallelism, and more if the optimizer's state may be sharded.
-std::string_view outside_space(const ModelProfile& profile, bool may_shard);
+/// Returns the forms of parallelism that no plan has that is made from this profile, with state
+/// sharded in this way: no lower bound holds for plans that use them.
+std::string outside_space(const ModelProfile& profile, Sharding sharding);
 
 /// Says that plans of this form of parallelism were not searched completely.
 std::string cut_of_parallelism(const Parallelism& parallelism);

@@ -25,15 +25,21 @@ enum class PlannerKind {
 /// Returns "exact" or "dapple".
 std::string_view to_string(PlannerKind planner);
 
-/// Whether the replicas of a stage shard its optimizer state.
+/// What of a stage's state is sharded.
 enum class Sharding {
   None,
+  /// The optimizer's state, over the replicas.
   Optimizer,
+  /// All state, over devices of a group.
+  Full,
   /// Whichever makes the faster plan.
   Any,
 };
 
-/// Returns "none", "optimizer" or "auto".
+/// Returns what of the state is sharded.
+Sharding sharding_of(const Parallelism& parallelism);
+
+/// Returns "none", "optimizer", "full" or "auto".
 std::string_view to_string(Sharding sharding);
 
 /// The default limit on the memory of a search, counted by the sizes of the objects that it keeps.

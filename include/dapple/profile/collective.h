@@ -1,9 +1,11 @@
 // The collective operations that the devices of a group need to share a layer, and their time.
 //
 // Source: Patarasu and Yuan 2009 (ring all-reduce); Korthikanti et al. 2022 section 4.2.2 (an
-// all-reduce is a reduce-scatter and an all-gather).
+// all-reduce is a reduce-scatter and an all-gather); GShard (Lepikhin et al. 2020) section 3
+// (all-to-all between experts).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -12,18 +14,31 @@
 
 namespace dapple {
 
-enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter };
+enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll };
 
 inline constexpr CollectiveKind kCollectiveKinds[] = {
-    CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter};
+    CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter,
+    CollectiveKind::AllToAll};
 
-/// Returns "all-reduce", "all-gather" or "reduce-scatter".
+/// Returns "all-reduce", "all-gather", "reduce-scatter" or "all-to-all".
 std::string_view to_string(CollectiveKind kind);
+
+/// The devices of a group that take part in a collective: those that share a layer's parameters,
+/// those that share a sequence, or those that hold different experts.
+enum class CollectiveMembers : std::uint8_t { Tensor, Context, Experts };
+
+inline constexpr CollectiveMembers kCollectiveMembers[] = {
+    CollectiveMembers::Tensor, CollectiveMembers::Context, CollectiveMembers::Experts};
+
+/// Returns "tensor", "context" or "experts".
+std::string_view to_string(CollectiveMembers members);
 
 /// Equal collective operations, one after another, for every micro-batch.
 struct Collective {
   CollectiveKind kind = CollectiveKind::AllReduce;
-  /// The whole tensor that is reduced or gathered, for one sample.
+  CollectiveMembers over = CollectiveMembers::Tensor;
+  /// The whole tensor that is reduced or gathered, or what each member of an all-to-all holds, for
+  /// one sample.
   Bytes size_per_sample;
   std::int64_t count = 1;
 
@@ -53,25 +68,56 @@ struct GroupRing {
   Duration latency;
   /// All-reduces that were measured over such a group, by rising size; may be empty.
   std::vector<MeasuredReduction> measured = {};
+  /// The members within one server, and the bandwidths that one of them has to those and to all
+  /// others. An all-to-all uses both at once.
+  std::int64_t members_in_server = 1;
+  Bandwidth within_server{kMaxCount};
+  Bandwidth between_servers{kMaxCount};
 
   friend bool operator==(const GroupRing&, const GroupRing&) = default;
+};
+
+/// What a device is a part of in its group; of a single device by default.
+struct GroupShape {
+  /// The rings of collectives within layers, by CollectiveMembers.
+  std::array<GroupRing, 3> rings = {};
+  /// The rings over the devices that hold, or share, the same parameters: those outside experts,
+  /// and those of one expert.
+  GroupRing copies = {};
+  GroupRing expert_copies = {};
+  /// The number of data-parallel replicas in the group. Each has an equal part of the group's
+  /// samples, rounded up.
+  std::int64_t replicas = 1;
+  /// Whether `copies` and `expert_copies` hold a shard each of all state.
+  bool shards_all_state = false;
+
+  const GroupRing& ring(CollectiveMembers members) const {
+    return rings[static_cast<std::size_t>(members)];
+  }
+  /// Returns the samples of the replica in the group that has the most of the group's.
+  std::int64_t samples_of_replica(std::int64_t samples) const {
+    return (samples + replicas - 1) / replicas;
+  }
+
+  friend bool operator==(const GroupShape&, const GroupShape&) = default;
 };
 
 /// Returns the time of one collective over a tensor of `size` bytes on idle links, in whole
 /// nanoseconds rounded up; zero for one member or no bytes. With n members an all-reduce takes
 /// 2(n-1)/n * size / bandwidth + 2(n-1) * latency, or what was measured: below the smallest
-/// measurement no more than that. An all-gather and a reduce-scatter take half of it each.
-/// O(log measurements).
+/// measurement no more than that. An all-gather and a reduce-scatter take half of it each. In an
+/// all-to-all, each member sends 1/n of its tensor to every other one, over its ports within and
+/// between servers at the same time, and the latency counts once. O(log measurements).
 Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring);
 
-/// Returns the time of all collectives for `samples` samples, one after another. O(collectives log
-/// measurements).
+/// Returns the time of all collectives for `samples` samples of a data-parallel rank, one after
+/// another. O(collectives log measurements).
 Duration collectives_time(const std::vector<Collective>& collectives, std::int64_t samples,
-                          const GroupRing& ring);
+                          const GroupShape& group);
 
 /// Lower bound on collectives_time() per sample, in nanoseconds, for any number of samples from one
 /// to `most`. O(collectives * measurements).
 double least_collectives_per_sample(const std::vector<Collective>& collectives, std::int64_t most,
-                                    const GroupRing& ring);
+                                    const GroupShape& group);
 
 }  // namespace dapple

@@ -8,7 +8,11 @@ namespace dapple {
 /// The largest number of layers of a profile.
 inline constexpr std::int64_t kMaxLayers = 100'000;
 
-/// The largest tensor-parallel degree.
+/// The largest tensor-parallel and context-parallel degree.
 inline constexpr std::int64_t kMaxTensorParallel = 1024;
+inline constexpr std::int64_t kMaxContextParallel = 1024;
+
+/// The largest number of devices of a group, of experts on different devices, and of shards.
+inline constexpr std::int64_t kMaxGroup = 65'536;
 
 }  // namespace dapple

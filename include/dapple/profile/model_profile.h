@@ -41,14 +41,16 @@ struct Measurement {
 
 /// The figures of a layer on one device of a group that shares it.
 struct LayerVariant {
-  /// Not is_none().
+  /// Not is_none(), and without sharded state.
   Parallelism parallelism;
   /// The parameters that the device holds.
   Bytes parameters;
+  /// The part of them that belongs to experts, which other devices do not hold.
+  Bytes expert_parameters = {};
   /// As in Layer.
   Duration fixed_overhead;
-  /// Without the collectives, by rising batch size, at least one. The output is what the device
-  /// sends to a device of the next stage.
+  /// Without the collectives, by rising batch size, at least one. A batch is that of one
+  /// data-parallel rank. The output is what the device sends to a device of the next stage.
   std::vector<Measurement> measurements;
   /// The collectives of the group in the forward and in the backward. Nothing is computed beside
   /// them; those of the backward are needed for the gradient of the input.
@@ -56,6 +58,20 @@ struct LayerVariant {
   std::vector<Collective> backward_collectives;
 
   friend bool operator==(const LayerVariant&, const LayerVariant&) = default;
+};
+
+/// What a layer takes whose parameters and gradients are shards, beside its own figures.
+struct ShardedLayer {
+  /// The times in which its parameters are gathered in the forward, and gathered and its gradients
+  /// scattered in the backward. They pass while the layer computes, as far as that lasts.
+  Duration forward;
+  Duration gather_in_backward;
+  Duration backward;
+  /// The whole parameters of the layer and of a neighbour, and the layer's whole gradients, which
+  /// are held while the layer runs.
+  Bytes working_set;
+
+  friend bool operator==(const ShardedLayer&, const ShardedLayer&) = default;
 };
 
 struct Layer {
@@ -77,6 +93,11 @@ struct Layer {
   /// which times do not include; empty in a profile as it is read.
   std::vector<Collective> forward_collectives = {};
   std::vector<Collective> backward_collectives = {};
+  /// The part of the parameters that belongs to experts, on one device of a group; zero in a
+  /// profile as it is read.
+  Bytes expert_parameters = {};
+  /// What a group needs that shards all state; zero in a profile as it is read.
+  ShardedLayer sharded = {};
 };
 
 /// A tie: later layers also use the parameters of an earlier one, as the output layer of a language
@@ -117,9 +138,8 @@ struct ModelProfile {
   std::string device;
   /// The number of GPUs that form one such device by tensor parallelism.
   std::int64_t tensor_parallel = 1;
-  /// The ring on which the collectives of layers run that a group of devices shares; of one member
-  /// in a profile as it is read.
-  GroupRing ring = {};
+  /// The group of which a device is part; that of a single device in a profile as it is read.
+  GroupShape group = {};
   std::optional<BatchScaling> batch_scaling;
   Optimizer optimizer;
   std::vector<Layer> layers;
@@ -187,8 +207,9 @@ std::vector<std::int32_t> topological_order(const std::vector<std::vector<std::i
 class LayerTable {
  public:
   /// Computes times as forward_time() and backward_time() do, and adds the layers' collectives,
-  /// which no time scale changes. Requires: samples >= 1, and layers in an order in which inputs
-  /// come first.
+  /// which no time scale changes, and what computation does not hide of gathered state. In a group
+  /// all figures are those of the data-parallel rank with most of the samples. Requires: samples >=
+  /// 1, and layers in an order in which inputs come first.
   LayerTable(const ModelProfile& profile, std::int64_t samples, Factor time_scale);
 
   /// Return the sum over the layers, where each layer's time or size is rounded up on its own.

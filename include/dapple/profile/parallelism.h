@@ -1,10 +1,12 @@
 // How a group of devices shares the work of every layer, and the replicas of a stage its state.
 //
 // Source: Megatron-LM (Shoeybi et al. 2019) section 3, tensor parallelism; Korthikanti et al. 2022
-// section 4.2.2, sequence parallelism; ZeRO (Rajbhandari et al. 2020) section 5.1, sharded
-// optimizer state.
+// section 4.2.2, sequence parallelism; Liu et al. 2023 (ring attention), context parallelism;
+// GShard (Lepikhin et al. 2020) section 3, expert parallelism; ZeRO (Rajbhandari et al. 2020)
+// sections 5.1 and 5.3, sharded optimizer state and sharded parameters.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -12,28 +14,76 @@
 namespace dapple {
 
 /// The degrees by which the devices of a group divide a layer among themselves.
+///
+/// Within a group, the devices of one tensor-parallel group have consecutive numbers, the context
+/// ranks come next, and the data-parallel ranks last. Expert-parallel groups use the same devices:
+/// `expert_tensor` consecutive devices share an expert, and `experts` of these hold different ones.
 struct Parallelism {
   /// The tensor-parallel degree: so many devices hold a part each of every layer's parameters.
   std::int64_t tensor = 1;
   /// Whether what tensor parallelism leaves whole on every device is divided along the sequence.
   bool sequence = false;
+  /// The context-parallel degree: so many parts of every sequence are on different devices.
+  std::int64_t context = 1;
+  /// The expert-parallel degree: so many devices hold different experts.
+  std::int64_t experts = 1;
+  /// The tensor-parallel degree of an expert; 1 without expert parallelism.
+  std::int64_t expert_tensor = 1;
   /// Whether each replica of a stage holds only its shard of the optimizer's state, and updates
   /// only its shard of the parameters (ZeRO stage 1).
   bool shards_optimizer = false;
+  /// The number of devices of a group that hold a shard each of all state, and gather parameters
+  /// for every micro-batch (ZeRO stage 3, FSDP); 1 if parameters are whole. It is a multiple of
+  /// `context`, and with `tensor` times as many devices the group is a multiple of an expert group.
+  std::int64_t full_shards = 1;
 
   friend constexpr auto operator<=>(const Parallelism&, const Parallelism&) = default;
 
   /// The number of devices of a group.
-  constexpr std::int64_t group_size() const { return tensor; }
+  constexpr std::int64_t group_size() const {
+    if (full_shards > 1) return tensor * full_shards;
+    return std::max(tensor * context, experts * expert_tensor);
+  }
+  /// The number of data-parallel replicas in a group: so many devices, or tensor- and
+  /// context-parallel groups of them, process different samples.
+  constexpr std::int64_t replicas_in_group() const { return group_size() / (tensor * context); }
+  /// The number of devices of a group that hold, or share, the same parameters: those outside
+  /// experts, and those of one expert.
+  constexpr std::int64_t copies() const { return group_size() / tensor; }
+  constexpr std::int64_t expert_copies() const {
+    return experts > 1 ? group_size() / (experts * expert_tensor) : copies();
+  }
+  /// Whether the degrees divide the group as they have to.
+  constexpr bool is_sound() const {
+    const bool has_experts = experts > 1;
+    return group_size() % (tensor * context) == 0 && (has_experts || expert_tensor == 1) &&
+           (!has_experts || group_size() % (experts * expert_tensor) == 0) &&
+           (!sequence || tensor > 1) && !(shards_optimizer && full_shards > 1);
+  }
+  /// Whether state is sharded in any way.
+  constexpr bool shards_state() const { return shards_optimizer || full_shards > 1; }
   /// Whether every device is a group of its own and no state is sharded.
   constexpr bool is_none() const { return group_size() == 1 && !shards_optimizer; }
 };
 
-/// Returns "tensor 8", "tensor 8 with sequence parallelism", or either followed by ", sharded
-/// optimizer state".
+/// What is_sound() demands of degrees, for messages.
+inline constexpr const char* kSoundDegrees =
+    "degrees of tensor and context parallelism, of experts and of shards whose groups are parts of "
+    "each other";
+
+/// Returns the form without sharded state.
+constexpr Parallelism without_sharding(Parallelism parallelism) {
+  parallelism.shards_optimizer = false;
+  parallelism.full_shards = 1;
+  return parallelism;
+}
+
+/// Returns "tensor 8", or all that it has: "tensor 8 with sequence parallelism, context 2, experts
+/// 8 of tensor 2, sharded optimizer state", or ", all state sharded over 8" at the end.
 std::string to_text(const Parallelism& parallelism);
 
-/// Returns "tensor 8", "tensor 8, sequence", or either followed by ", sharded", for tables.
+/// Returns "tensor 8", or all that it has, in fewer words, for tables: "tensor 8, sequence, context
+/// 2, experts 8 x 2, sharded", or ", sharded over 8" at the end.
 std::string short_text(const Parallelism& parallelism);
 
 }  // namespace dapple

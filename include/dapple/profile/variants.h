@@ -12,18 +12,20 @@
 namespace dapple {
 
 /// Returns the forms of parallelism that every layer has a variant for, ascending, no parallelism
-/// first; none with sharded state, which needs no variants. O(layers * variants * log variants).
+/// first; none with sharded state, which needs no variants. A layer of which no variant is of
+/// expert parallelism has no experts: under expert parallelism its variant for the other degrees
+/// counts. O(forms * layers * variants).
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile);
 
-/// Returns the name of the first layer without a variant for `parallelism`, or an empty text.
-/// O(layers * variants).
+/// Returns the name of the first layer without a variant for `parallelism`, or an empty text. How
+/// state is sharded does not matter. O(layers * variants).
 std::string layer_without(const ModelProfile& profile, const Parallelism& parallelism);
 
 /// Returns the profile in which every layer is its variant for `parallelism`: times, sizes and
-/// parameters are those of one device of a group, whose collectives take as long as over `ring`.
-/// Without groups, this is the profile itself. O(size of the profile).
-/// Requires: layer_without() is empty; ring.members is the size of a group.
+/// parameters are those of one device of a group of this shape. Where the group shards all state,
+/// layers have what that takes (docs/model.md, section 2.6). Without groups, this is the profile
+/// itself. O(size of the profile). Requires: layer_without() is empty.
 ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& parallelism,
-                              const GroupRing& ring);
+                              const GroupShape& group);
 
 }  // namespace dapple

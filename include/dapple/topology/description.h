@@ -165,7 +165,10 @@ struct TopologyDescription {
   /// The number of devices with consecutive numbers for which one device stands
   /// (cost/device_groups.h); 1 in a description as it is read.
   std::int64_t group_size = 1;
-  /// Whether the replicas of a stage shard its optimizer state: each needs only its shard of the
+  /// The number of whole servers of such a group; 1 where groups are within servers.
+  std::int64_t servers_of_group = 1;
+  /// Whether the replicas of a stage shard its optimizer state, and the copies of parameters in
+  /// each group too: each needs only its shard of the
   /// sum of gradients, so that their reduction is a reduce-scatter (cost/all_reduce.h). False in a
   /// description as it is read.
   bool shards_optimizer = false;

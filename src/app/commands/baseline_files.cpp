@@ -38,7 +38,7 @@ PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::M
   document.request.reset();
   document.search = {};
   document.search.outside =
-      outside_space(document.original_profile(), document.plan.parallelism.shards_optimizer);
+      outside_space(document.original_profile(), sharding_of(document.plan.parallelism));
   document.search.planner = baseline.figures.name;
   document.search.cut = {std::string{kCutOfBaseline}};
   document.warnings = planner::warnings_about(document, topology);

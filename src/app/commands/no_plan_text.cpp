@@ -104,9 +104,11 @@ std::string remedy_text(const Remedy& remedy, const ModelProfile& profile,
     case RemedyKind::EveryRuntime:
       return "planning without --for may find a plan";
     case RemedyKind::EveryParallelism:
-      return "leaving out --pin tensor and --max-tensor: other degrees were not tried";
+      return "leaving out pinned degrees and --max-tensor: other degrees were not tried";
     case RemedyKind::ShardedState:
       return "--shard optimizer: replicas then hold a part each of the optimizer's state";
+    case RemedyKind::AllStateSharded:
+      return "--shard full: devices then hold a part each of all state";
     case RemedyKind::MoreDevices:
       return fmt::format("a deeper split over {} devices like the last (now {}), or {}",
                          remedy.value * group, topology.device_count() * group,

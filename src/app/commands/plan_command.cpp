@@ -102,6 +102,14 @@ Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
                                     fmt::format("depths=least needs --schedule 1f1b, got {}",
                                                 planner.every_family ? "auto" : to_string(family)));
   }
+  const bool may_shard_all =
+      planner.sharding == Sharding::Full || planner.sharding == Sharding::Any;
+  if (pins.shards.value_or(1) > 1 && !may_shard_all) {
+    throw command_line::usage_error("--pin",
+                                    fmt::format("shards={} needs --shard full or auto, got "
+                                                "{}",
+                                                *pins.shards, to_string(planner.sharding)));
+  }
   return pins;
 }
 
@@ -119,7 +127,7 @@ std::variant<planner::MadePlan, planner::Infeasible> make_plan(
     return planner::make_plan_of_any_parallelism(context, restriction);
   } catch (const Error& error) {
     const Violation& fault = error.violations().front();
-    if (fault.place == "/request/pins/tensor") {
+    if (fault.place == "/request/pins") {
       throw Error{error.kind(), "--pin", {{"", fault.message}}};
     }
     if (fault.place == "/request/sharding") {

@@ -102,7 +102,7 @@ void renew(PlanDocument& document, planner::Rescheduled&& made, const Topology& 
   document.request.reset();
   document.search = {};
   document.search.outside =
-      outside_space(document.original_profile(), document.plan.parallelism.shards_optimizer);
+      outside_space(document.original_profile(), sharding_of(document.plan.parallelism));
   document.schedules.clear();
   document.parallelisms.clear();
   document.search.planner = kReschedulePlanner;

@@ -34,7 +34,7 @@ class PinParser {
  private:
   std::int32_t layer_count() const { return static_cast<std::int32_t>(profile_.layers.size()); }
   std::int32_t count(const std::string& key, const std::string& value) const;
-  static std::int64_t degree(const std::string& value);
+  static std::int64_t degree(const std::string& key, const std::string& value, std::int64_t most);
   bool on_or_off(const std::string& value) const;
   void require_least(const std::string& value) const;
   std::int32_t layer(const std::string& key, const std::string& value) const;
@@ -63,7 +63,13 @@ void PinParser::add(const std::string& text) {
   } else if (key == "replicas") {
     set(pins_.replicas, count(key, value), key);
   } else if (key == "tensor") {
-    set(pins_.tensor, degree(value), key);
+    set(pins_.tensor, degree(key, value, kMaxTensorParallel), key);
+  } else if (key == "context") {
+    set(pins_.context, degree(key, value, kMaxContextParallel), key);
+  } else if (key == "experts") {
+    set(pins_.experts, degree(key, value, kMaxGroup), key);
+  } else if (key == "shards") {
+    set(pins_.shards, degree(key, value, kMaxGroup), key);
   } else if (key == "recompute") {
     set(pins_.recompute, on_or_off(value), key);
   } else if (key == "depths") {
@@ -74,12 +80,13 @@ void PinParser::add(const std::string& text) {
   } else if (key == "join") {
     pins_.joints.push_back(layer(key, value));
   } else {
-    const auto suggestion = command_line::nearest(
-        key, {"stages", "replicas", "tensor", "recompute", "depths", "cut", "join"});
+    const auto suggestion =
+        command_line::nearest(key, {"stages", "replicas", "tensor", "context", "experts", "shards",
+                                    "recompute", "depths", "cut", "join"});
     throw command_line::usage_error(
         kOption,
-        fmt::format("expected stages=N, replicas=N, tensor=N, recompute=on|off, "
-                    "depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
+        fmt::format("expected stages=N, replicas=N, tensor=N, context=N, experts=N, shards=N, "
+                    "recompute=on|off, depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
                     printable(text), suggestion ? ", nearest is " + *suggestion + '=' : ""));
   }
 }
@@ -95,12 +102,13 @@ std::int32_t PinParser::count(const std::string& key, const std::string& value) 
                            key, most, layer_count(), topology_.device_count(), printable(value)));
 }
 
-std::int64_t PinParser::degree(const std::string& value) {
+std::int64_t PinParser::degree(const std::string& key, const std::string& value,
+                               std::int64_t most) {
   const std::optional<std::int32_t> number = whole_number(value);
-  if (number && *number >= 1 && *number <= kMaxTensorParallel) return *number;
+  if (number && *number >= 1 && *number <= most) return *number;
   throw command_line::usage_error(
-      kOption, fmt::format("expected tensor=N with N from 1 to {}, got \"{}\"", kMaxTensorParallel,
-                           printable(value)));
+      kOption,
+      fmt::format("expected {}=N with N from 1 to {}, got \"{}\"", key, most, printable(value)));
 }
 
 std::string nearest_text(const std::string& value, const std::vector<std::string>& choices) {

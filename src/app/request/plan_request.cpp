@@ -98,13 +98,14 @@ OptionSection plan_restrictions() {
       "Restrictions",
       {{.name = "pin",
         .value = "WHAT",
-        .choices = {"stages=", "replicas=", "tensor=", "recompute=on", "recompute=off",
-                    "depths=least", "cut=", "join="},
+        .choices = {"stages=", "replicas=", "tensor=", "context=", "experts=", "shards=",
+                    "recompute=on", "recompute=off", "depths=least", "cut=", "join="},
         .repeats = true,
-        .text = "Fix stages=N, replicas=N, tensor=N, recompute=on|off, depths=least, cut=LAYER or "
-                "join=LAYER.",
+        .text = "Fix stages=N, replicas=N, a degree=N, recompute=on|off, depths=least, cut=LAYER "
+                "or join=LAYER.",
         .details = "A stage begins at a LAYER that is cut, and none at one that is joined. A layer "
-                   "is given by its name or by its number, counted from 0."},
+                   "is given by its name or by its number, counted from 0. A degree is tensor, "
+                   "context, experts or, with --shard full, shards."},
        {.name = "for",
         .value = "TARGET",
         .choices = limited_targets(),
@@ -118,11 +119,14 @@ OptionSection plan_restrictions() {
                    "variants of all of them."},
        {.name = "shard",
         .value = "WHAT",
-        .choices = {"none", "optimizer", "auto"},
-        .text = "Shard state: {}.",
+        .choices = {"none", "optimizer", "full", "auto"},
+        .text = "Shard {}.",
         .default_value = "none",
         .details = "With optimizer each replica of a stage holds and updates its shard of the "
-                   "optimizer's state, as with ZeRO stage 1; with auto all stages do or none."},
+                   "optimizer's state, as with ZeRO stage 1; with full devices of a group hold a "
+                   "shard each of all state, and gather parameters for every micro-batch, as with "
+                   "ZeRO stage 3 and FSDP; with auto whichever is fastest, the same in all "
+                   "stages."},
        {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."},
        time_scale_option()}};
 }
@@ -168,8 +172,9 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   planner.contention = contention_of(options).value_or(Contention::Shared);
   planner.replicas = replicas_of(options).value_or(Replicas::Together);
   planner.ignore_memory = options.has("unlimited-memory");
-  if (options.choice("shard") == "optimizer") planner.sharding = Sharding::Optimizer;
-  if (options.choice("shard") == "auto") planner.sharding = Sharding::Any;
+  for (const Sharding sharding : {Sharding::Optimizer, Sharding::Full, Sharding::Any}) {
+    if (options.choice("shard") == to_string(sharding)) planner.sharding = sharding;
+  }
   planner.max_tensor = options.positive_integer("max-tensor", kMaxTensorParallel);
   planner.baselines = !options.has("no-baselines");
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());

@@ -298,7 +298,7 @@ Export export_chakra(const ExportSubject& subject) {
       "an all-reduce begins behind its stage's last backward, where the plan begins a bucket's "
       "while "
       "that still runs; times are rounded up to whole microseconds");
-  if (const std::int64_t degree = subject.document.profile.tensor_parallel; degree != 1) {
+  if (const std::size_t degree = gpus_of_device(subject.document); degree != 1) {
     result.warnings.push_back(fmt::format(
         "a rank of the traces is a device of {} GPUs: what these send each other is in none",
         degree));

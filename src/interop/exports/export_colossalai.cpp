@@ -39,7 +39,7 @@ def plan(**options):
     )
 )",
       kPythonEncoding, heading_of(subject, "ColossalAI"), ranks_as_comment(subject),
-      samples_per_replica(plan) * plan.num_micro_batches,
+      samples_per_rank(plan) * plan.num_micro_batches,
       plan.stages.front().recompute ? "True" : "False", subject.document.profile.tensor_parallel,
       plan.stages.size(), plan.num_micro_batches, counts);
   if (plan.stages.front().recompute) {

@@ -52,7 +52,7 @@ class PlannedPipeline(PipelineModule):
         self._set_bounds(start=PARTS[stage], stop=PARTS[stage + 1])
 )",
       kPythonEncoding, heading_of(subject, "DeepSpeed"), ranks_as_comment(subject), topology, parts,
-      plan.global_batch_size, samples_per_replica(plan), micro_batches_per_replica(plan),
+      plan.global_batch_size, samples_per_rank(plan), micro_batches_per_replica(plan),
       plan.parallelism.shards_optimizer ? "\n    \"zero_optimization\": {\"stage\": 1}," : "",
       subject.document.profile.layers.size(),
       recomputes ? subject.document.profile.layers.size() : 0,

@@ -32,7 +32,6 @@ Export export_megatron(const ExportSubject& subject) {
   const LayerRange blocks = find_blocks(profile).layers;
   Export result{.text = {}, .warnings = warn_of_apart(subject)};
   const std::size_t groups = stages_by_device_group(plan).size();
-  const std::size_t replicas = plan.stages.front().devices.size();
   result.text = fmt::format(
       "{}{}"
       "PIPELINE_ARGS=(\n"
@@ -43,7 +42,7 @@ Export export_megatron(const ExportSubject& subject) {
       "  --micro-batch-size {}\n"
       "  --global-batch-size {}\n",
       heading_of(subject, "Megatron-LM"), ranks_as_comment(subject), profile.tensor_parallel,
-      groups, quoted(layout_of(plan, blocks)), blocks.size(), samples_per_replica(plan),
+      groups, quoted(layout_of(plan, blocks)), blocks.size(), samples_per_rank(plan),
       plan.global_batch_size);
   if (profile.tensor_parallel > 1) {
     result.warnings.emplace_back(
@@ -51,8 +50,17 @@ Export export_megatron(const ExportSubject& subject) {
         "environment");
   }
   if (plan.parallelism.sequence) result.text += "  --sequence-parallel\n";
+  const Parallelism& form = plan.parallelism;
+  if (form.context > 1) {
+    result.text += fmt::format("  --context-parallel-size {}\n", form.context);
+  }
+  if (form.experts > 1) {
+    result.text +=
+        fmt::format("  --expert-model-parallel-size {}\n  --expert-tensor-parallel-size {}\n",
+                    form.experts, form.expert_tensor);
+  }
   if (plan.parallelism.shards_optimizer) result.text += "  --use-distributed-optimizer\n";
-  if (replicas > 1) result.text += "  --overlap-grad-reduce\n";
+  if (replicas_of_stages(plan) > 1) result.text += "  --overlap-grad-reduce\n";
   if (plan.stages.front().recompute) {
     result.text +=
         "  --recompute-granularity full\n  --recompute-method uniform\n  --recompute-num-layers "

@@ -60,7 +60,7 @@ Export export_pipedream(const ExportSubject& subject) {
       "plan is for one update of all micro-batches");
   result.warnings.push_back(fmt::format(
       "each process has its batch from an option of PipeDream's program: --batch-size {}",
-      samples_per_replica(plan)));
+      samples_per_rank(plan)));
   if (plan.stages.front().recompute) {
     result.warnings.emplace_back(
         "whether stages recompute is an option of PipeDream's program: --recompute");

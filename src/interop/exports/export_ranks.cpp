@@ -13,10 +13,38 @@
 namespace dapple::interop {
 namespace {
 
-/// Returns the name of the device's server, which launchers use as a host name. Throws
+/// The place of a rank: its device, and the server and the GPU there.
+struct RankPlace {
+  DeviceIndex device;
+  std::string server;
+  std::size_t gpu = 0;
+};
+
+/// Returns the place of one of a device's GPUs, which are consecutive in one server or more.
+RankPlace place_of(const ExportSubject& subject, DeviceIndex index, std::size_t gpu) {
+  const TopologyDescription& description = subject.topology.description();
+  const Device& device = subject.topology.device(index);
+  const Server& server = subject.topology.server(device.server);
+  const std::size_t gpus = gpus_of_device(subject.document);
+  const auto servers = static_cast<std::size_t>(description.servers_of_group);
+  if (servers == 1) {
+    return {index, server.name, static_cast<std::size_t>(device.number) * gpus + gpu};
+  }
+  std::int32_t number = device.server.value;
+  for (std::int32_t group = 0; group < server.group; ++group) {
+    number -= description.servers[static_cast<std::size_t>(group)].count;
+  }
+  const std::size_t in_server = gpus / servers;
+  return {index,
+          fmt::format("{}{}", description.servers[static_cast<std::size_t>(server.group)].name,
+                      static_cast<std::size_t>(number) * servers + gpu / in_server),
+          gpu % in_server};
+}
+
+/// Returns the name of the rank's server, which launchers use as a host name. Throws
 /// Error(BadInput) if it cannot be one.
-const std::string& host_of(const ExportSubject& subject, DeviceIndex device) {
-  const std::string& name = subject.topology.server(subject.topology.device(device).server).name;
+const std::string& host_of(const RankPlace& place) {
+  const std::string& name = place.server;
   const bool is_host = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '-' || c == '_';
@@ -32,20 +60,15 @@ const std::string& host_of(const ExportSubject& subject, DeviceIndex device) {
   return name;
 }
 
-/// Returns the device of each rank; the ranks of a device of several GPUs are consecutive.
-std::vector<DeviceIndex> device_of_each_rank(const ExportSubject& subject) {
-  std::vector<DeviceIndex> devices;
+/// Returns the place of each rank; the ranks of a device of several GPUs are consecutive.
+std::vector<RankPlace> places_by_rank(const ExportSubject& subject) {
+  std::vector<RankPlace> places;
   for (const DeviceIndex device : devices_by_rank(subject.document.plan)) {
-    const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
-    devices.insert(devices.end(), degree, device);
+    for (std::size_t gpu = 0; gpu < gpus_of_device(subject.document); ++gpu) {
+      places.push_back(place_of(subject, device, gpu));
+    }
   }
-  return devices;
-}
-
-/// Returns the number of the rank's GPU within its server, where every device has `degree`
-/// consecutive GPUs.
-std::size_t gpu_of(const Device& device, std::size_t rank, std::size_t degree) {
-  return static_cast<std::size_t>(device.number) * degree + rank % degree;
+  return places;
 }
 
 }  // namespace
@@ -53,11 +76,11 @@ std::size_t gpu_of(const Device& device, std::size_t rank, std::size_t degree) {
 /// Exports a rankfile of Open MPI with one slot per rank; slots are numbered within each server in
 /// the order of ranks.
 Export export_rankfile(const ExportSubject& subject) {
-  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
+  const std::vector<RankPlace> places = places_by_rank(subject);
   std::map<std::string, int> slots;
   Export result;
-  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    const std::string& server = host_of(subject, devices[rank]);
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    const std::string& server = host_of(places[rank]);
     result.text += fmt::format("rank {}={} slot={}\n", rank, server, slots[server]++);
   }
   return result;
@@ -66,10 +89,10 @@ Export export_rankfile(const ExportSubject& subject) {
 /// Exports a hostfile in which consecutive ranks of a server form one line; launchers fill the
 /// lines from the first on.
 Export export_hostfile(const ExportSubject& subject) {
-  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
+  const std::vector<RankPlace> places = places_by_rank(subject);
   std::vector<std::pair<std::string, int>> lines;
-  for (const DeviceIndex device : devices) {
-    const std::string& server = host_of(subject, device);
+  for (const RankPlace& place : places) {
+    const std::string& server = host_of(place);
     if (lines.empty() || lines.back().first != server) lines.emplace_back(server, 0);
     ++lines.back().second;
   }
@@ -89,8 +112,7 @@ Export export_hostfile(const ExportSubject& subject) {
 
 /// Exports a shell script that sets CUDA_VISIBLE_DEVICES to the GPU of each rank.
 Export export_visible_devices(const ExportSubject& subject) {
-  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
-  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+  const std::vector<RankPlace> places = places_by_rank(subject);
   Export result;
   result.text = fmt::format(
       "#!/bin/sh\n"
@@ -98,18 +120,18 @@ Export export_visible_devices(const ExportSubject& subject) {
       "#   mpirun -np {} sh THIS_FILE python train.py\n"
       "rank=${{RANK:-${{OMPI_COMM_WORLD_RANK:-${{SLURM_PROCID:-}}}}}}\n"
       "case \"$rank\" in\n",
-      title_of(subject), devices.size());
-  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    const Device& device = subject.topology.device(devices[rank]);
-    result.text += fmt::format("  {}) CUDA_VISIBLE_DEVICES={} ;;  # {}\n", rank,
-                               gpu_of(device, rank, degree), printable(device.name));
+      title_of(subject), places.size());
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    const Device& device = subject.topology.device(places[rank].device);
+    result.text += fmt::format("  {}) CUDA_VISIBLE_DEVICES={} ;;  # {}\n", rank, places[rank].gpu,
+                               printable(device.name));
   }
   result.text += fmt::format(
       "  *) echo \"expected a rank from 0 to {}, got '$rank'\" >&2; exit 2 ;;\n"
       "esac\n"
       "export CUDA_VISIBLE_DEVICES\n"
       "exec \"$@\"\n",
-      devices.size() - 1);
+      places.size() - 1);
   return result;
 }
 
@@ -117,14 +139,13 @@ Export export_visible_devices(const ExportSubject& subject) {
 /// processes server by server. Servers are listed in the order in which their first ranks occur:
 /// rank 0 must be on the launcher's first server, as that is where rendezvous at rank 0 expects it.
 Export export_ranks(const ExportSubject& subject) {
-  const std::vector<DeviceIndex> devices = device_of_each_rank(subject);
-  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
-  std::vector<ServerIndex> servers;
-  std::map<ServerIndex, std::map<std::size_t, std::size_t>> ranks;  // by server and GPU
-  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    const Device& device = subject.topology.device(devices[rank]);
-    if (ranks.count(device.server) == 0) servers.push_back(device.server);
-    ranks[device.server][gpu_of(device, rank, degree)] = rank;
+  const std::vector<RankPlace> places = places_by_rank(subject);
+  std::vector<std::string> servers;
+  std::map<std::string, std::map<std::size_t, std::size_t>> ranks;  // by server and GPU
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    const RankPlace& place = places[rank];
+    if (ranks.count(place.server) == 0) servers.push_back(place.server);
+    ranks[place.server][place.gpu] = rank;
   }
   Export result;
   result.text = fmt::format(
@@ -134,13 +155,13 @@ Export export_ranks(const ExportSubject& subject) {
       "#   torchrun --no-python ... sh THIS_FILE python train.py\n"
       "#   deepspeed --no_python ... sh THIS_FILE python train.py\n"
       "case \"${{GROUP_RANK:-${{CROSS_RANK:-${{SLURM_NODEID:-0}}}}}}:${{LOCAL_RANK:-}}\" in\n",
-      title_of(subject), devices.size());
+      title_of(subject), places.size());
   for (std::size_t s = 0; s < servers.size(); ++s) {
     const std::map<std::size_t, std::size_t>& own = ranks.at(servers[s]);
     std::string gpus;
     for (const auto& [gpu, rank] : own) gpus += fmt::format("{}{}", gpus.empty() ? "" : ",", gpu);
-    result.text += fmt::format("  # server {}: {}, {} processes\n", s,
-                               printable(subject.topology.server(servers[s]).name), own.size());
+    result.text +=
+        fmt::format("  # server {}: {}, {} processes\n", s, printable(servers[s]), own.size());
     std::size_t local = 0;
     for (const auto& [gpu, rank] : own) {
       result.text +=
@@ -154,7 +175,7 @@ Export export_ranks(const ExportSubject& subject) {
       "WORLD_SIZE={}\n"
       "export RANK CUDA_VISIBLE_DEVICES WORLD_SIZE\n"
       "exec \"$@\"\n",
-      servers.size(), devices.size());
+      servers.size(), places.size());
   return result;
 }
 

@@ -48,7 +48,7 @@ Export export_sailor(const ExportSubject& subject) {
   pipeline["dp"] = std::move(counts);
   Json document;
   document["pipeline_list"] = Json::array({std::move(pipeline)});
-  document["mbs"] = samples_per_replica(plan);
+  document["mbs"] = samples_per_rank(plan);
   document["gbs"] = plan.global_batch_size;
   Export result;
   result.text =

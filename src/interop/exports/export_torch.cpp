@@ -105,6 +105,22 @@ std::vector<std::string> warn_of_torch_and_replicas(const Plan& plan) {
   return warnings;
 }
 
+/// Returns torchtitan's options for the degrees within a device, of which `tensor` is one.
+std::string degrees_as_options(const Parallelism& form, std::int64_t tensor) {
+  std::string options;
+  const auto add = [&](std::string_view option, const auto& value) {
+    options += fmt::format("  --parallelism.{} {}\n", option, value);
+  };
+  if (form.full_shards > 1) {
+    add("data_parallel_shard_degree", form.full_shards / form.context);
+    // Under a pipeline the default keeps parameters gathered.
+    add("fsdp_reshard_after_forward", "always");
+  }
+  if (tensor > 1) add("tensor_parallel_degree", tensor);
+  if (form.context > 1) add("context_parallel_degree", form.context);
+  return options;
+}
+
 }  // namespace
 
 std::vector<std::string> warn_of_torch(const Plan& plan) {
@@ -158,11 +174,9 @@ Export export_torchtitan(const ExportSubject& subject) {
       "  --activation_checkpoint.mode {}\n"
       ")\n",
       heading_of(subject, "torchtitan"), ranks_as_comment(subject), groups, replicas,
-      degree == 1 ? std::string()
-                  : fmt::format("  --parallelism.tensor_parallel_degree {}\n", degree),
-      samples_per_replica(plan), single_quoted('[' + parts + ']'),
-      samples_per_replica(plan) * plan.num_micro_batches, plan.global_batch_size,
-      recomputes ? "full" : "none");
+      degrees_as_options(plan.parallelism, degree), samples_per_rank(plan),
+      single_quoted('[' + parts + ']'), samples_per_rank(plan) * plan.num_micro_batches,
+      plan.global_batch_size, recomputes ? "full" : "none");
   if (recomputes) result.warnings.push_back(warn_of_block_inputs("torchtitan"));
   result.warnings.emplace_back(
       "the names of layers are the profile's: torchtitan looks for modules of these names");

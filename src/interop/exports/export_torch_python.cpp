@@ -134,7 +134,7 @@ Export export_torch_python(const ExportSubject& subject) {
       "ORDER = \"\"\"\\\n{}\"\"\"\n\n",
       kPythonEncoding, heading_of(subject, "PyTorch"), ranks_as_comment(subject),
       list_of_stages(plan), stages_of_ranks(plan), replicas, plan.num_micro_batches,
-      samples_per_replica(plan), static_cast<double>(plan.gradients.bucket_size.count) / kMebibyte,
+      samples_per_rank(plan), static_cast<double>(plan.gradients.bucket_size.count) / kMebibyte,
       plan.stages.front().recompute ? "True" : "False", torch_order(plan));
   result.text += kProgram;
   return result;

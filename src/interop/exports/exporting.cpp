@@ -59,6 +59,14 @@ void check_shares(const Plan& plan, std::vector<Violation>& faults) {
   const auto replicas = static_cast<std::int64_t>(plan.stages.front().devices.size());
   const bool is_split = plan.stages.front().replication == Replication::Split;
   const std::int64_t shared = is_split ? plan.micro_batch_size : plan.num_micro_batches;
+  if (const std::int64_t ranks = replicas_of_stages(plan); is_split && ranks > replicas) {
+    if (shared % ranks == 0) return;
+    faults.push_back({"/micro_batch_size",
+                      fmt::format("expected a multiple of the {} data-parallel ranks, so that "
+                                  "their shares are equal, got {}",
+                                  ranks, shared)});
+    return;
+  }
   if (shared % replicas == 0) return;
   faults.push_back({is_split ? "/micro_batch_size" : "/num_micro_batches",
                     fmt::format("expected a multiple of the {} replicas, so that their shares are "
@@ -192,6 +200,35 @@ void check_blocks(const RuntimeLimits& runtime, const ModelProfile& profile, con
   }
 }
 
+/// Checks that the runtime has context and expert parallelism and sharded state as the plan does.
+void check_degrees(const RuntimeLimits& runtime, const Parallelism& form,
+                   std::vector<Violation>& faults) {
+  const auto refuse = [&](const char* key, std::string_view expected, const char* lacking,
+                          const std::string& got) {
+    faults.push_back({fmt::format("/parallelism/{}", key),
+                      fmt::format("expected {}, as the files for {} have no {}, got {}", expected,
+                                  runtime.name, lacking, got)});
+  };
+  if (!runtime.context_parallel && form.context > 1) {
+    refuse("context", "1", "context parallelism", fmt::format("{}", form.context));
+  } else if (runtime.context_shards_state && form.context > 1 && form.full_shards == 1) {
+    refuse("sharding", to_string(Sharding::Full), "context parallelism with whole parameters",
+           std::string(to_string(sharding_of(form))));
+  }
+  if (!runtime.expert_parallel && form.experts > 1) {
+    refuse("experts", "1", "expert parallelism", fmt::format("{}", form.experts));
+  } else if (runtime.experts_need_sequence && form.experts > 1 && form.tensor > 1 &&
+             !form.sequence) {
+    refuse("sequence", "true", "experts beside tensor parallelism without it", "false");
+  }
+  if (!runtime.shards_optimizer && form.shards_optimizer) {
+    refuse("sharding", "none", "sharded state", "optimizer");
+  }
+  if (!runtime.shards_all_state && form.full_shards > 1) {
+    refuse("sharding", "none", "sharded parameters", "full");
+  }
+}
+
 }  // namespace
 
 std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocument& document) {
@@ -215,12 +252,7 @@ std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocume
          fmt::format("expected false, as the files for {} have no sequence parallelism, got true",
                      runtime.name)});
   }
-  if (!runtime.shards_optimizer && plan.parallelism.shards_optimizer) {
-    faults.push_back({"/parallelism/sharding",
-                      fmt::format("expected none, as the files for {} have no sharded state, got "
-                                  "optimizer",
-                                  runtime.name)});
-  }
+  check_degrees(runtime, plan.parallelism, faults);
   return faults;
 }
 
@@ -244,9 +276,19 @@ bool splits_backward(const Plan& plan) {
   });
 }
 
-std::int64_t samples_per_replica(const Plan& plan) {
+std::int64_t samples_per_rank(const Plan& plan) {
   const StagePlan& stage = plan.stages.front();
-  return samples_of(plan, stage, 0).size();
+  return samples_of(plan, stage, 0).size() / plan.parallelism.replicas_in_group();
+}
+
+std::int64_t replicas_of_stages(const Plan& plan) {
+  return std::ssize(plan.stages.front().devices) * plan.parallelism.replicas_in_group();
+}
+
+std::size_t gpus_of_device(const PlanDocument& document) {
+  // The degree of the profile, which has groups as devices, is the tensor-parallel part of it.
+  return static_cast<std::size_t>(document.profile.tensor_parallel *
+                                  document.plan.parallelism.copies());
 }
 
 std::int64_t micro_batches_per_replica(const Plan& plan) {
@@ -280,11 +322,14 @@ std::string heading_of(const ExportSubject& subject, std::string_view runtime) {
   const Plan& plan = subject.document.plan;
   const std::size_t replicas = plan.stages.front().devices.size();
   const std::size_t devices = stages_by_device_group(plan).size() * replicas;
-  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+  const std::size_t gpus = gpus_of_device(subject.document);
+  const bool is_tensor_alone = plan.parallelism.copies() == 1;
   const std::string rank = fmt::format("pipeline rank * {} + replica", replicas);
   return fmt::format("# {} for {}: {} processes, rank = {}\n", title_of(subject), runtime,
-                     devices * degree,
-                     degree == 1 ? rank : fmt::format("({}) * {} + tensor rank", rank, degree));
+                     devices * gpus,
+                     gpus == 1 ? rank
+                               : fmt::format("({}) * {} + {}", rank, gpus,
+                                             is_tensor_alone ? "tensor rank" : "rank in group"));
 }
 
 std::vector<DeviceIndex> devices_by_rank(const Plan& plan) {
@@ -298,7 +343,7 @@ std::vector<DeviceIndex> devices_by_rank(const Plan& plan) {
 
 std::string ranks_as_comment(const ExportSubject& subject) {
   const Plan& plan = subject.document.plan;
-  const auto degree = static_cast<std::size_t>(subject.document.profile.tensor_parallel);
+  const std::size_t degree = gpus_of_device(subject.document);
   const std::string share = degree == 1 ? std::string() : fmt::format(", {} a device", degree);
   std::string text;
   std::size_t rank = 0;

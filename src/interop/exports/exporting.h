@@ -32,6 +32,9 @@ inline constexpr RuntimeLimits kMegatron{.name = "Megatron-LM",
                                          .counts_blocks = true,
                                          .numbers_ranks = true,
                                          .sequence_parallel = true,
+                                         .context_parallel = true,
+                                         .expert_parallel = true,
+                                         .experts_need_sequence = true,
                                          .shards_optimizer = true};
 inline constexpr RuntimeLimits kDeepSpeed{
     .name = "DeepSpeed", .numbers_ranks = true, .shards_optimizer = true};
@@ -41,7 +44,10 @@ inline constexpr RuntimeLimits kTorch{.name = "PyTorch's runtime",
                                       .ties = false,
                                       .deals = false,
                                       .numbers_ranks = true,
-                                      .sequence_parallel = true};
+                                      .sequence_parallel = true,
+                                      .context_parallel = true,
+                                      .context_shards_state = true,
+                                      .shards_all_state = true};
 /// The limits of a program built from plain modules, without tensor parallelism.
 inline constexpr RuntimeLimits kTorchModules{.name = "PyTorch's runtime",
                                              .any_order = true,
@@ -81,9 +87,17 @@ void require_runs(const ExportSubject& subject, const RuntimeLimits& runtime);
 /// Whether the plan's order splits backwards into input gradient and weight gradient. O(actions).
 bool splits_backward(const Plan& plan);
 
-/// Returns how many samples of a micro-batch one replica processes. Requires: there are no
-/// faults_for() the plan.
-std::int64_t samples_per_replica(const Plan& plan);
+/// Returns how many samples of a micro-batch one data-parallel rank processes: a replica, or a part
+/// of one. Requires: there are no faults_for() the plan.
+std::int64_t samples_per_rank(const Plan& plan);
+
+/// Returns the number of data-parallel ranks of every stage, those within devices that are groups
+/// included. Requires: there are no faults_for()
+/// the plan.
+std::int64_t replicas_of_stages(const Plan& plan);
+
+/// Returns the number of GPUs of a device of the plan.
+std::size_t gpus_of_device(const PlanDocument& document);
 
 /// Returns how many micro-batches one replica processes in an iteration. Requires: there are no
 /// faults_for() the plan.

@@ -125,12 +125,13 @@ void MegatronImporter::refuse_conflicts() const {
     script_.refuse(script_.line_of(name),
                    fmt::format("{}: expected none beside a layout, got it", name));
   }
-  for (const char* name : {"--context-parallel-size", "--expert-model-parallel-size"}) {
-    if (script_.count(name).value_or(1) == 1) continue;
-    script_.refuse(script_.line_of(name),
-                   fmt::format("{}: expected 1, as plans split no sequences and no experts, got "
-                               "more",
-                               name));
+  const std::pair<const char*, CollectiveMembers> others[] = {
+      {"--context-parallel-size", CollectiveMembers::Context},
+      {"--expert-model-parallel-size", CollectiveMembers::Experts}};
+  for (const auto& [name, members] : others) {
+    const std::string fault =
+        group_degree_fault(script_.count(name).value_or(1), members, ground_.profile);
+    if (!fault.empty()) script_.refuse(script_.line_of(name), fmt::format("{}: {}", name, fault));
   }
   check_degree(script_.count("--tensor-model-parallel-size").value_or(1), ground_.profile, options_,
                file_.name);
@@ -250,7 +251,7 @@ ImportedPlan MegatronImporter::run() {
   sketch.ranks = even_ranks(groups, *replicas);
   sketch.global_batch = script_.count("--global-batch-size");
   if (const auto samples = script_.count("--micro-batch-size")) {
-    sketch.micro_batch = *samples * *replicas;
+    sketch.micro_batch = *samples * *replicas * ground_.profile.group.replicas;
   }
   if (sketch.stages.size() > groups) sketch.family = ScheduleFamily::Interleaved;
   read_recomputation(sketch, result.warnings);

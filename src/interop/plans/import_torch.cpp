@@ -23,6 +23,7 @@ namespace {
 constexpr std::string_view kModules = "--parallelism.module_fqns_per_model_part";
 constexpr std::string_view kDegree = "--parallelism.pipeline_parallel_degree";
 constexpr std::string_view kReplicas = "--parallelism.data_parallel_replicate_degree";
+constexpr std::string_view kShards = "--parallelism.data_parallel_shard_degree";
 constexpr std::string_view kSamples = "--parallelism.pipeline_parallel_microbatch_size";
 constexpr std::string_view kSchedule = "--parallelism.pipeline_parallel_schedule";
 constexpr std::string_view kCsv = "--parallelism.pipeline_parallel_schedule_csv";
@@ -244,11 +245,14 @@ ImportedPlan TorchImporter::run() {
   sketch.stages = read_stages();
   const std::size_t groups = read_groups(sketch.stages.size());
   sketch.rank_devices = devices_in_comments(roles_[0]->text);
-  const std::int64_t replicas =
-      replicas_of_all(script_.count(kReplicas), groups, ground_, options_, roles_[0]->name);
+  const std::int64_t ranks = ground_.profile.group.replicas;
+  std::optional<std::int64_t> told = script_.count(kReplicas);
+  if (const auto shards = script_.count(kShards)) told = told.value_or(1) * *shards / ranks;
+  const std::int64_t replicas = replicas_of_all(told, groups, ground_, options_, roles_[0]->name);
   sketch.ranks = even_ranks(groups, replicas);
   sketch.global_batch = script_.count(kGlobalBatch);
-  if (const auto samples = script_.count(kSamples)) sketch.micro_batch = *samples * replicas;
+  if (const auto samples = script_.count(kSamples))
+    sketch.micro_batch = *samples * replicas * ranks;
   read_order(sketch, groups);
   std::vector<std::string> warnings;
   sketch.recompute = read_recomputation(warnings);

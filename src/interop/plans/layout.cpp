@@ -98,7 +98,7 @@ void LayoutPlanner::refuse_beside(std::string_view word, bool is_given, const ch
               {{option, fmt::format("expected none beside {}, which says it, got both", word)}}};
 }
 
-/// Refuses degrees of parallelism that no plan has.
+/// Refuses degrees of parallelism that are not those of the ground.
 void LayoutPlanner::refuse_other_degrees() const {
   const std::int64_t tensor = ground_.profile.tensor_parallel;
   const std::int64_t given = count("tp").value_or(tensor);
@@ -110,11 +110,11 @@ void LayoutPlanner::refuse_other_degrees() const {
                     "profiled, got {}",
                     tensor, given));
   }
-  for (const char* word : {"cp", "ep"}) {
-    const std::int64_t degree = count(word).value_or(1);
-    if (degree == 1) continue;
-    refuse(fmt::format("{}: expected 1, as plans split no sequences and no experts, got {}", word,
-                       degree));
+  const std::pair<const char*, CollectiveMembers> others[] = {{"cp", CollectiveMembers::Context},
+                                                              {"ep", CollectiveMembers::Experts}};
+  for (const auto& [word, members] : others) {
+    const std::string fault = group_degree_fault(count(word).value_or(1), members, ground_.profile);
+    if (!fault.empty()) refuse(fmt::format("{}: {}", word, fault));
   }
 }
 
@@ -205,7 +205,15 @@ std::int64_t LayoutPlanner::replicas(std::int64_t pipeline) const {
   const std::string counted = group == 1
                                   ? "the devices of the topology"
                                   : fmt::format("the groups of {} devices of the topology", group);
-  const std::optional<std::int64_t> told = count("dp");
+  const std::int64_t ranks = ground_.profile.group.replicas;
+  std::optional<std::int64_t> told = count("dp");
+  if (told && *told % ranks != 0) {
+    refuse(
+        fmt::format("dp: expected a multiple of {}, the data-parallel ranks of a group of {} "
+                    "devices, got {}",
+                    ranks, group, *told));
+  }
+  if (told) *told /= ranks;
   refuse_beside("dp", !options_.replicas.empty(), "--replicas");
   if (pipeline > devices) {
     refuse(fmt::format("pp: expected at most {}, {}, got {}", devices, counted, pipeline));
@@ -235,7 +243,7 @@ Plan LayoutPlanner::plan() const {
   sketch.stages = stages(pipeline * chunks);
   sketch.ranks = even_ranks(static_cast<std::size_t>(pipeline), replica_count);
   sketch.global_batch = count("gbs");
-  if (samples) sketch.micro_batch = *samples * replica_count;
+  if (samples) sketch.micro_batch = *samples * replica_count * ground_.profile.group.replicas;
   sketch.family = family(chunks);
   sketch.recompute = recomputes();
   return plan_of(sketch, ground_, options_);

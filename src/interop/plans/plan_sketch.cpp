@@ -279,6 +279,13 @@ std::string recomputed_as_a_whole(std::string_view runtime, std::string_view kep
       runtime, kept);
 }
 
+std::string group_degree_fault(std::int64_t degree, CollectiveMembers members,
+                               const ModelProfile& profile) {
+  const std::int64_t of_group = profile.group.ring(members).members;
+  if (degree == of_group) return "";
+  return fmt::format("expected {}, that of a group of devices, got {}", of_group, degree);
+}
+
 void check_degree(std::int64_t degree, const ModelProfile& profile,
                   const ForeignPlanOptions& options, const std::string& source) {
   const std::int64_t measured = profile.tensor_parallel;

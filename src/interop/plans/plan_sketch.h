@@ -64,6 +64,11 @@ Plan plan_of(const PlanSketch& sketch, const PlanGround& ground, const ForeignPl
 /// recomputation: `kept`, such as "the input of every block".
 std::string recomputed_as_a_whole(std::string_view runtime, std::string_view kept);
 
+/// Returns what is wrong with a degree of context or expert parallelism that is not that of the
+/// group of which a device of the profile is part; an empty text if nothing is.
+std::string group_degree_fault(std::int64_t degree, CollectiveMembers members,
+                               const ModelProfile& profile);
+
 /// Checks the tensor-parallel degree of a file. Throws Error(BadInput) if the profile has another
 /// degree above 1, and Error(Usage) if --tensor-parallel, or the profile's degree in its absence,
 /// differs.

@@ -8,6 +8,7 @@
 #include "dapple/interop/plans/layout.h"
 #include "dapple/profile/limits.h"
 #include "dapple/profile/variants.h"
+#include "interop/plans/plan_formats.h"
 #include "interop/text/foreign_text.h"
 #include "interop/text/shell_words.h"
 
@@ -33,6 +34,75 @@ std::string degrees_in(const std::vector<Parallelism>& forms) {
   return text;
 }
 
+std::string forms_in(const std::vector<Parallelism>& forms) {
+  std::string text;
+  for (const Parallelism& form : forms) text += (text.empty() ? "" : "; ") + short_text(form);
+  return text;
+}
+
+/// Returns the number that a layout has for a word.
+std::int64_t degree_in(const Layout& layout, std::string_view word, std::int64_t most,
+                       std::int64_t otherwise) {
+  const std::string* const value = layout.value(word);
+  if (value == nullptr) return otherwise;
+  const std::optional<std::int32_t> degree = parse_count(*value);
+  if (degree && *degree >= 1 && *degree <= most) return *degree;
+  throw Error{ErrorKind::BadInput,
+              layout.source,
+              {{layout.place, fmt::format("{}: expected a number from 1 to {}, got \"{}\"", word,
+                                          most, shown(*value))}}};
+}
+
+/// Sets what a layout says of sharded state.
+void read_sharding(const Layout& layout, StatedParallelism& stated) {
+  const auto refuse = [&](std::string message) {
+    throw Error{ErrorKind::BadInput, layout.source, {{layout.place, std::move(message)}}};
+  };
+  const std::string* const zero = layout.value("zero");
+  const bool is_full = zero != nullptr && *zero == "3";
+  if (!is_full && layout.value("fsdp") != nullptr) {
+    refuse("fsdp: expected zero=3 beside it, which shards all state, got none");
+  }
+  if (zero == nullptr) return;
+  if (*zero != "0" && *zero != "1" && !is_full) {
+    refuse(fmt::format("zero: expected 0, 1 or 3, as no plan shards gradients alone, got \"{}\"",
+                       shown(*zero)));
+  }
+  stated.shards_optimizer = *zero == "1";
+  if (!is_full) return;
+  if (layout.value("fsdp") == nullptr && layout.value("dp") == nullptr) {
+    refuse(
+        "zero: expected fsdp=... or dp=... beside 3, over whose ranks state is sharded, got "
+        "neither");
+  }
+  const std::int64_t ranks = degree_in(layout, "dp", kMaxGroup, 1) * stated.context;
+  stated.full_shards = degree_in(layout, "fsdp", kMaxGroup, std::min(ranks, kMaxGroup));
+}
+
+/// Sets what torchtitan's options say of sharded state. Where parameters are kept gathered, only
+/// the optimizer's state is sharded.
+void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) {
+  constexpr std::string_view kShards = "--parallelism.data_parallel_shard_degree";
+  constexpr std::string_view kPolicy = "--parallelism.fsdp_reshard_after_forward";
+  const std::int64_t ranks = script.count(kShards).value_or(1) * stated.context;
+  if (ranks == 1) return;
+  const auto policy = script.value(kPolicy);
+  const bool has_pipeline = script.count("--parallelism.pipeline_parallel_degree").value_or(1) > 1;
+  const bool keeps = policy
+                         ? policy->value == "never" || (policy->value != "always" && has_pipeline)
+                         : has_pipeline;
+  if (!keeps) {
+    stated.full_shards = ranks;
+  } else if (script.count("--parallelism.data_parallel_replicate_degree").value_or(1) == 1) {
+    stated.shards_optimizer = true;
+  } else {
+    script.refuse(script.line_of(kShards),
+                  fmt::format("expected {} always, as no plan keeps parameters that only some of "
+                              "its replicas shard, got another policy",
+                              kPolicy));
+  }
+}
+
 }  // namespace
 
 StatedParallelism stated_in_layout(const Layout& layout) {
@@ -40,13 +110,12 @@ StatedParallelism stated_in_layout(const Layout& layout) {
     throw Error{ErrorKind::BadInput, layout.source, {{layout.place, std::move(message)}}};
   };
   StatedParallelism stated;
-  if (const std::string* const tensor = layout.value("tp")) {
-    const std::optional<std::int32_t> degree = parse_count(*tensor);
-    if (!degree || *degree < 1 || *degree > kMaxTensorParallel) {
-      refuse(fmt::format("tp: expected a number from 1 to {}, got \"{}\"", kMaxTensorParallel,
-                         shown(*tensor)));
-    }
-    stated.tensor = *degree;
+  if (layout.value("tp") != nullptr) stated.tensor = degree_in(layout, "tp", kMaxTensorParallel, 1);
+  stated.context = degree_in(layout, "cp", kMaxContextParallel, 1);
+  stated.experts = degree_in(layout, "ep", kMaxGroup, 1);
+  if (layout.value("etp") != nullptr) {
+    if (stated.experts == 1) refuse("etp: expected ep=... beside it, got no expert parallelism");
+    stated.expert_tensor = degree_in(layout, "etp", kMaxTensorParallel, 1);
   }
   if (const std::string* const sequence = layout.value("sp")) {
     if (*sequence != "on" && *sequence != "off") {
@@ -54,15 +123,7 @@ StatedParallelism stated_in_layout(const Layout& layout) {
     }
     stated.sequence = *sequence == "on";
   }
-  if (const std::string* const zero = layout.value("zero")) {
-    if (*zero != "0" && *zero != "1") {
-      refuse(
-          fmt::format("zero: expected 0 or 1, as replicas of a plan hold whole gradients and "
-                      "parameters, got \"{}\"",
-                      shown(*zero)));
-    }
-    stated.shards_optimizer = *zero == "1";
-  }
+  read_sharding(layout, stated);
   return stated;
 }
 
@@ -74,12 +135,23 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
     stated = stated_in_layout(read_layout(first.text, first.name));
   } else if (first.format == PlanFormat::Megatron) {
     stated.tensor = count_in(files, "--tensor-model-parallel-size");
+    stated.context = count_in(files, "--context-parallel-size").value_or(1);
+    stated.experts = count_in(files, "--expert-model-parallel-size").value_or(1);
+    stated.expert_tensor = count_in(files, "--expert-tensor-parallel-size");
     stated.shards_optimizer = ShellOptions(first.text, "").has("--use-distributed-optimizer");
     // With one tensor rank Megatron-LM ignores the option.
     if (stated.tensor.value_or(1) > 1)
       stated.sequence = ShellOptions(first.text, "").has("--sequence-parallel");
   } else if (first.format == PlanFormat::Torch) {
     stated.tensor = count_in(files, "--parallelism.tensor_parallel_degree");
+    stated.context = count_in(files, "--parallelism.context_parallel_degree").value_or(1);
+    stated.experts = count_in(files, "--parallelism.expert_parallel_degree").value_or(1);
+    stated.expert_tensor = count_in(files, "--parallelism.expert_tensor_parallel_degree");
+    for (const ForeignPlanFile& file : files) {
+      if (is_torchtitan_options(file.text)) {
+        read_torch_sharding(ShellOptions(file.text, file.name), stated);
+      }
+    }
   }
   if (!stated.tensor) stated.tensor = options.tensor_parallel;
   return stated;
@@ -87,32 +159,51 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
 
 Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile& profile,
                              const std::string& source, const std::string& place) {
+  const auto refuse = [&](std::string message) {
+    throw Error{ErrorKind::BadInput, source, {{place, std::move(message)}}};
+  };
   const std::vector<Parallelism> forms = parallelisms_of(profile);
   const std::int64_t degree = stated.tensor.value_or(1);
-  const bool is_apart =
-      degree == 1 && profile.tensor_parallel == 1 && stated.sequence.value_or(false);
-  Parallelism parallelism{.shards_optimizer = stated.shards_optimizer};
-  // Without variants the profile's own degree counts, which importers check.
-  if (forms.size() == 1 && !is_apart) return parallelism;
-  const auto found = std::find_if(forms.begin(), forms.end(), [&](const Parallelism& form) {
-    return form.tensor == degree && stated.sequence.value_or(form.sequence) == form.sequence;
-  });
-  if (found != forms.end()) {
-    parallelism = *found;
-    parallelism.shards_optimizer = stated.shards_optimizer;
-    return parallelism;
+  if (degree == 1 && profile.tensor_parallel == 1 && stated.sequence.value_or(false)) {
+    refuse("expected sequence parallelism beside tensor parallelism, got it alone");
   }
-  throw Error{
-      ErrorKind::BadInput,
-      source,
-      {{place, is_apart ? std::string("expected sequence parallelism beside tensor parallelism, "
-                                      "got it alone")
-                        : fmt::format("expected tensor parallelism of degree {}, for which all "
-                                      "layers have variants, got {}{}",
-                                      degrees_in(forms), degree,
-                                      !stated.sequence   ? ""
-                                      : *stated.sequence ? " with sequence parallelism"
-                                                         : " without sequence parallelism")}}};
+  const bool has_others = stated.context > 1 || stated.experts > 1;
+  Parallelism parallelism;
+  // Without variants the profile's own degree counts, which importers check.
+  if (forms.size() > 1 || has_others) {
+    const std::int64_t expert_tensor =
+        stated.experts > 1 ? stated.expert_tensor.value_or(degree) : 1;
+    const auto found = std::find_if(forms.begin(), forms.end(), [&](const Parallelism& form) {
+      return form.tensor == degree && form.context == stated.context &&
+             form.experts == stated.experts && form.expert_tensor == expert_tensor &&
+             stated.sequence.value_or(form.sequence) == form.sequence;
+    });
+    if (found != forms.end()) {
+      parallelism = *found;
+    } else if (has_others) {
+      const Parallelism got{.tensor = degree,
+                            .sequence = stated.sequence.value_or(false),
+                            .context = stated.context,
+                            .experts = stated.experts,
+                            .expert_tensor = expert_tensor};
+      refuse(fmt::format("expected degrees for which all layers have variants, {}, got {}",
+                         forms_in(forms), short_text(got)));
+    } else {
+      refuse(
+          fmt::format("expected tensor parallelism of degree {}, for which all layers have "
+                      "variants, got {}{}",
+                      degrees_in(forms), degree,
+                      !stated.sequence   ? ""
+                      : *stated.sequence ? " with sequence parallelism"
+                                         : " without sequence parallelism"));
+    }
+  }
+  parallelism.shards_optimizer = stated.shards_optimizer;
+  parallelism.full_shards = stated.full_shards;
+  if (!parallelism.is_sound() || parallelism.group_size() > kMaxGroup) {
+    refuse(fmt::format("expected {}, got {}", kSoundDegrees, short_text(parallelism)));
+  }
+  return parallelism;
 }
 
 }  // namespace dapple::interop

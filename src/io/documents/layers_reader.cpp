@@ -11,7 +11,6 @@ namespace dapple::io {
 namespace {
 
 constexpr std::size_t kMaxOperationLength = 1'000;
-constexpr IntegerRange kTensorDegree{2, kMaxTensorParallel};
 constexpr IntegerRange kCollectiveCount{1, 1'000};
 constexpr std::size_t kMaxCollectives = 16;
 constexpr std::size_t kMaxVariants = 64;
@@ -104,6 +103,11 @@ Collective read_collective(const Field& field) {
   std::vector<std::string_view> names;
   for (const CollectiveKind kind : kCollectiveKinds) names.push_back(to_string(kind));
   collective.kind = kCollectiveKinds[read_choice(object.field("kind"), names).value_or(0)];
+  if (const Field over = object.field("over"); over.present()) {
+    names.clear();
+    for (const CollectiveMembers members : kCollectiveMembers) names.push_back(to_string(members));
+    collective.over = kCollectiveMembers[read_choice(over, names).value_or(0)];
+  }
   collective.size_per_sample.count = required_integer(object.field("bytes_per_sample"), {});
   collective.count = optional_integer(object.field("count"), kCollectiveCount, 1);
   object.finish();
@@ -125,13 +129,40 @@ std::vector<Collective> read_collectives(const Field& field) {
   return collectives;
 }
 
+/// Reads the degrees of a variant, which are not all 1.
+Parallelism read_degrees(const Field& variant, ObjectReader& object) {
+  Parallelism degrees;
+  degrees.tensor = required_integer(object.field("tensor_parallel"), {1, kMaxTensorParallel});
+  const Field sequence = object.field("sequence_parallel");
+  if (sequence.present()) degrees.sequence = read_boolean(sequence).value_or(false);
+  degrees.context = optional_integer(object.field("context_parallel"), {1, kMaxContextParallel}, 1);
+  degrees.experts = optional_integer(object.field("expert_parallel"), {1, kMaxGroup}, 1);
+  const Field expert_tensor = object.field("expert_tensor_parallel");
+  if (degrees.experts > 1) {
+    degrees.expert_tensor =
+        optional_integer(expert_tensor, {1, kMaxTensorParallel}, degrees.tensor);
+  } else if (expert_tensor.present()) {
+    expert_tensor.refuse("no such key, as there is no expert parallelism");
+  }
+  if (!object.valid()) return degrees;
+  if (degrees.sequence && degrees.tensor == 1) {
+    sequence.refuse("false, as there is no tensor parallelism");
+  } else if (degrees.is_none()) {
+    object.field("tensor_parallel").refuse("2 or more, or another degree of 2 or more");
+  } else if (degrees.group_size() > kMaxGroup || !degrees.is_sound()) {
+    variant.refuse(kSoundDegrees);
+  }
+  return degrees;
+}
+
 LayerVariant read_variant(const Field& field) {
   ObjectReader object(field);
   LayerVariant variant;
-  variant.parallelism.tensor = required_integer(object.field("tensor_parallel"), kTensorDegree);
-  if (const Field sequence = object.field("sequence_parallel"); sequence.present())
-    variant.parallelism.sequence = read_boolean(sequence).value_or(false);
+  variant.parallelism = read_degrees(field, object);
   variant.parameters.count = required_integer(object.field("parameter_bytes"), {});
+  variant.expert_parameters.count =
+      optional_integer(object.field("expert_parameter_bytes"),
+                       {0, std::max<std::int64_t>(0, variant.parameters.count)}, 0);
   const Field overhead = object.field("fixed_overhead_ns");
   const Field measurements = object.field("measurements");
   if (object.valid()) variant.measurements = read_measurements(measurements);

@@ -71,6 +71,8 @@ void write_collectives(JsonWriter& writer, const char* key,
   for (const Collective& collective : collectives) {
     writer.open_object(JsonWriter::Layout::Line);
     writer.key("kind").text(to_string(collective.kind));
+    if (collective.over != CollectiveMembers::Tensor)
+      writer.key("over").text(to_string(collective.over));
     writer.key("bytes_per_sample").integer(collective.size_per_sample.count);
     if (collective.count != 1) writer.key("count").integer(collective.count);
     writer.close();
@@ -84,7 +86,15 @@ void write_variants(JsonWriter& writer, const std::vector<LayerVariant>& variant
     writer.open_object(JsonWriter::Layout::Lines);
     writer.key("tensor_parallel").integer(variant.parallelism.tensor);
     if (variant.parallelism.sequence) writer.key("sequence_parallel").boolean(true);
+    if (variant.parallelism.context > 1)
+      writer.key("context_parallel").integer(variant.parallelism.context);
+    if (variant.parallelism.experts > 1) {
+      writer.key("expert_parallel").integer(variant.parallelism.experts);
+      writer.key("expert_tensor_parallel").integer(variant.parallelism.expert_tensor);
+    }
     writer.key("parameter_bytes").integer(variant.parameters.count);
+    if (variant.expert_parameters.count != 0)
+      writer.key("expert_parameter_bytes").integer(variant.expert_parameters.count);
     if (variant.fixed_overhead.ns != 0)
       writer.key("fixed_overhead_ns").integer(variant.fixed_overhead.ns);
     write_measurements(writer, variant.measurements);

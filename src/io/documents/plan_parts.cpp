@@ -29,7 +29,16 @@ void write_parallelism(JsonWriter& writer, const Parallelism& parallelism) {
   writer.open_object(JsonWriter::Layout::Line);
   writer.key("tensor").integer(parallelism.tensor);
   if (parallelism.sequence) writer.key("sequence").boolean(true);
+  if (parallelism.context > 1) writer.key("context").integer(parallelism.context);
+  if (parallelism.experts > 1) {
+    writer.key("experts").integer(parallelism.experts);
+    writer.key("expert_tensor").integer(parallelism.expert_tensor);
+  }
   if (parallelism.shards_optimizer) writer.key("sharding").text(to_string(Sharding::Optimizer));
+  if (parallelism.full_shards > 1) {
+    writer.key("sharding").text(to_string(Sharding::Full));
+    writer.key("shards").integer(parallelism.full_shards);
+  }
   writer.close();
 }
 
@@ -39,13 +48,29 @@ Parallelism read_parallelism(const Field& field) {
   parallelism.tensor = required_integer(object.field("tensor"), {1, kMaxTensorParallel});
   const Field sequence = object.field("sequence");
   if (sequence.present()) parallelism.sequence = read_boolean(sequence).value_or(false);
+  parallelism.context = optional_integer(object.field("context"), {1, kMaxContextParallel}, 1);
+  parallelism.experts = optional_integer(object.field("experts"), {1, kMaxGroup}, 1);
+  const Field expert_tensor = object.field("expert_tensor");
+  if (parallelism.experts > 1) {
+    parallelism.expert_tensor = required_integer(expert_tensor, {1, kMaxTensorParallel});
+  } else if (expert_tensor.present()) {
+    expert_tensor.refuse("no such key, as there is no expert parallelism");
+  }
+  const Field shards = object.field("shards");
   if (const Field sharding = object.field("sharding"); sharding.present()) {
-    parallelism.shards_optimizer =
-        read_choice(sharding, {to_string(Sharding::Optimizer)}).has_value();
+    const auto choice =
+        read_choice(sharding, {to_string(Sharding::Optimizer), to_string(Sharding::Full)});
+    parallelism.shards_optimizer = choice == 0U;
+    if (choice == 1U) parallelism.full_shards = required_integer(shards, {2, kMaxGroup});
+  }
+  if (shards.present() && parallelism.full_shards == 1) {
+    shards.refuse("no such key, as not all state is sharded");
   }
   object.finish();
   if (parallelism.sequence && parallelism.tensor == 1) {
     sequence.refuse("false, as there is no tensor parallelism");
+  } else if (parallelism.group_size() > kMaxGroup || !parallelism.is_sound()) {
+    field.refuse(kSoundDegrees);
   }
   return parallelism;
 }

@@ -43,6 +43,9 @@ void write_pins(JsonWriter& writer, const Pins& pins) {
                  [&](bool recompute) { writer.boolean(recompute); });
   // Written only where it is pinned, so that files remain as they were before.
   if (pins.tensor) writer.key("tensor").integer(*pins.tensor);
+  if (pins.context) writer.key("context").integer(*pins.context);
+  if (pins.experts) writer.key("experts").integer(*pins.experts);
+  if (pins.shards) writer.key("shards").integer(*pins.shards);
   writer.key("least_depths").boolean(pins.least_depths);
   write_layers(writer.key("cuts"), pins.cuts);
   write_layers(writer.key("joints"), pins.joints);
@@ -74,6 +77,12 @@ Pins read_pins(const Field& field) {
   pins.recompute = read_nullable<bool>(object.field("recompute"), read_boolean);
   if (const Field tensor = object.field("tensor"); tensor.present())
     pins.tensor = read_integer(tensor, {1, kMaxTensorParallel});
+  if (const Field context = object.field("context"); context.present())
+    pins.context = read_integer(context, {1, kMaxContextParallel});
+  if (const Field experts = object.field("experts"); experts.present())
+    pins.experts = read_integer(experts, {1, kMaxGroup});
+  if (const Field shards = object.field("shards"); shards.present())
+    pins.shards = read_integer(shards, {1, kMaxGroup});
   pins.least_depths = read_boolean(object.field("least_depths")).value_or(false);
   pins.cuts = read_layers(object.field("cuts"));
   pins.joints = read_layers(object.field("joints"));
@@ -163,8 +172,8 @@ PlanRequest read_request(const Field& field) {
   if (const Field most = object.field("max_tensor"); most.present())
     request.max_tensor = read_integer(most, {1, kMaxTensorParallel});
   if (const Field sharding = object.field("sharding"); sharding.present()) {
-    constexpr Sharding kShardings[] = {Sharding::Optimizer, Sharding::Any};
-    request.sharding = kShardings[read_choice(sharding, {"optimizer", "auto"}).value_or(0)];
+    constexpr Sharding kShardings[] = {Sharding::Optimizer, Sharding::Full, Sharding::Any};
+    request.sharding = kShardings[read_choice(sharding, {"optimizer", "full", "auto"}).value_or(0)];
   }
   request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");
   request.baselines = read_boolean(object.field("baselines")).value_or(true);

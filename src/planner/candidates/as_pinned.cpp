@@ -37,7 +37,10 @@ bool put_in_order(std::vector<StagePlan>& stages) {
 
 bool is_as_pinned(const Plan& plan, const Pins& pins) {
   if (pins.stages && *pins.stages != static_cast<int>(plan.stages.size())) return false;
-  if (pins.equal_shares && plan.micro_batch_size % pins.replicas.value_or(1) != 0) return false;
+  if (pins.equal_shares &&
+      plan.micro_batch_size % (pins.replicas.value_or(1) * pins.replicas_in_group) != 0) {
+    return false;
+  }
   if (pins.least_depths &&
       (plan.family != ScheduleFamily::OneFOneB ||
        plan.warmup_depths != least_depths(plan.stages.size(), plan.num_micro_batches))) {

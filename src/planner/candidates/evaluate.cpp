@@ -29,7 +29,7 @@ Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
     const LayerTable& table = costs.table(plan.global_batch_size, kind);
     least = std::min(least, table.forward(all) + table.backward(all));
   }
-  return least + costs.optimizer_step(all);
+  return least + costs.group_reduction(all) + costs.optimizer_step(all);
 }
 
 StageFigures figures_of(const PlanCost& costs, std::size_t stage) {

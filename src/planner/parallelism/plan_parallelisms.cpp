@@ -1,5 +1,7 @@
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -101,24 +103,33 @@ void ParallelismComparison::take_parts() {
 void ParallelismComparison::refuse_without_parts() const {
   if (!parts_.empty()) return;
   const PlannerOptions& options = context_.options;
-  if (!options.pins.tensor) {
-    check(options.sharding == Sharding::Optimizer && !asked_.empty(),
-          "no form of parallelism is asked for");
-    throw Error(ErrorKind::BadInput, "",
-                {{"/request/sharding", "expected a runtime for which state can be sharded: " +
-                                           std::get<NoGroups>(asked_.front().inputs).reason}});
-  }
-  const std::int64_t degree = *options.pins.tensor;
+  const auto& pins = options.pins;
   std::string reason = "not every layer has a variant of that degree";
-  if (options.max_tensor.value_or(degree) < degree) {
+  if (pins.tensor && options.max_tensor.value_or(*pins.tensor) < *pins.tensor) {
     reason = "the largest degree allowed is " + std::to_string(*options.max_tensor);
   } else if (!asked_.empty()) {
     reason = std::get<NoGroups>(asked_.front().inputs).reason;
+  } else if (options.sharding == Sharding::Full || pins.shards) {
+    reason = "no number of devices can share a device's parameters";
   }
+  if (!pins.has_degrees()) {
+    throw Error(
+        ErrorKind::BadInput, "",
+        {{"/request/sharding", "expected state that can be sharded so, got none: " + reason}});
+  }
+  std::vector<std::string> got;
+  const auto name = [&](const char* degree, const std::optional<std::int64_t>& pin) {
+    if (pin) got.push_back(fmt::format("{} {}", degree, *pin));
+  };
+  name("tensor", pins.tensor);
+  name("context", pins.context);
+  name("experts", pins.experts);
+  name("shards", pins.shards);
   throw Error(ErrorKind::BadInput, "",
-              {{"/request/pins/tensor",
-                "expected a tensor-parallel degree that layers and servers have, got " +
-                    std::to_string(degree) + ": " + reason}});
+              {{"/request/pins",
+                fmt::format("expected degrees of parallelism that layers and servers have, got {}: "
+                            "{}",
+                            fmt::join(got, ", "), reason)}});
 }
 
 /// Returns the context for a part: plans no faster than those of the parts before need not be
@@ -310,7 +321,7 @@ MadePlan ParallelismComparison::finish() {
     document.ungrouped = {context_.profile, context_.topology.description()};
   }
   SearchRecord& search = document.search;
-  search.outside = outside_space(context_.profile, context_.options.sharding != Sharding::None);
+  search.outside = outside_space(context_.profile, context_.options.sharding);
   if (asked_.size() == 1) return std::move(*best_);
   std::optional<Duration> bound = document.prediction.iteration;
   search.open = 0;
@@ -347,10 +358,12 @@ std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
   if (best_) renew_baselines();
   if (best_) return finish();
   if (!closest_) return stopped_before_a_plan();
-  const PlannerOptions& options = context_.options;
-  const std::size_t asked_twice = options.sharding == Sharding::Any ? 2 : 1;
-  const bool are_forms_left =
-      parallelisms_of(context_.profile).size() > asked_.size() / asked_twice;
+  const std::vector<Parallelism> every = parallelisms_of(context_.profile);
+  const bool are_forms_left = std::any_of(every.begin(), every.end(), [&](const Parallelism& form) {
+    return std::none_of(asked_.begin(), asked_.end(), [&](const AskedParallelism& asked) {
+      return without_sharding(asked.parallelism) == form;
+    });
+  });
   if (are_forms_left && !closest_->stopped) {
     closest_->remedy = {.kind = RemedyKind::EveryParallelism};
   }
@@ -363,6 +376,14 @@ bool is_more_hardware(RemedyKind kind) {
          kind == RemedyKind::MoreMemory || kind == RemedyKind::SomeMemory;
 }
 
+/// Whether there is a form of parallelism that is asked for and has groups.
+bool has_parts(const PlanningContext& context, const std::optional<PlanRestriction>& restriction) {
+  const std::vector<AskedParallelism> asked = asked_parallelisms(context, restriction);
+  return std::any_of(asked.begin(), asked.end(), [](const AskedParallelism& form) {
+    return std::holds_alternative<PlanInputs>(form.inputs);
+  });
+}
+
 /// Names sharded state as the remedy where nothing but more hardware was found to help, and the
 /// DAPPLE planner finds a plan with it.
 void look_for_sharded_remedy(Infeasible& infeasible, const PlanningContext& context,
@@ -370,18 +391,24 @@ void look_for_sharded_remedy(Infeasible& infeasible, const PlanningContext& cont
   const PlannerOptions& asked = context.options;
   const bool is_lacking =
       infeasible.shortage && !infeasible.stopped && is_more_hardware(infeasible.remedy.kind);
-  const bool may_shard = !restriction || restriction->shards_optimizer;
-  if (!is_lacking || !may_shard || asked.sharding != Sharding::None ||
+  if (!is_lacking || asked.sharding != Sharding::None ||
       asked.optimizer == OptimizerTiming::PerBucket || asks_for_families(asked)) {
     return;
   }
   PlannerOptions options = asked;
   options.planner = PlannerKind::Dapple;
   options.baselines = false;
-  options.sharding = Sharding::Any;
-  const auto made = ParallelismComparison(context.with(options), restriction).run();
-  if (std::holds_alternative<MadePlan>(made)) {
-    infeasible.remedy = {.kind = RemedyKind::ShardedState};
+  const bool may_shard_optimizer = !restriction || restriction->shards_optimizer;
+  const bool may_shard_all = !restriction || restriction->shards_all_state;
+  for (const Sharding sharding : {Sharding::Optimizer, Sharding::Full}) {
+    const bool is_full = sharding == Sharding::Full;
+    if (is_full ? !may_shard_all : !may_shard_optimizer) continue;
+    options.sharding = sharding;
+    if (is_full && !has_parts(context.with(options), restriction)) continue;
+    const auto made = ParallelismComparison(context.with(options), restriction).run();
+    if (!std::holds_alternative<MadePlan>(made)) continue;
+    infeasible.remedy = {.kind = is_full ? RemedyKind::AllStateSharded : RemedyKind::ShardedState};
+    return;
   }
 }
 
@@ -391,8 +418,73 @@ std::string lack_of(const std::optional<PlanRestriction>& restriction, const Par
   const char* what = nullptr;
   if (form.tensor > 1 && !restriction->tensor_parallel) what = "tensor parallelism";
   if (form.sequence && !restriction->sequence_parallel) what = "sequence parallelism";
+  if (form.context > 1 && !restriction->context_parallel) what = "context parallelism";
+  if (form.experts > 1 && !restriction->expert_parallel) what = "expert parallelism";
+  const bool has_whole_sequence = form.tensor > 1 && !form.sequence;
+  if (form.experts > 1 && has_whole_sequence && restriction->experts_need_sequence) {
+    what = "experts beside tensor parallelism without sequence parallelism";
+  }
+  if (form.context > 1 && form.full_shards == 1 && restriction->context_shards_state) {
+    what = "context parallelism with whole parameters";
+  }
   if (form.shards_optimizer && !restriction->shards_optimizer) what = "sharded state";
+  if (form.full_shards > 1 && !restriction->shards_all_state) what = "sharded parameters";
   return what == nullptr ? "" : "the files for " + restriction->runtime + " have no " + what;
+}
+
+/// Returns why the request excludes every plan of a form; empty if it does not.
+std::string exclusion_of(const PlanningContext& context,
+                         const std::optional<PlanRestriction>& restriction,
+                         const Parallelism& form) {
+  const PlannerOptions& options = context.options;
+  if (form.copies() > 1 && options.optimizer == OptimizerTiming::PerBucket) {
+    return "groups whose devices hold the same parameters update them all at the end";
+  }
+  const std::int64_t samples = options.micro_batch_size.value_or(options.global_batch_size);
+  if (restriction && samples % form.replicas_in_group() != 0) {
+    return fmt::format("{} data-parallel ranks do not divide a batch of {}",
+                       form.replicas_in_group(), samples);
+  }
+  return lack_of(restriction, form);
+}
+
+/// Returns the numbers of devices over which all state may be sharded, ascending: those of which
+/// groups are parts of a server or whole servers.
+std::vector<std::int64_t> shard_counts(const PlanningContext& context, const Parallelism& form) {
+  const PlannerOptions& options = context.options;
+  if (options.pins.shards) return {*options.pins.shards};
+  std::vector<std::int64_t> counts;
+  const std::int64_t devices = context.topology.device_count();
+  for (std::int64_t count = 2; count * form.tensor <= devices; ++count) {
+    Parallelism sharded = form;
+    sharded.full_shards = count;
+    if (devices % sharded.group_size() != 0 || !sharded.is_sound()) continue;
+    const auto grouped = group_devices(context.topology, sharded);
+    if (std::holds_alternative<GroupedTopology>(grouped)) counts.push_back(count);
+  }
+  return counts;
+}
+
+/// Returns the ways to shard state of a form that has none sharded.
+std::vector<Parallelism> sharded_forms(const PlanningContext& context, const Parallelism& form) {
+  const Sharding asked = context.options.sharding;
+  const std::optional<std::int64_t>& shards = context.options.pins.shards;
+  std::vector<Parallelism> forms;
+  if (shards.value_or(1) == 1) {
+    if (asked == Sharding::None || asked == Sharding::Any) forms.push_back(form);
+    if (asked == Sharding::Optimizer || asked == Sharding::Any) {
+      forms.push_back(form);
+      forms.back().shards_optimizer = true;
+    }
+  }
+  if (asked != Sharding::Full && asked != Sharding::Any) return forms;
+  for (const std::int64_t count : shard_counts(context, form)) {
+    if (count == 1) continue;
+    Parallelism sharded = form;
+    sharded.full_shards = count;
+    if (sharded.is_sound() && sharded.group_size() >= form.group_size()) forms.push_back(sharded);
+  }
+  return forms;
 }
 
 }  // namespace
@@ -400,30 +492,37 @@ std::string lack_of(const std::optional<PlanRestriction>& restriction, const Par
 std::vector<AskedParallelism> asked_parallelisms(
     const PlanningContext& context, const std::optional<PlanRestriction>& restriction) {
   const PlannerOptions& options = context.options;
-  const bool may_shard = options.sharding != Sharding::None;
-  const bool must_shard = options.sharding == Sharding::Optimizer;
+  const auto is_pinned = [](const std::optional<std::int64_t>& pin, std::int64_t degree) {
+    return pin.value_or(degree) == degree;
+  };
   std::vector<AskedParallelism> asked;
   for (const Parallelism& parallelism : parallelisms_of(context.profile)) {
-    if (options.pins.tensor.value_or(parallelism.tensor) != parallelism.tensor) continue;
-    if (parallelism.tensor > options.max_tensor.value_or(parallelism.tensor)) continue;
-    for (const bool shards : {false, true}) {
-      if (shards ? !may_shard : must_shard) continue;
-      Parallelism form = parallelism;
-      form.shards_optimizer = shards;
-      if (const std::string lack = lack_of(restriction, form); !lack.empty()) {
-        asked.push_back({form, NoGroups{"/request/for", lack}});
+    if (!is_pinned(options.pins.tensor, parallelism.tensor) ||
+        !is_pinned(options.pins.context, parallelism.context) ||
+        !is_pinned(options.pins.experts, parallelism.experts) ||
+        parallelism.tensor > options.max_tensor.value_or(parallelism.tensor)) {
+      continue;
+    }
+    for (const Parallelism& form : sharded_forms(context, parallelism)) {
+      if (const std::string reason = exclusion_of(context, restriction, form); !reason.empty()) {
+        asked.push_back({form, NoGroups{"/request", reason}});
       } else {
         asked.push_back({form, group_inputs(context.profile, context.topology, form)});
       }
     }
   }
+  std::sort(asked.begin(), asked.end(), [](const AskedParallelism& a, const AskedParallelism& b) {
+    return a.parallelism < b.parallelism;
+  });
   return asked;
 }
 
 std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
     const PlanningContext& context, const std::optional<PlanRestriction>& restriction) {
   const bool has_variants = parallelisms_of(context.profile).size() > 1;
-  const bool is_pinned = context.options.pins.tensor.value_or(1) != 1;
+  const Pins& pins = context.options.pins;
+  const bool is_pinned = pins.tensor.value_or(1) != 1 || pins.context.value_or(1) != 1 ||
+                         pins.experts.value_or(1) != 1 || pins.shards.value_or(1) != 1;
   const bool may_shard = context.options.sharding != Sharding::None;
   auto made = has_variants || is_pinned || may_shard
                   ? ParallelismComparison(context, restriction).run()

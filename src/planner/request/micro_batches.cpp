@@ -42,7 +42,7 @@ MicroBatchSizes micro_batch_sizes(const PlannerOptions& options) {
     result.sizes = divisors(global);
   }
   if (options.pins.equal_shares && options.pins.replicas) {
-    const std::int64_t replicas = *options.pins.replicas;
+    const std::int64_t replicas = *options.pins.replicas * options.pins.replicas_in_group;
     std::erase_if(result.sizes, [replicas](std::int64_t size) { return size % replicas != 0; });
     if (result.sizes.empty()) {
       throw Error(ErrorKind::BadInput, "",

@@ -104,7 +104,8 @@ void warn_about_batch(const Plan& plan, const ModelProfile& profile,
     scaled.most_measured = std::max(scaled.most_measured, layer.measurements.back().batch_size);
   }
   for (const StagePlan& stage : plan.stages) {
-    const std::int64_t samples = samples_of(plan, stage, 0).size();
+    const std::int64_t samples =
+        profile.group.samples_of_replica(samples_of(plan, stage, 0).size());
     if (samples * kTrustedBatchFactor >= scaled.fewest_measured &&
         samples <= scaled.most_measured * kTrustedBatchFactor) {
       continue;

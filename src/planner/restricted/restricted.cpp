@@ -31,10 +31,11 @@ std::vector<std::int32_t> replica_counts(const PlanningContext& context) {
   const PlannerOptions& options = context.options;
   if (options.pins.replicas) return {*options.pins.replicas};
   const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
+  const std::int64_t ranks = context.profile.group.replicas;
   std::vector<std::int32_t> counts;
   for (std::int32_t count = 1; count <= context.topology.device_count(); ++count) {
-    const bool divides = std::any_of(sizes.begin(), sizes.end(),
-                                     [count](std::int64_t size) { return size % count == 0; });
+    const bool divides = std::any_of(
+        sizes.begin(), sizes.end(), [&](std::int64_t size) { return size % (count * ranks) == 0; });
     if (divides) counts.push_back(count);
   }
   return counts;
@@ -45,6 +46,7 @@ std::vector<Pins> parts_of(const PlanningContext& context, const PlanRestriction
   const PlannerOptions& options = context.options;
   Pins common = options.pins;
   common.equal_shares = true;
+  common.replicas_in_group = context.profile.group.replicas;
   common.in_order = restriction.in_order;
   common.least_depths = common.least_depths || restriction.least_depths;
   std::vector<std::int32_t> joints;

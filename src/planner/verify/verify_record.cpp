@@ -33,6 +33,7 @@ PlannerOptions options_of_part(const ClaimedPlan& claimed) {
   PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
   if (!claimed.restriction) return options;
   options.pins.equal_shares = true;
+  options.pins.replicas_in_group = document.plan.parallelism.replicas_in_group();
   options.pins.replicas = static_cast<std::int32_t>(document.plan.stages.front().devices.size());
   if (!options.every_family) return options;
   options.every_family = false;
@@ -159,7 +160,7 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   }
   check_lines(claims, "/search_space/searched", searched, document.search.searched);
   claims.expect_text("/search_space/outside",
-                     outside_space(document.original_profile(), request.sharding != Sharding::None),
+                     outside_space(document.original_profile(), request.sharding),
                      document.search.outside);
   check_lines(claims, "/search_space/cut", cut, document.search.cut);
 }

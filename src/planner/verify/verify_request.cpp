@@ -57,6 +57,7 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
   pins.replicas = static_cast<std::int32_t>(plan.stages.front().devices.size());
   pins.recompute = plan.stages.front().recompute;
   pins.equal_shares = true;
+  pins.replicas_in_group = plan.parallelism.replicas_in_group();
   pins.in_order = restriction.in_order;
   pins.least_depths = restriction.least_depths && plan.family == ScheduleFamily::OneFOneB;
   if (plan.chunks_per_device == 1) pins.joints = restriction.joints;
@@ -67,10 +68,10 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
 
 void check_sharding(Claims& claims, const ClaimedPlan& claimed) {
   const Sharding asked = claimed.document.request->sharding;
-  const bool shards = claimed.document.plan.parallelism.shards_optimizer;
-  if (asked == Sharding::Any || shards == (asked == Sharding::Optimizer)) return;
+  const Sharding chosen = sharding_of(claimed.document.plan.parallelism);
+  if (asked == Sharding::Any || asked == chosen) return;
   claims.refuse("/request/sharding", fmt::format("expected {}, as in the plan, got {}",
-                                                 shards ? "optimizer" : "none", to_string(asked)));
+                                                 to_string(chosen), to_string(asked)));
 }
 
 void check_gradients(Claims& claims, const ClaimedPlan& claimed) {

@@ -27,8 +27,7 @@ void check_outside(Claims& claims, const PlanDocument& document) {
   if (outside.empty()) return;
   claims.expect_text(
       "/search_space/outside",
-      outside_space(document.original_profile(), document.plan.parallelism.shards_optimizer),
-      outside);
+      outside_space(document.original_profile(), sharding_of(document.plan.parallelism)), outside);
 }
 
 void check_unasked_names(Claims& claims, const PlanDocument& document) {

@@ -81,6 +81,9 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
   // On slower devices collectives take as long as on the quickest, so that no factor between the
   // kinds holds for them; there only the computation counts.
   const bool counts_collectives = has_one_scale(profile, costs.topology());
+  // A data-parallel rank of a group processes at least its part of the samples.
+  const std::int64_t most = profile.group.samples_of_replica(micro_batch_size);
+  const double of_rank = 1.0 / static_cast<double>(profile.group.replicas);
   for (const Layer& layer : profile.layers) {
     double forward = 0;
     double backward = 0;
@@ -88,21 +91,23 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
       forward = proportional_per_sample(layer.measurements.front().forward, layer, scale);
       backward = proportional_per_sample(layer.measurements.front().backward, layer, scale);
     } else {
-      forward = least_per_sample(layer, micro_batch_size, [&](std::int64_t batch) {
+      forward = least_per_sample(layer, most, [&](std::int64_t batch) {
         return forward_time(layer, batch, profile.batch_scaling, scale);
       });
-      backward = least_per_sample(layer, micro_batch_size, [&](std::int64_t batch) {
+      backward = least_per_sample(layer, most, [&](std::int64_t batch) {
         return backward_time(layer, batch, profile.batch_scaling, scale);
       });
     }
     if (counts_collectives) {
-      forward +=
-          least_collectives_per_sample(layer.forward_collectives, micro_batch_size, profile.ring);
-      backward +=
-          least_collectives_per_sample(layer.backward_collectives, micro_batch_size, profile.ring);
+      forward += least_collectives_per_sample(layer.forward_collectives, most, profile.group);
+      backward += least_collectives_per_sample(layer.backward_collectives, most, profile.group);
+      // Sharded state is gathered for each micro-batch, however few samples it has.
+      const double micro_batch = static_cast<double>(most);
+      forward = std::max(forward, static_cast<double>(layer.sharded.forward.ns) / micro_batch);
+      backward = std::max(backward, static_cast<double>(layer.sharded.backward.ns) / micro_batch);
     }
-    forward_.push_back(forward_.back() + forward);
-    round_trip_.push_back(round_trip_.back() + forward + backward);
+    forward_.push_back(forward_.back() + forward * of_rank);
+    round_trip_.push_back(round_trip_.back() + (forward + backward) * of_rank);
   }
 }
 

@@ -133,7 +133,7 @@ std::int64_t least_overlap(std::int64_t micro_batch_size, std::int64_t front, st
 // byte per tensor less than their share of the whole.
 Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume) {
   const std::int64_t sure = std::max<std::int64_t>(0, volume.whole.count - volume.tensors);
-  return {divide_down(Wide{sure} * samples, volume.micro_batch_size)};
+  return {divide_down(Wide{sure} * samples, volume.samples)};
 }
 
 BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume) {
@@ -151,9 +151,10 @@ BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& v
 
 BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut,
                                std::int64_t micro_batch_size) {
+  const GroupShape& group = costs.profile().group;
   return {.whole = costs.boundary_size(cut.value, micro_batch_size),
           .tensors = costs.layer_count(),
-          .micro_batch_size = micro_batch_size};
+          .samples = group.replicas * group.samples_of_replica(micro_batch_size)};
 }
 
 }  // namespace dapple::search

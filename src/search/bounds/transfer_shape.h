@@ -54,7 +54,9 @@ struct BoundaryVolume {
   Bytes whole;
   // Upper bound on the number of tensors.
   std::int64_t tensors = 0;
-  std::int64_t micro_batch_size = 1;
+  // The samples of which `whole` is the size: those of a micro-batch or, where a group has
+  // data-parallel ranks, those that all of them would have if each had as many as the fullest.
+  std::int64_t samples = 1;
 };
 
 /// Returns the bounds for a boundary of that shape and volume.

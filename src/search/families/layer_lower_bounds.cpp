@@ -105,7 +105,7 @@ void LayerLowerBounds::find_sums() {
   const std::int64_t shards = is_sharded ? costs_.topology().device_count() : 1;
   for (std::int32_t end = 0; end <= costs_.layer_count(); ++end) {
     steps_.push_back(
-        divide_down(Wide{costs_.parameters({0, end}).count} * step.billionths * kStepParts,
+        divide_down(Wide{costs_.updated_parameters({0, end}).count} * step.billionths * kStepParts,
                     Wide{kOne.billionths} * shards));
   }
   for (std::int32_t l = 0; l < costs_.layer_count(); ++l) {

@@ -53,6 +53,7 @@ class AntichainStates {
 
   const std::vector<Layer>& layers_;
   const PipedreamOptions& options_;
+  std::int64_t samples_;
   std::vector<Duration> compute_;
   // Indexed by layer: the layer itself and all that it depends on.
   std::vector<LayerSet> up_to_;
@@ -62,6 +63,7 @@ class AntichainStates {
 AntichainStates::AntichainStates(const ModelProfile& profile, const PipedreamOptions& options)
     : layers_(profile.layers),
       options_(options),
+      samples_(profile.group.samples_of_replica(options.samples)),
       compute_(layer_compute_times(profile, options)),
       consumers_(profile.layers.size()) {
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
@@ -140,7 +142,7 @@ Bytes AntichainStates::output_of(const LayerSet& set) const {
   }
   Bytes total;
   for (const std::int32_t layer : sending.members()) {
-    total += output_size(layers_[static_cast<std::size_t>(layer)], options_.samples);
+    total += output_size(layers_[static_cast<std::size_t>(layer)], samples_);
   }
   return total;
 }
@@ -203,13 +205,11 @@ std::int64_t profiled_batch(const ModelProfile& profile) {
 
 std::vector<Duration> layer_compute_times(const ModelProfile& profile,
                                           const PipedreamOptions& options) {
+  const LayerTable table(profile, options.samples, options.time_scale);
   std::vector<Duration> times;
-  for (const Layer& layer : profile.layers) {
-    const std::optional<BatchScaling> scaling = profile.batch_scaling;
-    times.push_back(forward_time(layer, options.samples, scaling, options.time_scale) +
-                    backward_time(layer, options.samples, scaling, options.time_scale) +
-                    collectives_time(layer.forward_collectives, options.samples, profile.ring) +
-                    collectives_time(layer.backward_collectives, options.samples, profile.ring));
+  for (std::int32_t l = 0; l < static_cast<std::int32_t>(profile.layers.size()); ++l) {
+    const LayerRange alone{l, l + 1};
+    times.push_back(table.forward(alone) + table.backward(alone));
   }
   return times;
 }

@@ -13,6 +13,12 @@ namespace {
 
 using small::bytes_per_ns;
 
+GroupShape group_of(const GroupRing& ring) {
+  GroupShape group;
+  group.rings[0] = ring;
+  return group;
+}
+
 GroupRing ring(std::int64_t members) {
   return {.members = members, .bandwidth = bytes_per_ns(1), .latency = {3}};
 }
@@ -29,6 +35,26 @@ TEST_CASE("a collective takes the rounds of a ring, rounded up once") {
 TEST_CASE("one member and no bytes take no time") {
   CHECK(collective_time(CollectiveKind::AllReduce, {100}, ring(1)) == Duration{});
   CHECK(collective_time(CollectiveKind::AllReduce, {0}, ring(4)) == Duration{});
+}
+
+TEST_CASE("an all-to-all sends within and between servers at the same time") {
+  GroupRing four = ring(4);
+  four.members_in_server = 2;
+  four.within_server = bytes_per_ns(10);
+  four.between_servers = bytes_per_ns(2);
+  // A quarter of 400 bytes for the other member here in 10 ns, two for those elsewhere in 100.
+  CHECK(collective_time(CollectiveKind::AllToAll, {400}, four) == Duration{100 + 3});
+  four.members_in_server = 4;
+  CHECK(collective_time(CollectiveKind::AllToAll, {400}, four) == Duration{30 + 3});
+}
+
+TEST_CASE("a collective passes the ring of its members") {
+  GroupShape group;
+  group.rings = {ring(2), ring(4), {}};
+  const std::vector<Collective> over_context{{.kind = CollectiveKind::AllGather,
+                                              .over = CollectiveMembers::Context,
+                                              .size_per_sample = {100}}};
+  CHECK(collectives_time(over_context, 1, group) == Duration{75 + 9});
 }
 
 TEST_CASE("what was measured replaces the links, halved for the halves of an all-reduce") {
@@ -49,7 +75,7 @@ TEST_CASE("all collectives of a layer follow each other, as often as they are co
       {.kind = CollectiveKind::AllReduce, .size_per_sample = {50}, .count = 2},
       {.kind = CollectiveKind::AllGather, .size_per_sample = {10}, .count = 1}};
   // Two samples: 100 and 20 bytes over two devices.
-  CHECK(collectives_time(list, 2, ring(2)) == Duration{2 * (100 + 6) + (10 + 3)});
+  CHECK(collectives_time(list, 2, group_of(ring(2))) == Duration{2 * (100 + 6) + (10 + 3)});
 }
 
 TEST_CASE("figures up to the largest that files hold do not overflow") {
@@ -71,14 +97,14 @@ TEST_CASE("the least time per sample is below that of every number of samples") 
       time += dice.roll(1, 400);
       some.measured.push_back({{size}, {time}});
     }
-    const std::vector<Collective> list{{.kind = kCollectiveKinds[dice.roll(0, 2)],
+    const std::vector<Collective> list{{.kind = kCollectiveKinds[dice.roll(0, 3)],
                                         .size_per_sample = {dice.roll(0, 60)},
                                         .count = dice.roll(1, 3)}};
     const std::int64_t most = dice.roll(1, 12);
-    const double least = least_collectives_per_sample(list, most, some);
+    const double least = least_collectives_per_sample(list, most, group_of(some));
     double reached = 1e300;
     for (std::int64_t samples = 1; samples <= most; ++samples) {
-      const auto of_all = static_cast<double>(collectives_time(list, samples, some).ns);
+      const auto of_all = static_cast<double>(collectives_time(list, samples, group_of(some)).ns);
       REQUIRE(least * static_cast<double>(samples) <= of_all + 1e-6);
       reached = std::min(reached, of_all / static_cast<double>(samples));
     }

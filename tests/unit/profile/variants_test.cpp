@@ -53,8 +53,9 @@ TEST_CASE("a profile has the forms that every layer has a variant for") {
 }
 
 TEST_CASE("with parallelism all figures are those of one device of the group") {
-  const GroupRing ring{.members = 2, .bandwidth = {1'000'000'000}, .latency = {7}};
-  const ModelProfile shared = with_parallelism(two_layers(), {2, true}, ring);
+  GroupShape group;
+  group.rings[0] = {.members = 2, .bandwidth = {1'000'000'000}, .latency = {7}};
+  const ModelProfile shared = with_parallelism(two_layers(), {2, true}, group);
   CHECK(shared.tensor_parallel == 2);
   for (const Layer& layer : shared.layers) {
     CHECK(layer.parameters == Bytes{50});
@@ -81,10 +82,86 @@ TEST_CASE("without parallelism a profile stays as it is") {
   CHECK(table.forward({0, 2}) == Duration{20});
 }
 
+TEST_CASE("a layer without expert variants has no experts") {
+  ModelProfile profile = two_layers();
+  profile.layers[0].variants.push_back(variant({.tensor = 2, .experts = 4, .expert_tensor = 1}, 7));
+  profile.layers[0].variants.push_back(variant({.experts = 4}, 8));
+  const std::vector<Parallelism> forms = parallelisms_of(profile);
+  CHECK(forms == std::vector<Parallelism>{
+                     {}, {.experts = 4}, {2, false}, {.tensor = 2, .experts = 4}, {2, true}});
+  const ModelProfile shared = with_parallelism(profile, {.tensor = 2, .experts = 4}, {});
+  CHECK(shared.layers[0].measurements.front().forward == Duration{7});
+  CHECK(shared.layers[1].measurements.front().forward == Duration{6});
+  // With one tensor rank the layer without experts runs whole on each device.
+  const ModelProfile alone = with_parallelism(profile, {.experts = 4}, {});
+  CHECK(alone.layers[0].measurements.front().forward == Duration{8});
+  CHECK(alone.layers[1].measurements.front().forward == Duration{10});
+  CHECK(layer_without(profile, {.tensor = 2, .sequence = true, .experts = 4}) == "a");
+}
+
+TEST_CASE("data-parallel ranks of a group share its samples, rounded up") {
+  GroupShape group;
+  group.replicas = 2;
+  group.copies = {.members = 2, .bandwidth = {1'000'000'000}, .latency = {}};
+  const ModelProfile shared = with_parallelism(two_layers(), {.full_shards = 2}, group);
+  CHECK(LayerTable(shared, 4, kOne).forward({0, 1}) == Duration{20});
+  CHECK(LayerTable(shared, 3, kOne).forward({0, 1}) == Duration{20});
+  CHECK(LayerTable(shared, 2, kOne).boundary(1) == Bytes{8});
+  CHECK(LayerTable(shared, 3, kOne).stash({0, 1}) == Bytes{16});
+}
+
+TEST_CASE("sharded parameters are gathered while the layer computes, as far as that lasts") {
+  GroupShape group;
+  group.replicas = 2;
+  group.copies = {.members = 2, .bandwidth = {1'000'000'000}, .latency = {5}};
+  group.shards_all_state = true;
+  ModelProfile profile = two_layers();
+  profile.optimizer.gradient_bytes_per_parameter_byte = {2 * kOne.billionths};
+  profile.layers[1].parameters = {10};
+  const ModelProfile shared = with_parallelism(profile, {.full_shards = 2}, group);
+  // Half of 100 bytes and a latency are 55 ns; of 200 bytes of gradients, 105 ns.
+  const LayerTable table(shared, 2, kOne);
+  CHECK(table.forward({0, 1}) == Duration{55});
+  CHECK(table.forward_collectives({0, 1}) == Duration{45});
+  CHECK(table.backward({0, 1}) == Duration{55 + 105});
+  CHECK(table.input_gradient({0, 1}) == Duration{55});
+  // Of 10 bytes, 10 ns are hidden by 10 ns; in the backward 10 + 15 are not by 20.
+  CHECK(table.forward({1, 2}) == Duration{10});
+  CHECK(table.backward({1, 2}) == Duration{25});
+  CHECK(table.backward_collectives({1, 2}) == Duration{5});
+  // Whole are a layer, its neighbour, and its gradients.
+  CHECK(table.largest_workspace({0, 1}) == Bytes{100 + 10 + 200});
+  CHECK(table.largest_workspace({1, 2}) == Bytes{10 + 100 + 20});
+  // With more samples everything is hidden.
+  CHECK(LayerTable(shared, 40, kOne).forward({0, 1}) == Duration{200});
+}
+
 TEST_CASE("forms of parallelism are named") {
   CHECK(to_text(Parallelism{8, false}) == "tensor 8");
   CHECK(to_text(Parallelism{8, true}) == "tensor 8 with sequence parallelism");
   CHECK(short_text(Parallelism{8, true}) == "tensor 8, sequence");
+  const Parallelism all{.tensor = 4,
+                        .sequence = true,
+                        .context = 2,
+                        .experts = 8,
+                        .expert_tensor = 2,
+                        .full_shards = 16};
+  CHECK(to_text(all) ==
+        "tensor 4 with sequence parallelism, context 2, experts 8 of tensor 2, all state sharded "
+        "over 16");
+  CHECK(short_text(all) == "tensor 4, sequence, context 2, experts 8 x 2, sharded over 16");
+}
+
+TEST_CASE("a group has the ranks that its degrees leave") {
+  const Parallelism folded{.tensor = 4, .context = 2, .experts = 8, .expert_tensor = 2};
+  CHECK(folded.group_size() == 16);
+  CHECK(folded.replicas_in_group() == 2);
+  CHECK(folded.copies() == 4);
+  CHECK(folded.expert_copies() == 1);
+  CHECK(folded.is_sound());
+  CHECK_FALSE(Parallelism{.tensor = 4, .experts = 3}.is_sound());
+  CHECK_FALSE(Parallelism{.context = 2, .full_shards = 3}.is_sound());
+  CHECK(Parallelism{.context = 2, .full_shards = 6}.replicas_in_group() == 3);
 }
 
 }  // namespace

@@ -72,8 +72,17 @@ struct RuntimeLimits {
   bool tensor_parallel = true;
   /// Whether such a group may also be sequence parallel.
   bool sequence_parallel = false;
-  /// Whether the replicas of a stage may shard its optimizer state.
+  /// Whether such a group may be context parallel, and expert parallel.
+  bool context_parallel = false;
+  bool expert_parallel = false;
+  /// Whether experts beside tensor parallelism need sequence parallelism.
+  bool experts_need_sequence = false;
+  /// Whether context parallelism shards all state over its ranks.
+  bool context_shards_state = false;
+  /// Whether the replicas of a stage may shard its optimizer state, and data-parallel ranks all
+  /// state.
   bool shards_optimizer = false;
+  bool shards_all_state = false;
 };
 
 /// The orders of a schedule family that a runtime runs.

@@ -32,9 +32,9 @@ struct Layout {
 };
 
 /// The words of a layout, in the order in which help lists them.
-inline constexpr std::string_view kLayoutWords[] = {"pp",     "dp",       "mbs",       "vpp", "gbs",
-                                                    "layers", "schedule", "recompute", "tp",  "sp",
-                                                    "cp",     "ep",       "zero"};
+inline constexpr std::string_view kLayoutWords[] = {
+    "pp", "dp", "mbs", "vpp", "gbs", "layers", "schedule", "recompute",
+    "tp", "sp", "cp",  "ep",  "etp", "zero",   "fsdp"};
 
 /// Splits "pp=4,dp=2,mbs=1", which may be on several lines. Throws Error(BadInput) for an unknown
 /// word, a word without a value, a word given twice, and no word. O(length).
@@ -55,9 +55,9 @@ std::vector<Layout> read_layouts(std::string_view text, const std::string& sourc
 /// Options say what the layout does not, and the micro-batch size of all replicas together.
 ///
 /// Throws Error(Usage) for an option that contradicts the layout, and Error(BadInput) with the
-/// faults: a value that is no number, what does not divide, a degree that no plan has (tp other
-/// than that of the ground's profile, cp and ep), and those that validate() finds in the
-/// plan, in_words(). Memory is not checked. O(layers + stages).
+/// faults: a value that is no number, what does not divide, a degree other than that of the
+/// ground's profile (tp, cp and ep), and those that validate() finds in the plan, in_words().
+/// Memory is not checked. O(layers + stages).
 Plan plan_of_layout(const Layout& layout, const PlanGround& ground,
                     const ForeignPlanOptions& options);
 

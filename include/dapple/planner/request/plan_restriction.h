@@ -23,8 +23,16 @@ struct PlanRestriction {
   /// Whether a device may be a group with tensor parallelism, and with sequence parallelism.
   bool tensor_parallel = true;
   bool sequence_parallel = true;
-  /// Whether replicas may shard the optimizer's state.
+  /// Whether it may also be a group with context parallelism, and with expert parallelism.
+  bool context_parallel = true;
+  bool expert_parallel = true;
+  /// Whether experts beside tensor parallelism need sequence parallelism.
+  bool experts_need_sequence = false;
+  /// Whether context parallelism shards all state over its ranks.
+  bool context_shards_state = false;
+  /// Whether replicas may shard the optimizer's state, and devices of a group all state.
   bool shards_optimizer = true;
+  bool shards_all_state = true;
   /// Whether devices are assigned by number, from the first stage on.
   bool in_order = false;
   /// Layers that begin no stage, in addition to those pinned.

@@ -82,8 +82,9 @@ enum class RemedyKind : std::uint8_t {
   EveryRuntime,
   /// Any degree of tensor parallelism, which was not tried.
   EveryParallelism,
-  /// Sharding the optimizer's state.
+  /// Sharding the optimizer's state, or all state.
   ShardedState,
+  AllStateSharded,
   /// `memory` more on each device, or `value` devices like the last.
   MoreDevices,
   /// `memory` more on each device, as more devices would not help.

@@ -189,7 +189,7 @@ PlanDocument document_of(interop::ImportedPlan imported, PlanDocument document) 
   document.plan.parallelism = parallelism;
   document.search.planner = kImportPlanner;
   document.search.outside =
-      outside_space(document.original_profile(), document.plan.parallelism.shards_optimizer);
+      outside_space(document.original_profile(), sharding_of(document.plan.parallelism));
   document.search.cut = {std::string{kCutOfImport}};
   document.warnings = std::move(imported.warnings);
   return document;

@@ -420,13 +420,15 @@ command_line::Command simulate_command() {
                "A plan that does not fit memory is simulated too, with a warning. A layout "
                "says pp, pipeline ranks; dp, replicas (all devices); mbs, samples of a "
                "micro-batch on each replica; vpp, stages on a rank; gbs, samples of an "
-               "iteration; layers, blocks of each stage, as 20:28; schedule; recompute; tp, sp and "
-               "zero, tensor and sequence parallelism and the stage of ZeRO.",
+               "iteration; layers, blocks of each stage, as 20:28; schedule; recompute; tp, sp, "
+               "cp, ep and etp, degrees within layers; zero and fsdp, what is sharded.",
            .details = {"All stages of a layout have equally many transformer blocks unless layers "
                        "says how many (or how many of all layers); what stands before and behind "
                        "the blocks is on the outer stages. The schedule is 1f1b, gpipe or, with "
                        "several stages on a rank, interleaved or breadth-first; recompute is none "
-                       "or full, sp is on or off, zero is 0 or 1; tp needs variants of all layers. "
+                       "or full, sp is on or off, zero is 0, 1 or 3; degrees need variants of all "
+                       "layers, dp counts data-parallel ranks in groups too, and fsdp is the "
+                       "number of shards for zero=3, all ranks unless given. "
                        "Ranks are on the devices in their order, replica by replica and "
                        "stage by stage.",
                        "A table of layouts is a CSV file with these words above its columns; the "

@@ -76,7 +76,7 @@ TEST_CASE("recomputation, all-reduce and optimizer step are told apart") {
 
 TEST_CASE("collectives of groups are a part of their own, those of recomputation are not") {
   ModelProfile model = small::model_of({{.forward = 10, .backward = 20}});
-  model.ring = {.members = 2, .bandwidth = small::bytes_per_ns(1), .latency = {}};
+  model.group.rings[0] = {.members = 2, .bandwidth = small::bytes_per_ns(1), .latency = {}};
   model.layers.front().forward_collectives = {{.size_per_sample = {3}}};
   model.layers.front().backward_collectives = {{.size_per_sample = {4}, .count = 2}};
   // Two samples, one after the other, on one of two devices: forwards of 10 + 3, backwards of 20 +
