@@ -281,6 +281,20 @@ Bytes Topology::memory_limit(DeviceIndex index) const {
   return kind_of(index).memory - kind_of(index).reserved;
 }
 
+GroupMember Topology::group_member(DeviceIndex index, std::int64_t i) const {
+  const Device& of_group = device(index);
+  const Server& own = server(of_group.server);
+  const std::int64_t servers = description_.servers_of_group;
+  const std::int64_t in_server = description_.group_size / servers;
+  std::int64_t number = of_group.server.value;
+  for (std::int32_t group = 0; group < own.group; ++group) {
+    number -= description_.servers[to_position(group)].count;
+  }
+  return {fmt::format("{}{}", description_.servers[to_position(own.group)].name,
+                      number * servers + i / in_server),
+          of_group.number * in_server + i % in_server};
+}
+
 std::optional<DeviceIndex> Topology::find_device(const std::string& name) const {
   const auto found = device_by_name_.find(name);
   if (found == device_by_name_.end()) return std::nullopt;

@@ -61,6 +61,12 @@ struct RingPacking {
   std::vector<std::pair<PortIndex, Bandwidth>> ports;
 };
 
+/// A device by the name of its server and its number there.
+struct GroupMember {
+  std::string server;
+  std::int64_t number = 0;
+};
+
 class Topology {
  public:
   /// Expands a description. Throws Error(BadInput), naming `source_name`, with all violations, such
@@ -78,6 +84,10 @@ class Topology {
 
   /// Returns the memory that a plan may use on a device: its memory less what is reserved.
   Bytes memory_limit(DeviceIndex index) const;
+
+  /// Returns one of the devices for which a device stands: the `i`-th of its group, or itself.
+  /// O(kinds of servers). Requires: 0 <= i < group_size.
+  GroupMember group_member(DeviceIndex index, std::int64_t i) const;
 
   /// Returns the device of that name ("node0:3"), or nothing. O(log devices).
   std::optional<DeviceIndex> find_device(const std::string& name) const;

@@ -21,24 +21,13 @@ struct RankPlace {
 };
 
 /// Returns the place of one of a device's GPUs, which are consecutive in one server or more.
-RankPlace place_of(const ExportSubject& subject, DeviceIndex index, std::size_t gpu) {
-  const TopologyDescription& description = subject.topology.description();
-  const Device& device = subject.topology.device(index);
-  const Server& server = subject.topology.server(device.server);
-  const std::size_t gpus = gpus_of_device(subject.document);
-  const auto servers = static_cast<std::size_t>(description.servers_of_group);
-  if (servers == 1) {
-    return {index, server.name, static_cast<std::size_t>(device.number) * gpus + gpu};
-  }
-  std::int32_t number = device.server.value;
-  for (std::int32_t group = 0; group < server.group; ++group) {
-    number -= description.servers[static_cast<std::size_t>(group)].count;
-  }
-  const std::size_t in_server = gpus / servers;
-  return {index,
-          fmt::format("{}{}", description.servers[static_cast<std::size_t>(server.group)].name,
-                      static_cast<std::size_t>(number) * servers + gpu / in_server),
-          gpu % in_server};
+RankPlace place_of(const ExportSubject& subject, DeviceIndex device, std::size_t gpu) {
+  const auto members = static_cast<std::size_t>(subject.topology.description().group_size);
+  const std::size_t gpus_of_member = gpus_of_device(subject.document) / members;
+  const GroupMember member =
+      subject.topology.group_member(device, static_cast<std::int64_t>(gpu / gpus_of_member));
+  return {device, member.server,
+          static_cast<std::size_t>(member.number) * gpus_of_member + gpu % gpus_of_member};
 }
 
 /// Returns the name of the rank's server, which launchers use as a host name. Throws

@@ -60,7 +60,11 @@ std::vector<std::string> names_of_groups(const std::vector<std::string>& devices
   std::map<std::vector<std::string>, std::string> groups;
   for (std::int32_t d = 0; d < topology.device_count(); ++d) {
     std::vector<std::string> members;
-    add_devices(topology.device(DeviceIndex{d}).name, members);
+    for (std::size_t i = 0; i < size; ++i) {
+      const GroupMember member =
+          topology.group_member(DeviceIndex{d}, static_cast<std::int64_t>(i));
+      members.push_back(fmt::format("{}:{}", member.server, member.number));
+    }
     groups.emplace(std::move(members), topology.device(DeviceIndex{d}).name);
   }
   std::vector<std::string> names;

@@ -1,0 +1,327 @@
+"""Instances in which one form of parallelism alone decides, with their arithmetic, and exchange of
+such plans with other runtimes."""
+
+import tool
+from tool import BAD_INPUT, DONE, USAGE, ToolTest
+
+MEBIBYTE = 1 << 20
+MILLISECOND = 10**6  # nanoseconds
+
+
+def divide_up(a, b):
+    return -(-a // b)
+
+
+def sample(forward=MILLISECOND, backward=2 * MILLISECOND, output=1024, stash=1024):
+    return [{"batch_size": 1, "forward_ns": forward, "backward_ns": backward,
+             "output_bytes": output, "stash_bytes": stash}]
+
+
+class Forms(ToolTest):
+    def profile(self, layers, batch, parameters=64 * MEBIBYTE, state=2, **changes):
+        """Layers of 1 ms forward and 2 ms backward a sample, which hold next to nothing beside."""
+        return {"schema": "dapple-profile/1", "name": "made", "source": "made up",
+                "global_batch_size": batch, "device": "card", "batch_scaling": "proportional",
+                "optimizer": {"name": "adam" if state else "sgd",
+                              "state_bytes_per_parameter_byte": state},
+                "layers": [{"name": f"layer{i}", "parameter_bytes": parameters,
+                            "measurements": sample(), **changes} for i in range(layers)]}
+
+    def topology(self, servers, devices, memory, inside="200 GB/s", nic="1 GB/s"):
+        link = {"bandwidth": nic, "latency": "0 ns", "source": "made up"}
+        return {"schema": "dapple-topology/1", "name": "made", "source": "made up",
+                "devices": {"card": {"memory": f"{memory} B", "reserved": "0 B"}},
+                "servers": [{"name": "node", "count": servers, "device": "card",
+                             "devices": devices, "nics": [link] * (servers > 1),
+                             "links": {"kind": "switch", "bandwidth": inside, "latency": "0 ns",
+                                       "source": "made up"}}],
+                **({"network": {"kind": "switch", **link}} if servers > 1 else {})}
+
+    def planned(self, profile, topology, *more):
+        run = self.run_tool("--model", self.write("m.json", profile), "--topo",
+                            self.write("t.json", topology), "-o", "plan.json", *more)
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        plan = self.read("plan.json")
+        run = self.run_tool("verify", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        return plan
+
+    def assert_form(self, plan, iteration, **form):
+        self.assertEqual(plan.get("parallelism"), form or None)
+        self.assertEqual(plan["predicted"]["iteration_ns"], iteration)
+        self.assertEqual(plan["predicted"]["lower_bound_ns"], iteration)
+
+    def test_full_sharding_instead_of_a_pipeline(self):
+        # Four layers of P = 64 MiB on four devices, a sample for each. Whole, a device holds 4 P of
+        # weights, 4 P of gradients and 8 P of state. Of shards over all four it holds 4 P, and
+        # while a layer runs, that, a neighbour and its gradients: 3 P more.
+        size = 64 * MEBIBYTE
+        profile = self.profile(4, 4)
+        plan = self.planned(profile, self.topology(1, 4, 8 * size), "--shard", "auto")
+        # Four layers of 3 ms. Gathers of three quarters of P take 0.3 ms, and gradients as long.
+        self.assert_form(plan, 12 * MILLISECOND, tensor=1, sharding="full", shards=4)
+        memory = plan["predicted"]["devices"][0]["peak_memory_bytes"]
+        self.assertEqual(memory, 4 * size + 3 * size + 4 * 1024)
+        # Without it, four stages take seven turns of 3 ms, and what they send.
+        plan = self.planned(profile, self.topology(1, 4, 8 * size))
+        self.assertGreater(plan["predicted"]["iteration_ns"], 21 * MILLISECOND)
+
+    def test_hybrid_sharding_where_the_network_is_slow(self):
+        # Four layers on two devices of each of two servers, without optimizer state, so that ZeRO-1
+        # gains nothing: 8 P leave no room for a sample. Of shards over two devices a device holds
+        # 4 P, 3 P while a layer runs, and a bucket of half of P: one sample, of 8 MiB in each
+        # layer, fits.
+        size = 64 * MEBIBYTE
+        profile = self.profile(4, 200, state=0, measurements=sample(stash=8 * MEBIBYTE))
+        topology = self.topology(2, 2, 8 * size)
+        plan = self.planned(profile, topology, "--shard", "auto", "--pin", "stages=1")
+        # 50 micro-batches of 12 ms. Each device reduces its half of the gradients with the other
+        # server at its half of the NIC, a layer in size / 2 / 0.5 bytes a ns, the first 6 ms after
+        # the last micro-batch begins.
+        self.assert_form(plan, (49 * 12 + 6) * MILLISECOND + 4 * size, tensor=1, sharding="full",
+                         shards=2)
+        # Shards over all four pass the network for each layer and micro-batch, of five samples on
+        # each device: three quarters of P at 1 GB/s, three times.
+        plan = self.planned(profile, topology, "--shard", "full", "--pin", "stages=1", "--pin",
+                            "shards=4")
+        self.assert_form(plan, 10 * 4 * 3 * (3 * size // 4), tensor=1, sharding="full", shards=4)
+
+    def test_parameters_are_kept_where_they_fit(self):
+        # Two layers on two devices at 10 GB/s. Half of P takes 3.4 ms, which 1 ms of forward and 2
+        # of backward do not hide. With the optimizer's state sharded alone, parameters are
+        # gathered once; that needs 2 P + 2 P + 4 P / 2, shards of all state 4 P + 3 P.
+        size = 64 * MEBIBYTE
+        profile = self.profile(2, 8)
+        profile["optimizer"]["step_ns_per_parameter_byte"] = 0.1
+        options = ("--shard", "auto", "--pin", "stages=1", "--micro-batch", "2")
+        plan = self.planned(profile, self.topology(1, 2, 9 * size, "10 GB/s"), *options)
+        self.assertEqual(plan["parallelism"], {"tensor": 1, "sharding": "optimizer"})
+        kept = plan["predicted"]["iteration_ns"]
+        # Whole layers take 24 ms. Buckets of one layer each are scattered in half of P at 10 GB/s,
+        # the first beside the other layer's backward of 2 ms; then half of the step, and both
+        # are gathered.
+        half = divide_up(size // 2, 10)
+        step = divide_up(divide_up(2 * size, 10), 2)
+        self.assertEqual(kept, 22 * MILLISECOND + 2 * half + step + divide_up(size, 10))
+        plan = self.planned(profile, self.topology(1, 2, 9 * size, "10 GB/s"), *options[:1],
+                            "full", *options[2:])
+        # Four micro-batches, each with three halves for each of the two layers, and a step of half.
+        self.assert_form(plan, 4 * 2 * 3 * half + step, tensor=1, sharding="full", shards=2)
+
+    def test_context_parallelism_for_one_long_sequence(self):
+        # One sample in a batch: only its sequence can be divided. Its keys and values are gathered
+        # and their gradients scattered, 8 MiB at 200 GB/s over two devices.
+        exchanged = 8 * MEBIBYTE
+        half = sample(MILLISECOND // 2, MILLISECOND)
+        variant = {"tensor_parallel": 1, "context_parallel": 2, "parameter_bytes": 1000,
+                   "measurements": half,
+                   "forward_collectives": [{"kind": "all-gather", "over": "context",
+                                            "bytes_per_sample": exchanged}],
+                   "backward_collectives": [{"kind": kind, "over": "context",
+                                             "bytes_per_sample": exchanged}
+                                            for kind in ("all-gather", "reduce-scatter")]}
+        profile = self.profile(2, 1, parameters=1000, variants=[variant])
+        plan = self.planned(profile, self.topology(1, 2, 1 << 30))
+        hop = divide_up(exchanged // 2, 200)
+        # Both devices hold all 2,000 bytes of parameters and reduce their gradients, 5 ns each way.
+        self.assert_form(plan, 2 * (3 * MILLISECOND // 2 + 3 * hop) + 2 * divide_up(1000, 200),
+                         tensor=1, context=2)
+        self.assertIn("expert parallelism; sharded state", plan["search_space"]["outside"])
+        plan = self.planned(profile, self.topology(1, 2, 1 << 30), "--pin", "context=1")
+        self.assertGreaterEqual(plan["predicted"]["iteration_ns"], 6 * MILLISECOND)
+
+    def test_experts_that_fit_no_device(self):
+        # One layer with 16 MiB outside experts and four experts of P = 64 MiB. Four times all of
+        # it (weights, gradients, two of state) is 1,088 MiB, with one expert 320 MiB.
+        own, size = 16 * MEBIBYTE, 64 * MEBIBYTE
+        tokens = 4 * MEBIBYTE
+        collectives = [{"kind": "all-to-all", "over": "experts", "bytes_per_sample": tokens,
+                        "count": 2}]
+        variant = {"tensor_parallel": 1, "expert_parallel": 4, "parameter_bytes": own + size,
+                   "expert_parameter_bytes": size, "measurements": sample(),
+                   "forward_collectives": collectives, "backward_collectives": collectives}
+        profile = self.profile(1, 4, parameters=own + 4 * size, variants=[variant])
+        plan = self.planned(profile, self.topology(1, 4, 512 * MEBIBYTE))
+        # A sample on each device: 3 ms, four exchanges of three quarters, and what is outside
+        # experts is reduced over all four.
+        exchange = divide_up(3 * tokens // 4, 200)
+        reduction = 2 * divide_up(3 * own // 4, 200)
+        self.assert_form(plan, 3 * MILLISECOND + 4 * exchange + reduction, tensor=1, experts=4,
+                         expert_tensor=1)
+        self.assertEqual(plan["predicted"]["devices"][0]["peak_memory_bytes"],
+                         4 * (own + size) + 1024)
+        run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin", "experts=1")
+        self.assertEqual(run.returncode, tool.INFEASIBLE)
+
+    # Exchange.
+
+    def mixture(self):
+        """Blocks with experts between an embedding and a head, with variants of degrees of 2."""
+        def variant(layer, **degrees):
+            return {"tensor_parallel": 1, **degrees, "parameter_bytes": layer["parameter_bytes"],
+                    "measurements": layer["measurements"]}
+
+        profile = self.profile(6, 16, parameters=MEBIBYTE)
+        for layer, name in zip(profile["layers"], ["embedding", *(f"block.{i}" for i in range(4)),
+                                                   "head"]):
+            layer["name"] = name
+            layer["variants"] = [
+                variant(layer, context_parallel=2),
+                variant(layer, tensor_parallel=2, sequence_parallel=True, context_parallel=2)]
+            if name.startswith("block"):
+                layer["variants"] += [
+                    variant(layer, expert_parallel=2),
+                    variant(layer, tensor_parallel=2, sequence_parallel=True, context_parallel=2,
+                            expert_parallel=4, expert_tensor_parallel=1,
+                            expert_parameter_bytes=1000)]
+        return profile
+
+    def ground(self):
+        return ("--model", self.write("m.json", self.mixture()),
+                "--topo", self.write("t.json", self.topology(4, 4, 1 << 30)))
+
+    def imported(self, layout, name="plan.json"):
+        run = self.run_tool("import", "plan", "--layout", layout, *self.ground(), "-o", name)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return self.read(name)
+
+    def exported(self, target, *more):
+        run = self.run_tool("export", "plan.json", "--to", target, "-o", "export", *more)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return (self.folder / "export").read_text()
+
+    def test_megatron_s_degrees_come_back(self):
+        for layout, options in (
+                ("cp=2,pp=2,dp=4,mbs=1", ("--context-parallel-size 2",)),
+                ("ep=2,pp=2,dp=4,mbs=1,zero=1", ("--expert-model-parallel-size 2",
+                                                 "--expert-tensor-parallel-size 1",
+                                                 "--use-distributed-optimizer")),
+                ("tp=2,cp=2,ep=4,etp=1,pp=2,dp=2,mbs=2", ("--tensor-model-parallel-size 2",
+                                                          "--sequence-parallel",
+                                                          "--context-parallel-size 2",
+                                                          "--expert-model-parallel-size 4",
+                                                          "--expert-tensor-parallel-size 1"))):
+            with self.subTest(layout=layout):
+                plan = self.imported(layout)
+                text = self.exported("megatron")
+                for option in options:
+                    self.assertIn(f"  {option}\n", text)
+                words = dict(word.split("=") for word in layout.split(","))
+                self.assertIn(f"--micro-batch-size {words['mbs']}\n", text)
+                self.assertEqual(plan["micro_batch_size"], int(words["mbs"]) * int(words["dp"]))
+                run = self.run_tool("import", "plan", "export", *self.ground(), "-o", "again.json")
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                again = self.read("again.json")
+                for part in ("parallelism", "stages", "schedule", "predicted"):
+                    self.assertEqual(plan[part], again[part])
+
+    def test_torchtitan_shards_all_state(self):
+        plan = self.imported("cp=2,pp=2,dp=4,mbs=1,zero=3,fsdp=4")
+        self.assertEqual(plan["parallelism"],
+                         {"tensor": 1, "context": 2, "sharding": "full", "shards": 4})
+        text = self.exported("torchtitan")
+        for option in ("data_parallel_shard_degree 2", "data_parallel_replicate_degree 2",
+                       "context_parallel_degree 2", "fsdp_reshard_after_forward always"):
+            self.assertIn(f"  --parallelism.{option}\n", text)
+        self.assertIn("rank = (pipeline rank * 2 + replica) * 4 + rank in group", text)
+        (self.folder / "titan.sh").write_text(text)
+        csv = self.exported("torch-csv")
+        (self.folder / "schedule.csv").write_text(csv)
+        run = self.run_tool("import", "plan", "titan.sh", "schedule.csv", *self.ground(), "-o",
+                            "again.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        again = self.read("again.json")
+        for part in ("parallelism", "micro_batch_size"):
+            self.assertEqual(plan[part], again[part])
+        for part in ("devices", "costs"):
+            self.assertEqual([stage[part] for stage in plan["stages"]],
+                             [stage[part] for stage in again["stages"]])
+        # Under a pipeline torchtitan's default keeps parameters: only the optimizer's state is
+        # sharded, and of some replicas only it cannot be.
+        (self.folder / "titan.sh").write_text(text.replace("reshard_after_forward always",
+                                                           "reshard_after_forward default"))
+        run = self.run_tool("import", "plan", "titan.sh", "schedule.csv", *self.ground(), "-o",
+                            "again.json")
+        self.assert_error(run, BAD_INPUT,
+                          "expected --parallelism.fsdp_reshard_after_forward always")
+        for target, words in (("deepspeed", "/parallelism/context: expected 1"),
+                              ("megatron", "/parallelism/sharding: expected none, as the files for "
+                                           "Megatron-LM have no sharded parameters, got full")):
+            run = self.run_tool("export", "plan.json", "--to", target, "-o", "no")
+            self.assert_error(run, BAD_INPUT, words)
+
+    def test_ranks_of_groups_of_servers(self):
+        plan = self.imported("tp=2,cp=2,ep=4,etp=1,pp=1,dp=4,mbs=1,zero=3")
+        self.assertEqual(plan["parallelism"]["shards"], 8)
+        self.assertEqual(plan["stages"][0]["devices"], ["node[0-3]:0-3"])
+        text = self.exported("ranks")
+        self.assertIn("# server 1: node1, 4 processes\n  1:0) RANK=4 CUDA_VISIBLE_DEVICES=0,1,2,3",
+                      text)
+        text = self.exported("rankfile")
+        self.assertIn("rank 5=node1 slot=1\n", text)
+        text = self.exported("visible-devices")
+        self.assertIn("  6) CUDA_VISIBLE_DEVICES=2 ;;  # node[0-3]:0-3", text)
+        run = self.run_tool("simulate", "plan.json")
+        self.assertIn("1x16: node0-3:0-3", run.stdout)
+        names = ",".join(f"node{server}:{device}" for server in (2, 3, 0, 1)
+                         for device in range(4))
+        run = self.run_tool("import", "plan", "--layout", "cp=2,pp=1,dp=2,mbs=1,zero=3,fsdp=2",
+                            *self.ground(), "--devices", "node1:2-3,node0:0-1", "-o", "few.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("few.json")["stages"][0]["devices"],
+                         ["node1:2-3", "node0:0-1"])
+        run = self.run_tool("import", "plan", "--layout", "cp=2,pp=1,dp=8,mbs=1,zero=3,fsdp=8",
+                            *self.ground(), "--devices", names, "-o", "turned.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("turned.json")["stages"][0]["devices"],
+                         ["node[2-3]:0-3", "node[0-1]:0-3"])
+
+    def test_runtimes_plan_what_they_have(self):
+        def forms(*more):
+            run = self.run_tool(*self.ground(), "-o", "plan.json", *more)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            return {record["reason"] for record in self.read("plan.json")["parallelisms"]}
+
+        reasons = forms("--for", "torchtitan", "--shard", "auto", "--planner", "dapple")
+        for lack in ("no expert parallelism", "no context parallelism with whole parameters",
+                     "no sharded state"):
+            self.assertIn(f"the files for PyTorch's runtime have {lack}", reasons)
+        reasons = forms("--for", "megatron", "--shard", "auto", "--planner", "dapple")
+        self.assertIn("the files for Megatron-LM have no sharded parameters", reasons)
+        self.assertNotIn("the files for Megatron-LM have no expert parallelism", reasons)
+
+    def test_what_no_group_has_is_refused(self):
+        for words, fault in (
+                (("--pin", "shards=2"), "shards=2 needs --shard full or auto"),
+                (("--shard", "full", "--pin", "shards=3"),
+                 "expected degrees of parallelism that layers and servers have, got shards 3"),
+                (("--pin", "context=3"), "got context 3: not every layer has a variant"),
+                (("--pin", "experts=8"), "got experts 8"),
+                (("--pin", "experts=0"), "expected experts=N with N from 1 to 65536"),
+                (("--shard", "full", "--optimizer-step", "per-bucket"), "--shard: expected none")):
+            with self.subTest(words=words):
+                run = self.run_tool(*self.ground(), *words)
+                self.assertIn(run.returncode, (USAGE, BAD_INPUT), run.stdout + run.stderr)
+                self.assertIn(fault, run.stderr)
+
+    def test_a_plan_s_degrees_are_checked_as_they_are_read(self):
+        plan = self.imported("cp=2,pp=2,dp=4,mbs=1,zero=3,fsdp=4")
+        for change, fault in (
+                ({"shards": 1}, "/parallelism/shards: expected an integer from 2"),
+                ({"shards": 3}, "/parallelism: expected degrees of tensor and context"),
+                ({"shards": None}, "/parallelism/shards"),
+                ({"sharding": "optimizer"}, "/parallelism/shards: expected no such key"),
+                ({"sharding": "half"}, 'expected "optimizer" or "full"'),
+                ({"context": 3}, "/parallelism"),
+                ({"experts": 2}, "/parallelism/expert_tensor"),
+                ({"expert_tensor": 2}, "/parallelism/expert_tensor: expected no such key")):
+            with self.subTest(change=change):
+                parallelism = {**plan["parallelism"], **change}
+                self.write("bad.json", {**plan, "parallelism": {
+                    key: value for key, value in parallelism.items() if value is not None}})
+                run = self.run_tool("validate", "bad.json")
+                self.assert_error(run, BAD_INPUT, fault)
+
+
+if __name__ == "__main__":
+    tool.main()
