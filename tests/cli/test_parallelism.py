@@ -199,6 +199,36 @@ class Parallelism(ToolTest):
             run = self.run_tool("verify", file)
             self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
 
+    def test_the_best_uniform_plan_is_of_any_form(self):
+        plan = self.planned("--write-baselines", "others")
+        uniform = plan["baselines"][-1]
+        self.assertEqual(uniform["name"], "best-uniform")
+        self.assertTrue(uniform["feasible"])
+        self.assertGreaterEqual(uniform["iteration_ns"], plan["predicted"]["iteration_ns"])
+        even = []
+        for degree in ("1", "2", "4"):
+            pinned = self.planned("--pin", f"tensor={degree}")
+            even += [(baseline["iteration_ns"], degree) for baseline in pinned["baselines"]
+                     if baseline["name"] in ("data-parallel", "1f1b-even") and baseline["feasible"]]
+        self.assertLessEqual(uniform["iteration_ns"], min(even)[0])
+        written = self.read("others/best-uniform.plan.json")
+        self.assertEqual(written["predicted"]["iteration_ns"], uniform["iteration_ns"])
+        form = written["parallelism"]
+        self.assertTrue(uniform["shape"].endswith(f"; tensor {form['tensor']}" + (
+            ", sequence" if form.get("sequence") else "")), uniform["shape"])
+        self.assertEqual(self.run_tool("validate", "others/best-uniform.plan.json").returncode, DONE)
+        uniform["iteration_ns"] += 1
+        uniform["time_parts"]["bubble_ns"] += 1
+        self.write("tampered.json", plan)
+        run = self.run_tool("verify", "tampered.json")
+        self.assert_error(run, BAD_INPUT, f"/baselines/{len(plan['baselines']) - 1}/iteration_ns")
+        # A file without it, as earlier ones are, is as true as before.
+        plan["baselines"].pop()
+        self.write("earlier.json", plan)
+        self.assertEqual(self.run_tool("verify", "earlier.json").returncode, DONE)
+        self.assertNotIn("best-uniform", [baseline["name"] for baseline in
+                                          self.planned("--pin", "tensor=4")["baselines"]])
+
     def test_layouts_of_every_degree(self):
         table = "tp,sp,pp,dp,mbs\n1,off,2,4,1\n2,off,2,2,1\n2,on,2,2,1\n4,on,2,1,1\n"
         run = self.run_tool("simulate", "--layouts", self.write("table.csv", table),

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "app/request/groups.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/plan/warning_text.h"
@@ -24,11 +25,18 @@ std::string file_of(const std::string& directory, const std::string& name) {
 }
 
 PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::MadePlan& made,
-                         const Topology& topology) {
+                         const Topology& topology_of_plan) {
   PlanDocument document = made.document;
   const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
   document.plan = baseline.plan;
   document.plan.parallelism = made.document.plan.parallelism;
+  const bool has_own_form = baseline.figures.name == planner::kBestUniformName;
+  if (has_own_form) {
+    const ModelProfile profile = made.document.original_profile();
+    set_inputs(document, profile, Topology{made.document.original_topology()},
+               baseline.plan.parallelism, "");
+  }
+  const Topology topology = has_own_form ? Topology{document.topology} : topology_of_plan;
   const planner::Evaluation evaluation =
       planner::evaluate(document.plan, document.profile, topology, mode);
   document.prediction = evaluation.prediction;
@@ -71,6 +79,7 @@ void add_baseline_outputs(const std::string& directory,
   for (const char* name : planner::kBaselineNames) {
     outputs.push_back({"--write-baselines", file_of(directory, name)});
   }
+  outputs.push_back({"--write-baselines", file_of(directory, planner::kBestUniformName)});
 }
 
 void write_baselines(const std::string& directory, const planner::MadePlan& made,

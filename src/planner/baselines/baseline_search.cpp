@@ -28,6 +28,7 @@ class BaselineSearch {
   BaselineSearch(const BaselineFamily& family, const PlanningContext& context,
                  const std::function<bool()>& should_stop)
       : name_(family.name),
+        to_beat_(family.to_beat),
         options_(context.options),
         context_(context.with(options_)),
         should_stop_(should_stop),
@@ -58,6 +59,7 @@ class BaselineSearch {
   BaselinePlan least_memory() const;
 
   const std::string name_;
+  const Duration to_beat_;
   PlannerOptions options_;
   // With the options of the baseline.
   const PlanningContext context_;
@@ -98,21 +100,24 @@ void BaselineSearch::add(const search::Candidate& candidate) {
     const PlanCost cost = costs_.plan_cost(plan);
     variant.bound =
         search::lower_bound({plan, cost, context_.topology, {Contention::Off, options_.replicas}});
+    if (variant.bound >= to_beat_) candidates_.pop_back();
   }
 }
 
 SimulatedPlan BaselineSearch::fastest() const {
   SimulatedPlan best;
+  Duration most = to_beat_;
   std::int64_t actions = 0;
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     if (is_stopped()) break;
-    if (candidates_[i].bound >= best.iteration) continue;
+    if (candidates_[i].bound >= most) continue;
     const std::int64_t left = kActionBudget - actions;
     if (left <= 0 && best.feasible() && actions_of(candidates_[i]) > kSmallSimulation) continue;
-    const Score score =
-        evaluator_.score(candidates_[i], i, best.iteration, std::max<std::int64_t>(1, left));
+    const Score score = evaluator_.score(candidates_[i], i, most, std::max<std::int64_t>(1, left));
     actions += score.actions;
-    if (score.best.feasible()) best = score.best;
+    if (!score.best.feasible()) continue;
+    best = score.best;
+    most = best.iteration;
   }
   if (!best.feasible()) return best;
   // One refinement step tries two neighbours for each stage.
@@ -150,7 +155,7 @@ std::optional<BaselinePlan> BaselineSearch::run() {
   candidates_ = std::move(promising);
   SimulatedPlan best = fastest();
   if (!best.feasible()) {
-    if (is_stopped()) return std::nullopt;
+    if (is_stopped() || to_beat_ < Duration::infinite()) return std::nullopt;
     return least_memory();
   }
   return as_baseline(name_, std::move(best.plan), best.iteration, context_);

@@ -25,6 +25,8 @@ void make_room(const CostModel& costs, const PlannerOptions& options);
 struct BaselineFamily {
   std::string name;
   ScheduleFamily schedule = ScheduleFamily::OneFOneB;
+  // Only faster plans are looked for.
+  Duration to_beat = Duration::infinite();
   std::size_t count = 0;
   // Makes the candidate of a number below `count`, without recomputation.
   std::function<search::Candidate(std::size_t)> candidate;
@@ -32,10 +34,10 @@ struct BaselineFamily {
 
 /// Returns the fastest plan that fits; of equals, the first in simulation order
 /// (planner/candidates/simulation_order.h). Where none fits, returns the one that lacks the least
-/// memory at its smallest depths. Returns nothing without candidates that are short enough to
-/// simulate, or where the search was stopped before it had a plan: once `should_stop` returns true,
-/// it ends with what it has. Deterministic, unless stopped: what is left untried on large problems
-/// depends on simulated actions, not on time.
+/// memory at its smallest depths, unless `to_beat` is finite. Returns nothing without candidates
+/// that are short enough to simulate, or where the search was stopped before it had a plan: once
+/// `should_stop` returns true, it ends with what it has. Deterministic, unless stopped: what is
+/// left untried on large problems depends on simulated actions, not on time.
 std::optional<BaselinePlan> best_of(const BaselineFamily& family, const PlanningContext& context,
                                     const std::function<bool()>& should_stop);
 

@@ -255,4 +255,24 @@ std::vector<BaselinePlan> make_baselines(const PlanningContext& context) {
   return baselines;
 }
 
+std::optional<BaselinePlan> best_even_plan(const PlanningContext& context, Duration to_beat) {
+  const StopQuestion is_stopped(context.progress);
+  const std::function<bool()> should_stop = [&] { return is_stopped(); };
+  const BaselineShapes all(context, should_stop);
+  std::optional<BaselinePlan> best;
+  for (const auto make_shapes : {&BaselineShapes::one_stage, &BaselineShapes::even}) {
+    const Shapes shapes = (all.*make_shapes)();
+    BaselineFamily family;
+    family.name = kBestUniformName;
+    family.to_beat = best ? best->figures.iteration : to_beat;
+    family.count = shapes.shapes.size();
+    family.candidate = [&](std::size_t number) { return shapes.candidate(number); };
+    auto found = best_of(family, context, should_stop);
+    if (found && found->figures.feasible && found->figures.iteration < family.to_beat) {
+      best = std::move(found);
+    }
+  }
+  return best;
+}
+
 }  // namespace dapple::planner

@@ -15,6 +15,7 @@
 #include "dapple/planner/restricted/restricted.h"
 #include "dapple/profile/variants.h"
 #include "planner/candidates/work_lower_bound.h"
+#include "planner/parallelism/best_uniform.h"
 #include "planner/request/asked_families.h"
 #include "planner/request/stop_question.h"
 
@@ -337,6 +338,12 @@ MadePlan ParallelismComparison::finish() {
     if (may_be_faster) search.open += part.open;
     if (part.parallelism == best_parallelism_ || part.is_complete || !may_be_faster) continue;
     search.cut.push_back(cut_of_parallelism(part.parallelism));
+  }
+  if (context_.options.baselines && !best_->baselines.empty()) {
+    if (auto uniform = best_uniform(asked_, context_)) {
+      document.baselines.push_back(uniform->figures);
+      best_->baselines.push_back(std::move(*uniform));
+    }
   }
   set_proven_bound(document.prediction, bound);
   search.complete = search.complete && search.cut.empty() && bound.has_value();

@@ -9,7 +9,9 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/planner/baselines/baselines.h"
+#include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "planner/one_family/plan_one_family.h"
+#include "planner/parallelism/best_uniform.h"
 #include "planner/request/stop_question.h"
 #include "planner/verify/verify_record.h"
 
@@ -59,6 +61,20 @@ void compare_stopped_baselines(Claims& claims, const std::vector<Baseline>& clai
   unchecked.push_back({UncheckedKind::BaselinesOfStoppedSearch});
 }
 
+/// Adds the baseline over all forms of parallelism, made anew, if the file states one.
+void add_best_uniform(const ClaimedPlan& claimed, const PlannerOptions& options, Progress* progress,
+                      std::vector<BaselinePlan>& fresh) {
+  const PlanDocument& document = claimed.document;
+  const bool is_stated =
+      !document.baselines.empty() && document.baselines.back().name == kBestUniformName;
+  if (!is_stated || document.parallelisms.empty()) return;
+  const Topology topology{document.original_topology()};
+  const PlanningContext context{document.original_profile(), topology, options, progress};
+  if (auto uniform = best_uniform(asked_parallelisms(context, claimed.restriction), context)) {
+    fresh.push_back(*std::move(uniform));
+  }
+}
+
 void compare_baselines(Claims& claims, const ClaimedPlan& claimed,
                        const std::vector<BaselinePlan>& fresh) {
   const PlanDocument& document = claimed.document;
@@ -66,6 +82,7 @@ void compare_baselines(Claims& claims, const ClaimedPlan& claimed,
   // Where the 1F1B search has no plan to start from, the families are searched without baselines.
   const bool has_start = std::any_of(fresh.begin(), fresh.end(), [&](const BaselinePlan& plan) {
     const bool is_dapple = plan.figures.name == *std::rbegin(kBaselineNames);
+    if (plan.figures.name == kBestUniformName) return false;
     return plan.figures.feasible && (is_dapple || is_asked_for(plan.plan, options));
   });
   const bool may_have_none = document.search.planner == kFamiliesPlanner && !has_start;
@@ -95,8 +112,9 @@ void check_baselines_anew(Claims& claims, const ClaimedPlan& claimed, Progress* 
     return;
   }
   const PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
-  const std::vector<BaselinePlan> fresh =
+  std::vector<BaselinePlan> fresh =
       plans_of_others({document.profile, claimed.topology, options, progress});
+  add_best_uniform(claimed, options, progress, fresh);
   if (StopQuestion(progress)()) {
     unchecked.push_back({UncheckedKind::Baselines});
   } else if (document.request->stopped_by != StopReason::None) {

@@ -7,6 +7,8 @@
 //   1f1b-even      the same under 1F1B
 //   straight       one device per stage, as many stages as devices or layers, the slowest of them
 //                  as fast as possible
+//   best-uniform   the fastest of data-parallel and 1f1b-even, of all forms of parallelism that are
+//                  asked for, where there are several
 //   pipedream      the partition of search/pipedream_search/, run synchronously: its replicas
 //                  share each micro-batch
 //
@@ -17,6 +19,7 @@
 // within a percent of the best.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "dapple/plan/document.h"
@@ -44,5 +47,14 @@ inline constexpr const char* kBaselineNames[] = {"data-parallel", "gpipe-even", 
 /// the progress says stop, baselines that have no plan yet are left out. Deterministic, unless
 /// stopped.
 std::vector<BaselinePlan> make_baselines(const PlanningContext& context);
+
+/// The baseline over all forms of parallelism (planner/parallelism/best_uniform.h), behind the
+/// others.
+inline constexpr const char* kBestUniformName = "best-uniform";
+
+/// Returns the fastest plan of one stage on all devices, or of two or more of even time on equal
+/// numbers of devices, under 1F1B, that fits and is faster than `to_beat`; nothing if none was
+/// found. As make_baselines() otherwise.
+std::optional<BaselinePlan> best_even_plan(const PlanningContext& context, Duration to_beat);
 
 }  // namespace dapple::planner

@@ -1,0 +1,21 @@
+// The baseline best-uniform: the fastest plan of stages of even time, over all forms of parallelism
+// that are asked for. It is what a careful person finds by trying all degrees, micro-batch sizes
+// and numbers of stages.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "dapple/planner/baselines/baselines.h"
+#include "dapple/planner/parallelism/plan_parallelisms.h"
+#include "dapple/planner/request/planner_options.h"
+
+namespace dapple::planner {
+
+/// Returns the fastest best_even_plan() of the forms that have groups, of equals the first; its
+/// plan names the form, and so does its shape. Nothing if none was found to fit, or if the search
+/// was stopped before the last form was looked at. `context` is that of the devices themselves.
+std::optional<BaselinePlan> best_uniform(const std::vector<AskedParallelism>& asked,
+                                         const PlanningContext& context);
+
+}  // namespace dapple::planner
