@@ -8,12 +8,17 @@
 namespace dapple {
 namespace {
 
+/// Returns how long a port is busy with `moved` / `members` bytes, but no more than kMaxCount.
+Duration busy_time(Wide moved, std::int64_t members, Bandwidth bandwidth) {
+  const Wide divisor = Wide{members} * bandwidth.bytes_per_second;
+  // Every plan with such a time is refused, as its iteration leaves the range.
+  if (moved * kNanosecondsPerSecond / divisor > kMaxCount) return {kMaxCount};
+  return round_up(Ticks{divide_up(moved * kNanosecondsPerSecond * kTicksPerNanosecond, divisor)});
+}
+
 /// Returns the time of an all-reduce, or of one of its halves, from the ring's links.
 Duration time_on_links(std::int64_t rounds, Bytes size, const GroupRing& ring) {
-  const Wide moved = Wide{rounds} * size.count;
-  const Ticks busy{divide_up(moved * kNanosecondsPerSecond * kTicksPerNanosecond,
-                             Wide{ring.members} * ring.bandwidth.bytes_per_second)};
-  return round_up(busy) + rounds * ring.latency;
+  return busy_time(Wide{rounds} * size.count, ring.members, ring.bandwidth) + rounds * ring.latency;
 }
 
 Duration all_reduce_time(Bytes size, const GroupRing& ring) {
@@ -23,9 +28,7 @@ Duration all_reduce_time(Bytes size, const GroupRing& ring) {
 /// Returns the time in which a member sends its parts for all others to them.
 Duration all_to_all_time(Bytes size, const GroupRing& ring) {
   const auto busy = [&](std::int64_t receivers, Bandwidth bandwidth) {
-    return round_up(
-        Ticks{divide_up(Wide{receivers} * size.count * kNanosecondsPerSecond * kTicksPerNanosecond,
-                        Wide{ring.members} * bandwidth.bytes_per_second)});
+    return busy_time(Wide{receivers} * size.count, ring.members, bandwidth);
   };
   return std::max(busy(ring.members_in_server - 1, ring.within_server),
                   busy(ring.members - ring.members_in_server, ring.between_servers)) +

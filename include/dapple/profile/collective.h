@@ -107,7 +107,8 @@ struct GroupShape {
 /// 2(n-1)/n * size / bandwidth + 2(n-1) * latency, or what was measured: below the smallest
 /// measurement no more than that. An all-gather and a reduce-scatter take half of it each. In an
 /// all-to-all, each member sends 1/n of its tensor to every other one, over its ports within and
-/// between servers at the same time, and the latency counts once. O(log measurements).
+/// between servers at the same time, and the latency counts once. Links count as busy for no more
+/// than kMaxCount nanoseconds. O(log measurements).
 Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring);
 
 /// Returns the time of all collectives for `samples` samples of a data-parallel rank, one after

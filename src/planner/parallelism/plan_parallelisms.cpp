@@ -30,7 +30,7 @@ std::variant<MadePlan, Infeasible> plan_as_restricted(
 /// One part of the space: the plans of one form of parallelism.
 struct Part {
   Parallelism parallelism;
-  PlanInputs inputs;
+  const PlanInputs* inputs;
   Topology topology;
   /// The first plan that was found and its iteration, infinite without one.
   Plan first_plan = {};
@@ -86,7 +86,7 @@ class ParallelismComparison {
 void ParallelismComparison::take_parts() {
   asked_ = asked_parallelisms(context_, restriction_);
   for (AskedParallelism& asked : asked_) {
-    auto* inputs = std::get_if<PlanInputs>(&asked.inputs);
+    const auto* inputs = std::get_if<PlanInputs>(&asked.inputs);
     if (inputs == nullptr) continue;
     Topology topology{inputs->topology};
     // Sums of a form with more work than the profile's own layers may leave their range.
@@ -95,7 +95,7 @@ void ParallelismComparison::take_parts() {
       continue;
     }
     parts_.push_back(
-        {.parallelism = asked.parallelism, .inputs = *inputs, .topology = std::move(topology)});
+        {.parallelism = asked.parallelism, .inputs = inputs, .topology = std::move(topology)});
   }
 }
 
@@ -137,7 +137,7 @@ void ParallelismComparison::refuse_without_parts() const {
 /// found.
 PlanningContext ParallelismComparison::context_of(const Part& part,
                                                   const PlannerOptions& options) const {
-  PlanningContext context{part.inputs.profile, part.topology, options, context_.progress};
+  PlanningContext context{part.inputs->profile, part.topology, options, context_.progress};
   if (best_) context.to_beat = best_->document.prediction.iteration;
   if (part.first.is_infinite()) return context;
   context.first_plan = &part.first_plan;
@@ -145,7 +145,8 @@ PlanningContext ParallelismComparison::context_of(const Part& part,
   return context;
 }
 
-/// Makes the first plan of every part, by the DAPPLE planner, and sorts the parts by their times.
+/// Makes the first plan of every part whose bound is below those before, by the DAPPLE planner, and
+/// sorts the parts by their times.
 void ParallelismComparison::look_ahead() {
   if (context_.options.planner != PlannerKind::Exact || parts_.size() == 1) return;
   PlannerOptions options = context_.options;
@@ -153,12 +154,20 @@ void ParallelismComparison::look_ahead() {
   options.baselines = false;
   options.every_family = false;
   if (asks_for_families(context_.options)) options.family.reset();
+  for (Part& part : parts_) part.lower_bound = work_lower_bound(context_of(part, options));
+  std::stable_sort(parts_.begin(), parts_.end(),
+                   [](const Part& a, const Part& b) { return *a.lower_bound < *b.lower_bound; });
+  // These plans are among those that are asked for, unless that is another family alone.
+  const bool are_asked_for = !asks_for_families(context_.options) || context_.options.every_family;
+  Duration fastest = Duration::infinite();
   for (Part& part : parts_) {
     if (is_stopped_()) break;
+    if (are_asked_for && *part.lower_bound >= fastest) continue;
     auto made = plan_as_restricted(context_of(part, options), restriction_);
     if (auto* plan = std::get_if<MadePlan>(&made)) {
       part.first = plan->document.prediction.iteration;
       part.first_plan = std::move(plan->document.plan);
+      fastest = std::min(fastest, part.first);
     } else if (!asks_for_families(context_.options)) {
       auto& infeasible = std::get<Infeasible>(made);
       part.is_settled = infeasible.is_certain && !infeasible.stopped;
@@ -176,7 +185,7 @@ void ParallelismComparison::search(Part& part) {
   options.baselines = options.baselines && !best_;
   const PlanningContext context = context_of(part, options);
   if (context_.options.planner == PlannerKind::Exact) {
-    part.lower_bound = work_lower_bound(context);
+    if (!part.lower_bound) part.lower_bound = work_lower_bound(context);
     const Duration enough = gap_threshold(context.to_beat, context_.options.target_gap);
     if (*part.lower_bound >= enough) {
       part.outcome = ParallelismOutcomeKind::NotSearched;
@@ -494,6 +503,18 @@ std::vector<Parallelism> sharded_forms(const PlanningContext& context, const Par
   return forms;
 }
 
+/// Throws if the layers of all forms, of which each has its own, would take too much memory.
+void refuse_too_many(const std::vector<Parallelism>& forms, const ModelProfile& profile) {
+  constexpr std::size_t kMostLayers = 2'000'000;  // some GiB
+  if (forms.size() * profile.layers.size() <= kMostLayers) return;
+  throw Error(
+      ErrorKind::BadInput, "",
+      {{"/request/pins",
+        fmt::format("expected at most {} layers in all forms of parallelism together, which "
+                    "pinned degrees make fewer, got {} forms of {} layers",
+                    kMostLayers, forms.size(), profile.layers.size())}});
+}
+
 }  // namespace
 
 std::vector<AskedParallelism> asked_parallelisms(
@@ -502,7 +523,7 @@ std::vector<AskedParallelism> asked_parallelisms(
   const auto is_pinned = [](const std::optional<std::int64_t>& pin, std::int64_t degree) {
     return pin.value_or(degree) == degree;
   };
-  std::vector<AskedParallelism> asked;
+  std::vector<Parallelism> forms;
   for (const Parallelism& parallelism : parallelisms_of(context.profile)) {
     if (!is_pinned(options.pins.tensor, parallelism.tensor) ||
         !is_pinned(options.pins.context, parallelism.context) ||
@@ -510,17 +531,19 @@ std::vector<AskedParallelism> asked_parallelisms(
         parallelism.tensor > options.max_tensor.value_or(parallelism.tensor)) {
       continue;
     }
-    for (const Parallelism& form : sharded_forms(context, parallelism)) {
-      if (const std::string reason = exclusion_of(context, restriction, form); !reason.empty()) {
-        asked.push_back({form, NoGroups{"/request", reason}});
-      } else {
-        asked.push_back({form, group_inputs(context.profile, context.topology, form)});
-      }
+    const std::vector<Parallelism> sharded = sharded_forms(context, parallelism);
+    forms.insert(forms.end(), sharded.begin(), sharded.end());
+  }
+  refuse_too_many(forms, context.profile);
+  std::sort(forms.begin(), forms.end());
+  std::vector<AskedParallelism> asked;
+  for (const Parallelism& form : forms) {
+    if (const std::string reason = exclusion_of(context, restriction, form); !reason.empty()) {
+      asked.push_back({form, NoGroups{"/request", reason}});
+    } else {
+      asked.push_back({form, group_inputs(context.profile, context.topology, form)});
     }
   }
-  std::sort(asked.begin(), asked.end(), [](const AskedParallelism& a, const AskedParallelism& b) {
-    return a.parallelism < b.parallelism;
-  });
   return asked;
 }
 

@@ -82,6 +82,10 @@ TEST_CASE("figures up to the largest that files hold do not overflow") {
   const GroupRing slow{.members = 1024, .bandwidth = {kMaxCount}, .latency = {}};
   const Duration time = collective_time(CollectiveKind::AllReduce, {kMaxCount}, slow);
   CHECK(time == Duration{1'998'046'875});
+  // On the slowest link they are cut off; no plan with such times is costed.
+  const GroupRing slowest{.members = 2, .bandwidth = {1}, .latency = {5}};
+  CHECK(collective_time(CollectiveKind::AllGather, {kMaxCount}, slowest) ==
+        Duration{kMaxCount + 5});
 }
 
 TEST_CASE("the least time per sample is below that of every number of samples") {
