@@ -244,6 +244,11 @@ class Forms(ToolTest):
                             "again.json")
         self.assert_error(run, BAD_INPUT,
                           "expected --parallelism.fsdp_reshard_after_forward always")
+        (self.folder / "titan.sh").write_text(text.replace("after_forward always",
+                                                           "after_forward often"))
+        run = self.run_tool("import", "plan", "titan.sh", "schedule.csv", *self.ground(), "-o",
+                            "again.json")
+        self.assert_error(run, BAD_INPUT, "expected default, always or never, got 'often'")
         for target, words in (("deepspeed", "/parallelism/context: expected 1"),
                               ("megatron", "/parallelism/sharding: expected none, as the files for "
                                            "Megatron-LM have no sharded parameters, got full")):
@@ -297,6 +302,9 @@ class Forms(ToolTest):
                  "expected degrees of parallelism that layers and servers have, got shards 3"),
                 (("--pin", "context=3"), "got context 3: not every layer has a variant"),
                 (("--pin", "experts=8"), "got experts 8"),
+                (("--shard", "full", "--pin", "shards=8", "--pin", "context=1", "--pin", "tensor=1",
+                  "--global-batch", "4"),
+                 "a batch of 4 has no sample for each of 8 data-parallel ranks"),
                 (("--pin", "experts=0"), "expected experts=N with N from 1 to 65536"),
                 (("--shard", "full", "--optimizer-step", "per-bucket"), "--shard: expected none")):
             with self.subTest(words=words):
@@ -304,11 +312,21 @@ class Forms(ToolTest):
                 self.assertIn(run.returncode, (USAGE, BAD_INPUT), run.stdout + run.stderr)
                 self.assertIn(fault, run.stderr)
 
+    def test_a_search_that_is_stopped_at_once_has_a_plan(self):
+        run = self.run_tool(*self.ground(), "--shard", "auto", "--time-limit", "0.000001", "-o",
+                            "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        self.assertEqual(self.read("plan.json")["request"]["stopped_by"], "time-limit")
+        run = self.run_tool("verify", "plan.json")
+        self.assertIn(run.returncode, (DONE, tool.NOT_VERIFIED), run.stdout + run.stderr)
+
     def test_a_plan_s_degrees_are_checked_as_they_are_read(self):
         plan = self.imported("cp=2,pp=2,dp=4,mbs=1,zero=3,fsdp=4")
         for change, fault in (
                 ({"shards": 1}, "/parallelism/shards: expected an integer from 2"),
-                ({"shards": 3}, "/parallelism: expected degrees of tensor and context"),
+                ({"shards": 3}, "/parallelism: expected degrees of tensor and context parallelism, of "
+                                "experts and of shards whose groups are parts of each other, got "
+                                "tensor 1, context 2, sharded over 3"),
                 ({"shards": None}, "/parallelism/shards"),
                 ({"sharding": "optimizer"}, "/parallelism/shards: expected no such key"),
                 ({"sharding": "half"}, 'expected "optimizer" or "full"'),

@@ -370,6 +370,20 @@ class Parallelism(ToolTest):
         self.assertIn("/parallelism: expected a plan whose layers are each on one device,",
                       run.stderr)
 
+    def test_a_replay_reduces_and_scatters_sharded_state(self):
+        executor = tool.ARGUMENTS.executor
+        if executor is None:
+            self.skipTest("no executor was given")
+        sent = {}
+        for stage in ("0", "1"):
+            self.imported(f"zero={stage},pp=1,dp=2,mbs=8", name=f"{stage}.json")
+            run = self.run_tool("replay", f"{stage}.json", "--iterations", "1", binary=executor)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            line = next(line for line in run.stdout.splitlines() if line.startswith("  sent"))
+            sent[stage] = line.split()[1:3]
+        # Two devices pass eight layers of a MiB around the ring, each twice, or once.
+        self.assertEqual(sent, {"0": ["16.0", "MiB"], "1": ["8.00", "MiB"]})
+
     def test_false_claims_about_forms_are_found(self):
         plan = self.planned()
         for change, place in (
@@ -485,11 +499,26 @@ class Parallelism(ToolTest):
             run = self.run_tool("export", "plan.json", "--to", target, "-o", target)
             self.assertEqual(run.returncode, DONE, run.stderr)
             self.assertIn(words, (self.folder / target).read_text())
-        run = self.run_tool("import", "plan", "megatron", *self.ground(), "-o", "again.json")
-        self.assertEqual(run.returncode, DONE, run.stderr)
-        again = self.read("again.json")
-        for part in ("parallelism", "stages", "predicted"):
-            self.assertEqual(plan[part], again[part])
+        for file in ("megatron", "deepspeed"):
+            run = self.run_tool("import", "plan", file, *self.ground(), "-o", "again.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            again = self.read("again.json")
+            for part in ("parallelism", "stages", "predicted"):
+                self.assertEqual(plan[part], again[part])
+        settings = (self.folder / "deepspeed").read_text()
+        self.write("stage.py", settings.replace('"stage": 1', '"stage": 2'))
+        fault = self.refused("import", "plan", "stage.py", *self.ground())
+        self.assertIn("zero_optimization: expected stage 0 or 1", fault)
+        options = (self.folder / "megatron").read_text()
+        for more, words in (
+                ("--use-megatron-fsdp", "--use-megatron-fsdp: expected none"),
+                ("--num-distributed-optimizer-instances 2",
+                 "--num-distributed-optimizer-instances: expected 1")):
+            self.write("more.sh", options.replace("--use-distributed-optimizer", more))
+            self.assertIn(words, self.refused("import", "plan", "more.sh", *self.ground()))
+        run = self.run_tool("export", "plan.json", "--to", "chakra", "-o", "traces")
+        self.assertIn("reduce-scatter is in the traces as an all-reduce of half its size",
+                      run.stderr)
         run = self.run_tool("export", "plan.json", "--to", "colossalai", "-o", "no.py")
         self.assertEqual(run.returncode, BAD_INPUT)
         self.assertIn("/parallelism/sharding: expected none, as the files for ColossalAI have no "

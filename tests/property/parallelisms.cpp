@@ -576,7 +576,9 @@ struct ParallelProblem {
     const Sharding own = form.full_shards > 1    ? Sharding::Full
                          : form.shards_optimizer ? Sharding::Optimizer
                                                  : Sharding::None;
-    return (options.sharding == own || options.sharding == Sharding::Any) &&
+    const std::int64_t samples = options.micro_batch_size.value_or(options.global_batch_size);
+    return samples >= Group(form).ranks &&
+           (options.sharding == own || options.sharding == Sharding::Any) &&
            options.pins.tensor.value_or(form.tensor) == form.tensor &&
            form.tensor <= options.max_tensor.value_or(form.tensor);
   }

@@ -223,9 +223,11 @@ std::string no_plan_text(const io::NoPlanResult& result, const std::string& mode
     return fmt::format("{} no plan was found before the search was stopped: {}\n", error, subject);
   }
   const std::vector<std::string>& pins = result.pins;
-  std::string text =
-      fmt::format("{} no plan {}{}: {}\n", error, result.reason ? "was found" : "fits",
-                  pins.empty() ? "" : " with what is pinned", subject);
+  std::string text = fmt::format("{} no plan {}{}: {}\n", error,
+                                 result.reason       ? "was found"
+                                 : result.is_certain ? "fits"
+                                                     : "was found that fits",
+                                 pins.empty() ? "" : " with what is pinned", subject);
   if (!pins.empty()) {
     text +=
         fmt::format("  pinned           {}\n", printable(fmt::format("{}", fmt::join(pins, ", "))));

@@ -54,8 +54,9 @@ command_line::Command schedule_command() {
                     "\"node0:0: 0F0 0SEND_F0 0F1 ...\": 0F1 is the forward of micro-batch 1 on "
                     "stage 0, B a backward, I and W its two parts where they are run apart. SEND_F "
                     "and RECV_F pass activations, SEND_B and RECV_B gradients. REDUCE_GRADk is the "
-                    "all-reduce of bucket k, REDUCE_TIEDk that of gradients which several stages "
-                    "hold, and STEP is the optimizer.",
+                    "all-reduce of bucket k, or its reduce-scatter where the optimizer's state is "
+                    "sharded, REDUCE_TIEDk that of gradients which several stages hold, and STEP "
+                    "is the optimizer, with the all-gather of sharded updates.",
            .details = {"CSV has one row for each action, with stream, peers and sizes in bytes; "
                        "JSON (dapple-schedule/1) has the same for each device. A PLAN of \"-\" is "
                        "stdin."},

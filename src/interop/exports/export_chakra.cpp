@@ -66,6 +66,8 @@ struct Run {
   const Plan& plan;
   PlanCost costs;
   std::map<DeviceIndex, std::size_t> ranks;
+  // Whether buckets are reduced and scattered.
+  bool shards_optimizer = false;
   Groups groups = {};
 };
 
@@ -226,8 +228,10 @@ std::string Trace::reduction(const DeviceAction& entry) {
   ProtobufWriter writer = node(entry.action, NodeType::Collective, computed_);
   add_integer(writer, "is_cpu_op", attribute_field::kBool, 0);
   add_integer(writer, "comm_type", attribute_field::kInt64, kAllReduce);
-  add_integer(writer, "comm_size", attribute_field::kInt64,
-              static_cast<std::uint64_t>(entry.size.count));
+  // A reduce-scatter moves as many bytes as an all-reduce of half the size.
+  const bool is_scattered = run_.shards_optimizer && entry.action.kind == ActionKind::AllReduce;
+  const std::int64_t size = is_scattered ? divide_up(entry.size.count, 2) : entry.size.count;
+  add_integer(writer, "comm_size", attribute_field::kInt64, static_cast<std::uint64_t>(size));
   writer.text(node_field::kAttribute,
               ProtobufWriter()
                   .text(attribute_field::kName, "pg_name")
@@ -283,7 +287,10 @@ Export export_chakra(const ExportSubject& subject) {
   const Plan& plan = subject.document.plan;
   check_size(plan);
   const CostModel model{subject.document.profile, subject.topology};
-  Run run{.plan = plan, .costs = model.plan_cost(plan), .ranks = {}};
+  Run run{.plan = plan,
+          .costs = model.plan_cost(plan),
+          .ranks = {},
+          .shards_optimizer = plan.parallelism.shards_optimizer};
   for (const DeviceIndex device : devices_by_rank(plan)) run.ranks[device] = run.ranks.size();
   std::map<std::size_t, std::string> traces;
   for (const DeviceSchedule& schedule : device_schedules(generate(plan), run.costs)) {
@@ -298,6 +305,11 @@ Export export_chakra(const ExportSubject& subject) {
       "an all-reduce begins behind its stage's last backward, where the plan begins a bucket's "
       "while "
       "that still runs; times are rounded up to whole microseconds");
+  if (run.shards_optimizer) {
+    result.warnings.emplace_back(
+        "a bucket's reduce-scatter is in the traces as an all-reduce of half its size, and the "
+        "all-gather behind it as part of the optimizer step");
+  }
   if (const std::size_t degree = gpus_of_device(subject.document); degree != 1) {
     result.warnings.push_back(fmt::format(
         "a rank of the traces is a device of {} GPUs: what these send each other is in none",

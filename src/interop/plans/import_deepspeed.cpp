@@ -239,6 +239,17 @@ ImportedPlan DeepspeedImporter::run() {
 
 }  // namespace
 
+std::int64_t zero_stage_of_deepspeed(const std::vector<ForeignPlanFile>& files) {
+  for (const ForeignPlanFile& file : files) {
+    const std::size_t settings = file.text.find("zero_optimization");
+    if (settings == std::string::npos) continue;
+    ForeignPlanFile behind = file;
+    behind.text = file.text.substr(settings, file.text.find('}', settings) - settings);
+    return NamedValues(behind, "stage").number().value_or(0);
+  }
+  return 0;
+}
+
 bool is_deepspeed_program(std::string_view text) {
   const ForeignPlanFile file{std::string(text), "", PlanFormat::Deepspeed};
   try {

@@ -133,6 +133,20 @@ void MegatronImporter::refuse_conflicts() const {
         group_degree_fault(script_.count(name).value_or(1), members, ground_.profile);
     if (!fault.empty()) script_.refuse(script_.line_of(name), fmt::format("{}: {}", name, fault));
   }
+  for (const char* name : {"--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2"}) {
+    if (!script_.has(name)) continue;
+    script_.refuse(script_.line_of(name),
+                   fmt::format("{}: expected none, as no plan for Megatron-LM shards parameters, "
+                               "got it",
+                               name));
+  }
+  constexpr const char* kShards = "--num-distributed-optimizer-instances";
+  if (script_.count(kShards).value_or(1) != 1) {
+    script_.refuse(script_.line_of(kShards),
+                   fmt::format("{}: expected 1, as the optimizer's state is sharded over all "
+                               "replicas, got more",
+                               kShards));
+  }
   check_degree(script_.count("--tensor-model-parallel-size").value_or(1), ground_.profile, options_,
                file_.name);
 }
@@ -213,6 +227,7 @@ void MegatronImporter::warn_of_others(std::vector<std::string>& warnings) const 
   constexpr std::pair<const char*, const char*> kOthers[] = {
       {"--tp-comm-overlap", "collectives within layers are not hidden behind computation"},
       {"--overlap-param-gather", "parameters are gathered after the step"},
+      {"--order", "ranks are placed replica by replica, then stage by stage"},
       {"--use-tp-pp-dp-mapping", "ranks are placed replica by replica, then stage by stage"}};
   for (const auto& [option, effect] : kOthers) {
     if (script_.has(option)) {

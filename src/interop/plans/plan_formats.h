@@ -36,6 +36,10 @@ bool is_torch_schedule(std::string_view text);
 bool is_layout(std::string_view text);
 bool is_sailor_plan(const io::JsonValue& object);
 
+/// Returns the stage of ZeRO in the settings of DeepSpeed's files; 0 if they name none.
+/// O(length).
+std::int64_t zero_stage_of_deepspeed(const std::vector<ForeignPlanFile>& files);
+
 /// A role that one of several files may have.
 struct FileRole {
   // The contents of the file in messages, such as "the parts of a PipelineModule".

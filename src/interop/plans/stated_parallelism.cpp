@@ -28,6 +28,7 @@ std::optional<std::int64_t> count_in(const std::vector<ForeignPlanFile>& files,
 std::string degrees_in(const std::vector<Parallelism>& forms) {
   std::string text;
   for (const Parallelism& form : forms) {
+    if (form.context > 1 || form.experts > 1) continue;
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", form.tensor,
                         form.sequence ? " with sequence parallelism" : "");
   }
@@ -87,6 +88,11 @@ void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) 
   const std::int64_t ranks = script.count(kShards).value_or(1) * stated.context;
   if (ranks == 1) return;
   const auto policy = script.value(kPolicy);
+  if (policy && policy->value != "always" && policy->value != "never" &&
+      policy->value != "default") {
+    script.refuse(policy->line, fmt::format("{}: expected default, always or never, got '{}'",
+                                            kPolicy, shown(policy->value)));
+  }
   const bool has_pipeline = script.count("--parallelism.pipeline_parallel_degree").value_or(1) > 1;
   const bool keeps = policy
                          ? policy->value == "never" || (policy->value != "always" && has_pipeline)
@@ -142,11 +148,22 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
     // With one tensor rank Megatron-LM ignores the option.
     if (stated.tensor.value_or(1) > 1)
       stated.sequence = ShellOptions(first.text, "").has("--sequence-parallel");
+  } else if (first.format == PlanFormat::Deepspeed) {
+    const std::int64_t stage = zero_stage_of_deepspeed(files);
+    if (stage > 1) {
+      throw Error{ErrorKind::BadInput,
+                  first.name,
+                  {{"", fmt::format("zero_optimization: expected stage 0 or 1, as no plan shards "
+                                    "more beside a PipelineModule, got {}",
+                                    stage)}}};
+    }
+    stated.shards_optimizer = stage == 1;
   } else if (first.format == PlanFormat::Torch) {
     stated.tensor = count_in(files, "--parallelism.tensor_parallel_degree");
     stated.context = count_in(files, "--parallelism.context_parallel_degree").value_or(1);
     stated.experts = count_in(files, "--parallelism.expert_parallel_degree").value_or(1);
-    stated.expert_tensor = count_in(files, "--parallelism.expert_tensor_parallel_degree");
+    stated.expert_tensor =
+        count_in(files, "--parallelism.expert_tensor_parallel_degree").value_or(1);
     for (const ForeignPlanFile& file : files) {
       if (is_torchtitan_options(file.text)) {
         read_torch_sharding(ShellOptions(file.text, file.name), stated);

@@ -70,7 +70,7 @@ Parallelism read_parallelism(const Field& field) {
   if (parallelism.sequence && parallelism.tensor == 1) {
     sequence.refuse("false, as there is no tensor parallelism");
   } else if (parallelism.group_size() > kMaxGroup || !parallelism.is_sound()) {
-    field.refuse(kSoundDegrees);
+    field.add(std::string("expected ") + kSoundDegrees + ", got " + short_text(parallelism));
   }
   return parallelism;
 }

@@ -194,8 +194,8 @@ void ParallelismComparison::search(Part& part) {
     }
   }
   // Parts that were not come to are left with the bound of their work; a stop before any plan takes
-  // the first one.
-  if (is_stopped_() && (best_ || part.first.is_infinite())) return;
+  // the first one that is found without a search.
+  if (is_stopped_() && best_) return;
   auto made = plan_as_restricted(context, restriction_);
   if (auto* plan = std::get_if<MadePlan>(&made)) {
     take(part, std::move(*plan));
@@ -457,6 +457,10 @@ std::string exclusion_of(const PlanningContext& context,
     return "groups whose devices hold the same parameters update them all at the end";
   }
   const std::int64_t samples = options.micro_batch_size.value_or(options.global_batch_size);
+  if (samples < form.replicas_in_group()) {
+    return fmt::format("a batch of {} has no sample for each of {} data-parallel ranks", samples,
+                       form.replicas_in_group());
+  }
   if (restriction && samples % form.replicas_in_group() != 0) {
     return fmt::format("{} data-parallel ranks do not divide a batch of {}",
                        form.replicas_in_group(), samples);

@@ -35,6 +35,9 @@ struct ReplayedDevice {
   const PlanCost& costs;
   const DeviceSchedule& schedule;
   std::size_t place = 0;  // index among the plan's devices
+  /// Whether replicas shard the optimizer's state: gradients are then reduced and scattered, and
+  /// the step gathers parameters.
+  bool shards_optimizer = false;
 };
 
 using MakeReplayBackend =
