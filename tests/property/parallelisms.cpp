@@ -64,7 +64,7 @@ std::set<Parallelism> random_forms(Dice& dice) {
   if (dice.chance(25)) forms.insert({2, true});
   if (dice.chance(45)) forms.insert({.context = dice.roll(2, 4)});
   if (dice.chance(15)) forms.insert({.tensor = 2, .context = 2});
-  if (dice.chance(45)) forms.insert({.experts = dice.roll(2, 4)});
+  if (dice.chance(70)) forms.insert({.experts = dice.roll(2, 4)});
   if (dice.chance(15)) forms.insert({.tensor = 2, .experts = 4});
   if (dice.chance(10)) forms.insert({.context = 2, .experts = 2});
   if (dice.chance(10)) forms.insert({.tensor = 2, .experts = 2, .expert_tensor = 2});
@@ -75,7 +75,7 @@ std::set<Parallelism> random_forms(Dice& dice) {
 void add_variants(Dice& dice, ModelProfile& profile) {
   const std::set<Parallelism> forms = random_forms(dice);
   for (Layer& layer : profile.layers) {
-    const bool has_experts = dice.chance(70);
+    const bool has_experts = dice.chance(85);
     for (const Parallelism& form : forms) {
       if (dice.chance(3) || (form.experts > 1 && !has_experts)) continue;
       const std::int64_t degree = std::max(form.tensor, form.context);
