@@ -392,6 +392,7 @@ std::string page_content(const ReportSubject& subject) {
                {"parallelisms", parallelisms_of(document)},
                {"servers", servers_of(subject)},
                {"groupSize", subject.topology.description().group_size},
+               {"serversOfGroup", subject.topology.description().servers_of_group},
                {"search", printable_lines(search_lines(document.search))},
                {"warnings", printable_lines(document.warnings)}};
   return safe_in_script(content);

@@ -92,8 +92,7 @@ bool splits_backward(const Plan& plan);
 std::int64_t samples_per_rank(const Plan& plan);
 
 /// Returns the number of data-parallel ranks of every stage, those within devices that are groups
-/// included. Requires: there are no faults_for()
-/// the plan.
+/// included. Requires: there are no faults_for() the plan.
 std::int64_t replicas_of_stages(const Plan& plan);
 
 /// Returns the number of GPUs of a device of the plan.

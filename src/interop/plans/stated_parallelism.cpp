@@ -83,9 +83,9 @@ void read_sharding(const Layout& layout, StatedParallelism& stated) {
 /// Sets what torchtitan's options say of sharded state. Where parameters are kept gathered, only
 /// the optimizer's state is sharded.
 void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) {
-  constexpr std::string_view kShards = "--parallelism.data_parallel_shard_degree";
+  constexpr std::string_view kShardDegree = "--parallelism.data_parallel_shard_degree";
   constexpr std::string_view kPolicy = "--parallelism.fsdp_reshard_after_forward";
-  const std::int64_t ranks = script.count(kShards).value_or(1) * stated.context;
+  const std::int64_t ranks = script.count(kShardDegree).value_or(1) * stated.context;
   if (ranks == 1) return;
   const auto policy = script.value(kPolicy);
   if (policy && policy->value != "always" && policy->value != "never" &&
@@ -102,7 +102,7 @@ void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) 
   } else if (script.count("--parallelism.data_parallel_replicate_degree").value_or(1) == 1) {
     stated.shards_optimizer = true;
   } else {
-    script.refuse(script.line_of(kShards),
+    script.refuse(script.line_of(kShardDegree),
                   fmt::format("expected {} always, as no plan keeps parameters that only some of "
                               "its replicas shard, got another policy",
                               kPolicy));
@@ -214,6 +214,10 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
                       : *stated.sequence ? " with sequence parallelism"
                                          : " without sequence parallelism"));
     }
+  }
+  if (stated.full_shards > kMaxGroup) {
+    refuse(fmt::format("expected state sharded over at most {} devices, got {}", kMaxGroup,
+                       stated.full_shards));
   }
   parallelism.shards_optimizer = stated.shards_optimizer;
   parallelism.full_shards = stated.full_shards;

@@ -127,9 +127,10 @@ function fillTables(plan) {
   put("topology", ...topologyBoxes(plan));
   const idle = plan.servers.flatMap((server) => server.stages)
     .filter((stages) => stages.length === 0).length;
+  const servers = plan.servers.length * plan.serversOfGroup;
   const devices = plan.servers.reduce((sum, server) => sum + server.stages.length, 0);
   document.getElementById("topology-note").textContent =
-    `${plan.servers.length} server${plan.servers.length === 1 ? "" : "s"}, ${devices} ${plan.groupSize > 1
+    `${servers} server${servers === 1 ? "" : "s"}, ${devices} ${plan.groupSize > 1
       ? `groups of ${plan.groupSize} devices` : "devices"}; a number is a stage${idle > 0 ? `; ${idle} idle` : ""}`;
   put("path", ...stackedParts(pathParts(plan), plan.iteration));
   const { parts, total } = deviceTimeParts(plan);
