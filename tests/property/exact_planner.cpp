@@ -154,6 +154,41 @@ TEST_CASE("with any bucket size and an optimizer that steps by bucket it is the 
   CHECK(by_bucket >= small::scaled(20));
 }
 
+TEST_CASE("the plan is the fastest where what replicas in a group send decides") {
+  // Of three samples on two groups of two replicas each, one group has two samples and sends those
+  // of one replica, half of what is sent of all three: sizes step, and are not divided evenly.
+  ProblemMaker maker(2011, {.layers = 3, .devices = 4, .global_batch = 6});
+  small::Dice dice(2012);
+  int sending = 0;
+  for (int round = 0; round < small::scaled(400); ++round) {
+    CAPTURE(round);
+    small::PlanningProblem made = maker.next();
+    made.problem.global_batch = 6;
+    made.problem.profile.group.replicas = 2;
+    for (Layer& layer : made.problem.profile.layers) {
+      layer.fixed_overhead = {};
+      for (Measurement& measured : layer.measurements) {
+        measured.forward.ns /= 500;
+        measured.backward.ns /= 500;
+        measured.input_gradient.reset();
+        measured.weight_gradient.reset();
+      }
+    }
+    Question question(std::move(made));
+    question.options.micro_batch_size = 3;
+    question.options.pins.replicas = 2;
+    const Made answer = question.answer();
+    const PlanDocument* document = small::document_of(answer);
+    const OracleAnswer fastest = question.fastest();
+    REQUIRE((document != nullptr) == fastest.plan.has_value());
+    if (document == nullptr) continue;
+    REQUIRE(document->prediction.iteration == fastest.iteration);
+    REQUIRE(document->prediction.lower_bound == fastest.iteration);
+    if (document->plan.stages.size() > 1) ++sending;
+  }
+  CHECK(sending >= small::scaled(10));
+}
+
 TEST_CASE("the bound of list schedules is below every 1F1B plan, however gradients are handled") {
   // 1F1B's orders are among those that a list schedule may choose.
   ProblemMaker maker(2009);
