@@ -168,8 +168,8 @@ struct TopologyDescription {
   /// The number of whole servers of such a group; 1 where groups are within servers.
   std::int64_t servers_of_group = 1;
   /// Whether the replicas of a stage shard its optimizer state, and so do the devices of a group
-  /// that hold the same parameters: each needs only its shard of the sum of gradients, so that their
-  /// reduction is a reduce-scatter (cost/all_reduce.h). False in a description as it is read.
+  /// that hold the same parameters: each needs only its shard of the sum of gradients, so that
+  /// their reduction is a reduce-scatter (cost/all_reduce.h). False in a description as it is read.
   bool shards_optimizer = false;
 };
 
