@@ -324,9 +324,9 @@ class Forms(ToolTest):
         plan = self.imported("cp=2,pp=2,dp=4,mbs=1,zero=3,fsdp=4")
         for change, fault in (
                 ({"shards": 1}, "/parallelism/shards: expected an integer from 2"),
-                ({"shards": 3}, "/parallelism: expected degrees of tensor and context parallelism, of "
-                                "experts and of shards whose groups are parts of each other, got "
-                                "tensor 1, context 2, sharded over 3"),
+                ({"shards": 3}, "/parallelism: expected degrees of tensor and context parallelism, "
+                                "of experts and of shards whose groups are parts of each other, "
+                                "got tensor 1, context 2, sharded over 3"),
                 ({"shards": None}, "/parallelism/shards"),
                 ({"sharding": "optimizer"}, "/parallelism/shards: expected no such key"),
                 ({"sharding": "half"}, 'expected "optimizer" or "full"'),

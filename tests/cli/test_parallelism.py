@@ -216,7 +216,8 @@ class Parallelism(ToolTest):
         form = written["parallelism"]
         self.assertTrue(uniform["shape"].endswith(f"; tensor {form['tensor']}" + (
             ", sequence" if form.get("sequence") else "")), uniform["shape"])
-        self.assertEqual(self.run_tool("validate", "others/best-uniform.plan.json").returncode, DONE)
+        run = self.run_tool("validate", "others/best-uniform.plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
         uniform["iteration_ns"] += 1
         uniform["time_parts"]["bubble_ns"] += 1
         self.write("tampered.json", plan)
