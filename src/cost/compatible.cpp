@@ -143,7 +143,7 @@ LayerSums sum_layers(const ModelProfile& profile, double global_batch) {
     sums.parameter_bytes += static_cast<double>(layer.parameters.count);
     sums.time_ns += collectives_ns(layer, profile.group, global_batch);
     sums.time_ns +=
-        static_cast<double>((2 * layer.sharded.forward + layer.sharded.backward).ns) * global_batch;
+        static_cast<double>((3 * layer.sharded.gather + layer.sharded.scatter).ns) * global_batch;
     sums.kept_bytes += static_cast<double>(layer.sharded.working_set.count);
   }
   return sums;

@@ -58,9 +58,9 @@ void wait_for_state(const ShardedLayer& sharded, LayerFigures& figures) {
     figure += more;
     return more;
   };
-  figures.forward_collectives += raise(figures.forward, sharded.forward);
-  raise(figures.input_gradient, sharded.gather_in_backward);
-  figures.backward_collectives += raise(figures.backward, sharded.backward);
+  figures.forward_collectives += raise(figures.forward, sharded.gather);
+  raise(figures.input_gradient, sharded.gather);
+  figures.backward_collectives += raise(figures.backward, sharded.gather + sharded.scatter);
 }
 
 LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t samples_of_group,

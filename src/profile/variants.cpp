@@ -82,14 +82,12 @@ void shard_layers(ModelProfile& profile) {
   }
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {
     const GatheredParameters parameters = gathered_by(profile, l);
-    const Duration gather = time(CollectiveKind::AllGather, parameters, kOne);
     Bytes neighbour;
     if (l > 0) neighbour = wholes[l - 1];
     if (l + 1 < wholes.size()) neighbour = std::max(neighbour, wholes[l + 1]);
     profile.layers[l].sharded = {
-        .forward = gather,
-        .gather_in_backward = gather,
-        .backward = gather + time(CollectiveKind::ReduceScatter, parameters, gradient),
+        .gather = time(CollectiveKind::AllGather, parameters, kOne),
+        .scatter = time(CollectiveKind::ReduceScatter, parameters, gradient),
         .working_set = wholes[l] + neighbour + scale_up(wholes[l], gradient)};
   }
 }

@@ -191,7 +191,7 @@ std::string show_devices(const std::vector<DeviceIndex>& devices, const Topology
     if (shares.empty() || shares.back().server != device.server) {
       shares.push_back({.server = device.server, .numbers = {}});
     }
-    // Of a group of several servers, these are the numbers in each of them.
+    // A group of several servers has these numbers in each of them.
     const auto group = static_cast<std::int32_t>(topology.description().group_size / servers);
     for (std::int32_t i = 0; i < group; ++i) {
       shares.back().numbers.push_back(device.number * group + i);

@@ -155,8 +155,8 @@ TEST_CASE("with any bucket size and an optimizer that steps by bucket it is the 
 }
 
 TEST_CASE("the plan is the fastest where what replicas in a group send decides") {
-  // Of three samples on two groups of two replicas each, one group has two samples and sends those
-  // of one replica, half of what is sent of all three: sizes step, and are not divided evenly.
+  // Two groups of two replicas each share three samples. The group with two samples sends those of
+  // one replica, half of what is sent for all three: sizes step, and are not divided evenly.
   ProblemMaker maker(2011, {.layers = 3, .devices = 4, .global_batch = 6});
   small::Dice dice(2012);
   int sending = 0;

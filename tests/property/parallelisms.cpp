@@ -336,9 +336,8 @@ void shard_by_hand(const Problem& problem, const Group& group, ModelProfile& pro
                                  expert_copies.ns(CollectiveKind::ReduceScatter, gradient(experts));
     const Wide before = l == 0 ? 0 : whole(l - 1);
     const Wide behind = l + 1 == profile.layers.size() ? 0 : whole(l + 1);
-    layer.sharded.forward = {gather};
-    layer.sharded.gather_in_backward = {gather};
-    layer.sharded.backward = {gather + scatter};
+    layer.sharded.gather = {gather};
+    layer.sharded.scatter = {scatter};
     layer.sharded.working_set = {static_cast<std::int64_t>(whole(l) + std::max(before, behind)) +
                                  gradient(whole(l))};
   }

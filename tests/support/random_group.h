@@ -40,10 +40,8 @@ inline void make_devices_groups(Dice& dice, ModelProfile& profile) {
     }
     if (!group.shards_all_state) continue;
     const Measurement& largest = layer.measurements.back();
-    const Duration gather{largest.forward.ns * dice.roll(0, 200) / 100};
-    layer.sharded = {.forward = gather,
-                     .gather_in_backward = gather,
-                     .backward = gather + Duration{largest.backward.ns * dice.roll(0, 100) / 100},
+    layer.sharded = {.gather = {largest.forward.ns * dice.roll(0, 200) / 100},
+                     .scatter = {largest.backward.ns * dice.roll(0, 100) / 100},
                      .working_set = {layer.parameters.count * dice.roll(1, 3)}};
   }
 }

@@ -96,7 +96,7 @@ struct GroupShape {
   }
   /// Returns the samples of the replica in the group that has the most of the group's.
   std::int64_t samples_of_replica(std::int64_t samples) const {
-    return (samples + replicas - 1) / replicas;
+    return divide_up(samples, replicas);
   }
 
   friend bool operator==(const GroupShape&, const GroupShape&) = default;

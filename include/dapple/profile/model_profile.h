@@ -62,11 +62,11 @@ struct LayerVariant {
 
 /// What a layer takes whose parameters and gradients are shards, beside its own figures.
 struct ShardedLayer {
-  /// The times in which its parameters are gathered in the forward, and gathered and its gradients
-  /// scattered in the backward. They pass while the layer computes, as far as that lasts.
-  Duration forward;
-  Duration gather_in_backward;
-  Duration backward;
+  /// The time in which its parameters are gathered, in the forward and again in the backward, and
+  /// that in which its gradients are scattered. They pass while the layer computes, as far as that
+  /// lasts.
+  Duration gather;
+  Duration scatter;
   /// The whole parameters of the layer and of a neighbour, and the layer's whole gradients, which
   /// are held while the layer runs.
   Bytes working_set;

@@ -60,8 +60,6 @@ struct Parallelism {
            (!has_experts || group_size() % (experts * expert_tensor) == 0) &&
            (!sequence || tensor > 1) && !(shards_optimizer && full_shards > 1);
   }
-  /// Whether state is sharded in any way.
-  constexpr bool shards_state() const { return shards_optimizer || full_shards > 1; }
   /// Whether every device is a group of its own and no state is sharded.
   constexpr bool is_none() const { return group_size() == 1 && !shards_optimizer; }
 };

@@ -468,21 +468,25 @@ std::string exclusion_of(const PlanningContext& context,
   return lack_of(restriction, form);
 }
 
-/// Returns the numbers of devices over which all state may be sharded, ascending: those of which
-/// groups are parts of a server or whole servers.
-std::vector<std::int64_t> shard_counts(const PlanningContext& context, const Parallelism& form) {
-  const PlannerOptions& options = context.options;
-  if (options.pins.shards) return {*options.pins.shards};
-  std::vector<std::int64_t> counts;
+/// Returns the forms with all state sharded, by rising number of shards: the pinned one, or all of
+/// which groups are parts of a server or whole servers.
+std::vector<Parallelism> fully_sharded_forms(const PlanningContext& context,
+                                             const Parallelism& form) {
+  const std::optional<std::int64_t>& pin = context.options.pins.shards;
   const std::int64_t devices = context.topology.device_count();
-  for (std::int64_t count = 2; count * form.tensor <= devices; ++count) {
+  const std::int64_t most = pin.value_or(devices / form.tensor);
+  std::vector<Parallelism> forms;
+  for (std::int64_t count = std::max<std::int64_t>(2, pin.value_or(2)); count <= most; ++count) {
     Parallelism sharded = form;
     sharded.full_shards = count;
-    if (devices % sharded.group_size() != 0 || !sharded.is_sound()) continue;
-    const auto grouped = group_devices(context.topology, sharded);
-    if (std::holds_alternative<GroupedTopology>(grouped)) counts.push_back(count);
+    if (!sharded.is_sound()) continue;
+    // A pinned number without groups is kept, so that the reason is named.
+    const bool has_groups =
+        pin || (devices % sharded.group_size() == 0 &&
+                std::holds_alternative<GroupedTopology>(group_devices(context.topology, sharded)));
+    if (has_groups) forms.push_back(sharded);
   }
-  return counts;
+  return forms;
 }
 
 /// Returns the ways to shard state of a form that has none sharded.
@@ -498,12 +502,8 @@ std::vector<Parallelism> sharded_forms(const PlanningContext& context, const Par
     }
   }
   if (asked != Sharding::Full && asked != Sharding::Any) return forms;
-  for (const std::int64_t count : shard_counts(context, form)) {
-    if (count == 1) continue;
-    Parallelism sharded = form;
-    sharded.full_shards = count;
-    if (sharded.is_sound() && sharded.group_size() >= form.group_size()) forms.push_back(sharded);
-  }
+  const std::vector<Parallelism> sharded = fully_sharded_forms(context, form);
+  forms.insert(forms.end(), sharded.begin(), sharded.end());
   return forms;
 }
 

@@ -103,8 +103,10 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
       backward += least_collectives_per_sample(layer.backward_collectives, most, profile.group);
       // Sharded state is gathered for each micro-batch, however few samples it has.
       const double micro_batch = static_cast<double>(most);
-      forward = std::max(forward, static_cast<double>(layer.sharded.forward.ns) / micro_batch);
-      backward = std::max(backward, static_cast<double>(layer.sharded.backward.ns) / micro_batch);
+      forward = std::max(forward, static_cast<double>(layer.sharded.gather.ns) / micro_batch);
+      backward = std::max(
+          backward,
+          static_cast<double>((layer.sharded.gather + layer.sharded.scatter).ns) / micro_batch);
     }
     forward_.push_back(forward_.back() + forward * of_rank);
     round_trip_.push_back(round_trip_.back() + (forward + backward) * of_rank);

@@ -191,7 +191,8 @@ TEST_CASE("groups of whole servers share NICs among the rings that pass them") {
   CHECK(copies.bandwidth == bytes_per_ns(8));
   CHECK(copies.between_servers == bytes_per_ns(4));
   CHECK(copies.latency == Duration{6});
-  // Of 800 bytes, each of the four devices has 200 for each other one: 200 within, 400 between.
+  // Each of the four devices has 200 of its 800 bytes for each other one: 200 within its server,
+  // 400 between servers.
   CHECK(collective_time(CollectiveKind::AllToAll, {800}, copies) == Duration{100 + 6});
   CHECK(grouped.shape.replicas == 4);
 }
