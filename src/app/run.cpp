@@ -13,6 +13,7 @@ constexpr const char* kVersion =
     "dapple-plan " DAPPLE_VERSION
     "\n"
     "reads dapple-profile/1, dapple-topology/1, dapple-plan/1, dapple-timeline/1\n"
+    "reads dapple-gpus/1, config.json of Hugging Face models\n"
     "reads PipeDream graph text\n"
     "{}"
     "writes dapple-profile/1, dapple-topology/1, dapple-plan/1, dapple-timeline/1\n"
@@ -36,12 +37,12 @@ command_line::ToolDescription description() {
       .first_options = {"model", "topo", "global-batch", "output", "trace"},
       .examples = {"dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json"},
       .exit_codes = {{command_line::kDone, "done"},
-                     {command_line::kBug, "a bug of the program"},
+                     {command_line::kBug, "a bug"},
                      {command_line::kUsage, "wrong usage"},
                      {command_line::kBadInput, "bad input or a false claim"},
                      {command_line::kInfeasible, "no plan fits"},
                      {command_line::kEnvironment, "a file cannot be read or written"},
-                     {command_line::kNotVerified, "nothing is false, but not all is verified"}},
+                     {command_line::kNotVerified, "not false, but not verified"}},
       .environment = {{"NO_COLOR", "If it is set, nothing is printed in colour."},
                       {"COLUMNS", "It is the width of tables where stdout is no terminal."}},
       .see_also = {"dapple-exec"}};
@@ -52,7 +53,7 @@ command_line::Tool tool() {
           .version = fmt::format(kVersion, imports_text()),
           .commands = {plan_command(), simulate_command(), validate_command(), verify_command(),
                        diff_command(), schedule_command(), report_command(), reschedule_command(),
-                       export_command(), import_command()},
+                       export_command(), import_command(), estimate_command()},
           .first_is_default = true};
 }
 

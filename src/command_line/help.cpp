@@ -62,14 +62,29 @@ Row row_of(const OptionSpec& option) {
           sentence_of(option)};
 }
 
+/// Returns the names of a section's options behind its title.
+std::string names_text(const OptionSection& section) {
+  std::string names;
+  for (const OptionSpec& option : section.options) {
+    names += fmt::format("{}--{}", names.empty() ? "" : ", ", option.name);
+  }
+  return filled("", fmt::format("{} (see the manual page): {}", section.title, names), 2);
+}
+
 std::string options_text(const std::vector<OptionSection>& sections) {
   std::vector<Row> all;
   for (const OptionSection& section : sections) {
-    for (const OptionSpec& option : section.options) all.push_back(row_of(option));
+    for (const OptionSpec& option : section.options) {
+      if (!section.is_brief) all.push_back(row_of(option));
+    }
   }
   const std::size_t column = column_of(all);
   std::string text;
   for (const OptionSection& section : sections) {
+    if (section.is_brief) {
+      text += names_text(section);
+      continue;
+    }
     std::vector<Row> rows;
     for (const OptionSpec& option : section.options) rows.push_back(row_of(option));
     text += (section.title.empty() ? "" : section.title + '\n') + text_of(rows, column);

@@ -23,6 +23,10 @@ std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile)
   if (pins.context) texts.push_back("context=" + std::to_string(*pins.context));
   if (pins.experts) texts.push_back("experts=" + std::to_string(*pins.experts));
   if (pins.shards) texts.push_back("shards=" + std::to_string(*pins.shards));
+  if (pins.recomputed_parts) {
+    const std::string parts = to_text(*pins.recomputed_parts);
+    texts.push_back("recompute=" + (parts.empty() ? "none" : parts));
+  }
   if (pins.recompute) texts.push_back(*pins.recompute ? "recompute=on" : "recompute=off");
   const auto name = [&](std::int32_t layer) {
     return profile.layers[static_cast<std::size_t>(layer)].name;

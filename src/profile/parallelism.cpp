@@ -16,6 +16,7 @@ std::string to_text(const Parallelism& parallelism) {
   if (parallelism.full_shards > 1) {
     text += ", all state sharded over " + std::to_string(parallelism.full_shards);
   }
+  if (!parallelism.recomputes.none()) text += ", recomputed " + to_text(parallelism.recomputes);
   return text;
 }
 
@@ -31,6 +32,7 @@ std::string short_text(const Parallelism& parallelism) {
   if (parallelism.full_shards > 1) {
     text += ", sharded over " + std::to_string(parallelism.full_shards);
   }
+  if (!parallelism.recomputes.none()) text += ", recompute " + to_text(parallelism.recomputes);
   return text;
 }
 

@@ -14,24 +14,36 @@ bool has_expert_variants(const Layer& layer) {
                      [](const LayerVariant& some) { return some.parallelism.experts > 1; });
 }
 
-/// Returns the layer's own variant for the form. A layer without experts has one for the other
-/// degrees.
-const LayerVariant* variant_of(const Layer& layer, Parallelism form) {
+bool recomputes_parts(const Layer& layer) {
+  return std::any_of(layer.variants.begin(), layer.variants.end(),
+                     [](const LayerVariant& some) { return !some.parallelism.recomputes.none(); });
+}
+
+/// Returns the form as far as it concerns the layer: without shards, and without degrees of experts
+/// and recomputed parts that no variant of the layer has.
+Parallelism form_of_layer(const Layer& layer, Parallelism form) {
   form = without_sharding(form);
   if (!has_expert_variants(layer)) {
     form.experts = 1;
     form.expert_tensor = 1;
   }
+  if (!recomputes_parts(layer)) form.recomputes = {};
+  return form;
+}
+
+/// Returns the layer's own variant for the form, or nullptr.
+const LayerVariant* variant_of(const Layer& layer, const Parallelism& whole_form) {
+  const Parallelism form = form_of_layer(layer, whole_form);
   const auto found =
       std::find_if(layer.variants.begin(), layer.variants.end(),
                    [&](const LayerVariant& some) { return some.parallelism == form; });
   return found == layer.variants.end() ? nullptr : &*found;
 }
 
-/// Whether the layer itself runs under the form: it is not divided, but may have replicas.
+/// Whether the layer itself runs under the form: it is not divided and keeps all, but may have
+/// replicas.
 bool runs_whole(const Layer& layer, const Parallelism& form) {
-  const bool has_experts = form.experts > 1 && has_expert_variants(layer);
-  return form.tensor == 1 && form.context == 1 && !has_experts;
+  return form_of_layer(layer, form).is_none();
 }
 
 /// Makes the layer its variant.
@@ -116,7 +128,7 @@ std::string layer_without(const ModelProfile& profile, const Parallelism& parall
 
 ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& parallelism,
                               const GroupShape& group) {
-  if (parallelism.group_size() == 1) return profile;
+  if (parallelism.is_none()) return profile;
   ModelProfile shared = profile;
   shared.tensor_parallel = parallelism.tensor * profile.tensor_parallel;
   shared.group = group;

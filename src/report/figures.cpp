@@ -15,15 +15,19 @@
 namespace dapple::report {
 namespace {
 
-/// Returns "nowhere", "every stage", or the numbers of the recomputing stages.
-std::string recomputing_stages(const Plan& plan) {
+/// Returns the parts that every layer recomputes, and the stages that recompute all: "nowhere",
+/// "every stage", or their numbers.
+std::string recomputation_of(const Plan& plan) {
+  const RecomputedParts parts = plan.parallelism.recomputes;
   std::vector<std::int32_t> numbers;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     if (plan.stages[s].recompute) numbers.push_back(static_cast<std::int32_t>(s));
   }
-  if (numbers.empty()) return "nowhere";
-  if (numbers.size() == plan.stages.size()) return "every stage";
-  return (numbers.size() == 1 ? "stage " : "stages ") + show_numbers(numbers);
+  std::string text = parts.none() ? "" : to_text(parts) + " in layers";
+  if (numbers.empty()) return text.empty() ? "nowhere" : text;
+  if (!text.empty()) text += ", ";
+  if (numbers.size() == plan.stages.size()) return text + "every stage";
+  return text + (numbers.size() == 1 ? "stage " : "stages ") + show_numbers(numbers);
 }
 
 std::string joined(const std::vector<std::string>& texts) {
@@ -125,7 +129,7 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
       {"exposed transfers", show(prediction.exposed_transfer, prediction.iteration)},
       {"bubble", show_percent(prediction.bubble_fraction)},
       {"exposed all-reduce", show(prediction.exposed_all_reduce, prediction.iteration)},
-      {"recomputation", recomputing_stages(document.plan)}};
+      {"recomputation", recomputation_of(document.plan)}};
   if (prediction.parts.collectives > Duration{}) {
     figures.push_back({"collectives", show(prediction.parts.collectives, prediction.iteration)});
   }

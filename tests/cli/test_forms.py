@@ -153,7 +153,100 @@ class Forms(ToolTest):
         run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin", "experts=1")
         self.assertEqual(run.returncode, tool.INFEASIBLE)
 
+    def test_recomputing_what_keeps_most(self):
+        # Four layers on one device keep 100 MiB each, 60 of them within their feed-forward layers,
+        # which take 0.4 ms of the forward. Keeping all takes 400 MiB, and a stage that recomputes
+        # needs as much again for the micro-batch in hand. Without these parts four layers keep
+        # 160 MiB, and the one that recomputes has 60; of whole layers, 4 and 100.
+        def variant(parts, backward, kept, again):
+            measured = sample(backward=backward, stash=kept * MEBIBYTE)
+            measured[0]["workspace_bytes"] = again * MEBIBYTE
+            return {"tensor_parallel": 1, "recompute": parts, "parameter_bytes": 1000,
+                    "measurements": measured}
+
+        profile = self.profile(4, 2, parameters=1000, measurements=sample(stash=100 * MEBIBYTE),
+                               variants=[variant("mlp", 2_400_000, 40, 60),
+                                         variant("full", 3_000_000, 1, 100)])
+        memory = 4 * 4000
+        plan = self.planned(profile, self.topology(1, 1, memory + 220 * MEBIBYTE))
+        self.assert_form(plan, 2 * 4 * 3_400_000, tensor=1, recompute="mlp")
+        device = plan["predicted"]["devices"][0]
+        self.assertEqual(device["peak_memory_bytes"], memory + 220 * MEBIBYTE)
+        self.assertEqual([stage["recompute"] for stage in plan["stages"]], [False])
+        # With a byte less, whole layers are recomputed; with room for all, nothing is.
+        plan = self.planned(profile, self.topology(1, 1, memory + 220 * MEBIBYTE - 1))
+        self.assert_form(plan, 2 * 4 * 4_000_000, tensor=1, recompute="full")
+        plan = self.planned(profile, self.topology(1, 1, memory + 400 * MEBIBYTE))
+        self.assert_form(plan, 2 * 4 * 3_000_000)
+        # A pin decides, too, and says what it wants.
+        plan = self.planned(profile, self.topology(1, 1, memory + 400 * MEBIBYTE), "--pin",
+                            "recompute=full")
+        self.assert_form(plan, 2 * 4 * 4_000_000, tensor=1, recompute="full")
+        run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin", "recompute=norm")
+        self.assert_error(run, BAD_INPUT,
+                          "--pin: expected parts that layers recompute in some variant")
+        run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin", "recompute=nrom")
+        self.assert_error(run, USAGE, '"nrom", nearest is norm')
+
     # Exchange.
+
+    def test_recomputed_parts_come_back(self):
+        def variant(layer, parts, degree):
+            return {"tensor_parallel": degree, "recompute": parts,
+                    **{key: layer[key] for key in ("parameter_bytes", "measurements")}}
+
+        profile = self.mixture()
+        for layer in profile["layers"]:
+            if layer["name"].startswith("block"):
+                layer["variants"] += [variant(layer, "full", 1), variant(layer, "core_attn+norm", 1)]
+        ground = ("--model", self.write("m.json", profile),
+                  "--topo", self.write("t.json", self.topology(4, 4, 1 << 30)))
+        for parts, target, options in (
+                ("full", "megatron", ("--recompute-granularity full", "--recompute-num-layers 1")),
+                ("core_attn+norm", "megatron", ("--recompute-granularity selective",
+                                                "--recompute-modules core_attn layernorm")),
+                ("full", "torchtitan", ("--activation_checkpoint.mode full",)),
+                ("full", "deepspeed", ('"activation_checkpoint_interval", 1)',)),
+                ("full", "colossalai", ("RECOMPUTE = True",))):
+            with self.subTest(parts=parts, target=target):
+                run = self.run_tool("import", "plan", "--layout",
+                                    f"pp=2,dp=8,mbs=1,recompute={parts}", *ground, "-o", "plan.json")
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                plan = self.read("plan.json")
+                self.assertEqual(plan["parallelism"], {"tensor": 1, "recompute": parts})
+                self.assertEqual([stage["recompute"] for stage in plan["stages"]], [False, False])
+                text = self.exported(target)
+                for option in options:
+                    self.assertIn(option, text)
+                if target == "colossalai":
+                    continue
+                files = ["export"]
+                if target == "torchtitan":
+                    run = self.run_tool("export", "plan.json", "--to", "torch-csv", "-o", "order")
+                    self.assertEqual(run.returncode, DONE, run.stderr)
+                    files.append("order")
+                run = self.run_tool("import", "plan", *files, *ground, "-o", "back.json")
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                back = self.read("back.json")
+                for key in ("parallelism", "stages", "micro_batch_size"):
+                    self.assertEqual(back[key], plan[key])
+        # What a runtime does not recompute is refused, and not planned for it.
+        run = self.run_tool("import", "plan", "--layout",
+                            "pp=2,dp=8,mbs=1,recompute=core_attn+norm", *ground, "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        for target in ("torchtitan", "deepspeed", "pipedream", "sailor", "colossalai"):
+            run = self.run_tool("export", "plan.json", "--to", target, "-o", "export")
+            self.assert_error(run, BAD_INPUT, "/parallelism/recompute", "core_attn+norm")
+        # Without such variants, whole layers are stages that recompute; parts are refused.
+        bare = self.write("bare.json", self.mixture())
+        run = self.run_tool("import", "plan", "--layout", "pp=2,dp=8,mbs=1,recompute=full",
+                            "--model", bare, *ground[2:], "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual([stage["recompute"] for stage in self.read("plan.json")["stages"]],
+                         [True, True])
+        run = self.run_tool("import", "plan", "--layout", "pp=2,dp=8,mbs=1,recompute=norm",
+                            "--model", bare, *ground[2:], "-o", "plan.json")
+        self.assert_error(run, BAD_INPUT, "recompute: expected none, full, or parts")
 
     def mixture(self):
         """Blocks with experts between an embedding and a head, with variants of degrees of 2."""

@@ -105,7 +105,7 @@ class Layouts(ToolTest):
                 ("pp=2,mbs=1,layers=0:6", 'for each stage, as 3:5, got "0:6"'),
                 ("pp=2,mbs=1,schedule=zb-h1", "expected gpipe or 1f1b with one stage"),
                 ("pp=2,vpp=3,mbs=1,schedule=1f1b", "expected interleaved or breadth-"),
-                ("pp=2,mbs=1,recompute=some", "expected none or full"),
+                ("pp=2,mbs=1,recompute=some", "expected none, full, or parts of layers"),
                 ("pp=2,mbs=1,tp=2", "tp: expected 1, the tensor-parallel degree"),
                 ("pp=2,mbs=1,cp=2", "variants, tensor 1, got tensor 1, context 2"),
                 ("pp=2,mbs=1,ep=2", "variants, tensor 1, got tensor 1, experts 2"),

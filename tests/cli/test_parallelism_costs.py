@@ -27,7 +27,8 @@ SECOND = 10**9  # nanoseconds
 # What a stage can be about; a run has to meet each.
 SUBJECTS = (
     "a group", "no group", "degree 2", "degree 3", "degree 4", "degree 8", "sequence parallelism",
-    "recomputation", "an all-reduce in a layer", "an all-gather in a layer",
+    "recomputation", "recomputed parts of layers",
+    "layers that recompute nothing beside others that do", "an all-reduce in a layer", "an all-gather in a layer",
     "a reduce-scatter in a layer", "an empty collective", "a measured collective",
     "a collective below its table", "a collective within its table", "a collective above its table",
     "replicas on several servers", "groups on one NIC", "a group with several NICs",
@@ -87,10 +88,10 @@ class Form:
     """Degrees of parallelism within a group of devices, and what follows from them."""
 
     def __init__(self, tensor=1, sequence=False, context=1, experts=1, expert_tensor=None,
-                 sharding=None, shards=1):
+                 sharding=None, shards=1, recompute=None):
         self.tensor, self.sequence, self.context, self.experts = tensor, sequence, context, experts
         self.expert_tensor = tensor if expert_tensor is None else expert_tensor
-        self.sharding, self.shards = sharding, shards
+        self.sharding, self.shards, self.recompute = sharding, shards, recompute
         self.shares_optimizer, self.shares_all = sharding == "optimizer", sharding == "full"
         self.dense = tensor * context
         self.sparse = experts * self.expert_tensor
@@ -107,7 +108,8 @@ class Form:
 
     def key(self):
         """What a variant has to be for."""
-        return (self.tensor, self.sequence, self.context, self.experts, self.expert_tensor)
+        return (self.tensor, self.sequence, self.context, self.experts, self.expert_tensor,
+                self.recompute)
 
     def fits(self, devices):
         """Whether servers of so many devices can have such groups."""
@@ -119,6 +121,7 @@ class Form:
         """What a plan file says of it, defaults included."""
         return {"tensor": self.tensor, "sequence": self.sequence, "context": self.context,
                 "experts": self.experts, "sharding": self.sharding, "shards": self.shards,
+                "recompute": self.recompute,
                 "expert_tensor": self.expert_tensor if self.experts > 1 else None}
 
 
@@ -137,7 +140,8 @@ def key_of(variant):
     """As Form.key()."""
     tensor = variant["tensor_parallel"]
     return (tensor, variant.get("sequence_parallel", False), variant.get("context_parallel", 1),
-            variant.get("expert_parallel", 1), variant.get("expert_tensor_parallel", tensor))
+            variant.get("expert_parallel", 1), variant.get("expert_tensor_parallel", tensor),
+            variant.get("recompute"))
 
 
 def chosen_figures(layer, form):
@@ -145,8 +149,10 @@ def chosen_figures(layer, form):
     variants = {key_of(variant): variant for variant in layer.get("variants", [])}
     key = form.key()
     if all(variant.get("expert_parallel", 1) == 1 for variant in variants.values()):
-        key = (*key[:3], 1, form.tensor)  # It has no experts.
-    return layer if key == (1, False, 1, 1, 1) else variants[key]
+        key = (*key[:3], 1, form.tensor, form.recompute)  # It has no experts.
+    if all("recompute" not in variant for variant in variants.values()):
+        key = (*key[:5], None)  # It recomputes nothing.
+    return layer if key == (1, False, 1, 1, 1, None) else variants[key]
 
 
 class Model:
@@ -847,6 +853,9 @@ class Plan:
             f"degree {form.tensor}": form.tensor > 1,
             "sequence parallelism": form.sequence,
             "recomputation": self.recomputes[stage],
+            "recomputed parts of layers": form.recompute is not None,
+            "layers that recompute nothing beside others that do": form.recompute is not None
+                and any("recompute" not in f for f in figures),
             "replicas on several servers": crosses,
             "groups on one NIC": form.size > 1 and any(
                 a & b for groups in sets for a, b in itertools.combinations(groups, 2)),
@@ -920,6 +929,8 @@ class Draw:
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.form = self.draw_form()
+        if self.chance(0.25):
+            self.form.recompute = self.choice("core_attn", "full", "norm+mlp", "moe_act", "moe")
         # Devices of a server that belong to one group, and servers that do.
         sizes = [devices for devices in range(1, self.form.size)
                  if self.form.fits(devices) and self.form.size <= 4 * devices]
@@ -991,9 +1002,11 @@ class Draw:
 
     def draw_collectives(self, key):
         """Collectives of a variant, over ranks of which it has several."""
-        tensor, _, context, experts, _ = key
+        tensor, _, context, experts, _, _ = key
         over = [name for name, degree in (("tensor", tensor), ("context", context),
                                           ("experts", experts)) if degree > 1]
+        if not over:
+            return []
         drawn = []
         for _ in range(self.random.randint(0, 3)):
             one = {"kind": self.choice("all-reduce", "all-gather", "reduce-scatter", "all-to-all"),
@@ -1018,11 +1031,18 @@ class Draw:
         if has_experts or form.experts == 1:
             keys |= {(tensor, False, 1, experts, expert_tensor) for tensor, experts, expert_tensor
                      in ((1, 2, 1), (2, 2, 1), (4, 4, 1)) if self.chance(0.1)}
-        keys.add(form.key() if has_experts else (*form.key()[:3], 1, form.tensor))
-        keys.discard((1, False, 1, 1, 1))
+        own = form.key()[:5] if has_experts else (*form.key()[:3], 1, form.tensor)
+        keys = {(*key, None) for key in keys}
+        if form.recompute and not (needs_experts or self.chance(0.7)):
+            keys.add((*own, None))
+        else:
+            keys.add((*own, form.recompute))
+            keys |= {(*own, parts) for parts in ("norm", "core_attn+mlp")
+                     if form.recompute and self.chance(0.2)}
+        keys.discard((1, False, 1, 1, 1, None))
         variants = []
         for key in sorted(keys, key=lambda _: self.random.random()):
-            tensor, sequence, context, experts, expert_tensor = key
+            tensor, sequence, context, experts, expert_tensor, recompute = key
             variant = {"tensor_parallel": tensor, **self.draw_figures(parameters)}
             if sequence or self.chance(0.3):
                 variant["sequence_parallel"] = sequence
@@ -1030,6 +1050,8 @@ class Draw:
                 variant["context_parallel"] = context
             if experts > 1 or self.chance(0.1):
                 variant["expert_parallel"] = experts
+            if recompute:
+                variant["recompute"] = recompute
             if expert_tensor != tensor or experts > 1 and self.chance(0.3):
                 variant["expert_tensor_parallel"] = expert_tensor
             if parameters and self.chance(0.8 if experts > 1 else 0.2):
@@ -1242,7 +1264,9 @@ class Draw:
             words.append(f"zero={of_zero}")
         if states_shards:
             words.append(f"fsdp={form.shards}")
-        if self.chance(0.4):
+        if form.recompute:
+            words.append(f"recompute={form.recompute}")
+        elif self.chance(0.4):
             words.append("recompute=full")
         elif self.chance(0.3):
             words.append("recompute=none")
@@ -1293,7 +1317,8 @@ class ParallelismCosts(ToolTest):
             faults += differences(list(range(len(counts) * len(plan.devices[0]))), used, "/devices")
         faults += differences(
             {"layers": words["layers"],
-             "recompute": [words.get("recompute") == "full"] * len(counts),
+             "recompute": [words.get("recompute") == "full" and not draw.form.recompute]
+                          * len(counts),
              "families": "1f1b",
              "samples": draw.micro_batch},
             {"layers": ":".join(map(str, counts)), "recompute": plan.recomputes,

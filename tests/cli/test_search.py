@@ -193,14 +193,15 @@ class Pinning(ToolTest):
     def test_a_pin_that_is_none_is_refused_with_what_was_expected(self):
         for pins, expected in (
                 (("depth=1",), "expected stages=N, replicas=N, tensor=N, context=N, experts=N, "
-                                 "shards=N, recompute=on|off, depths=least, "
+                                 "shards=N, recompute=on|off|PARTS, depths=least, "
                                "cut=LAYER or join=LAYER, got \"depth=1\""),
                 (("stages",), "expected stages=N with N from 1 to 4"),
                 (("stages=0",), "got \"0\""),
                 (("stages=5",), "from 1 to 4, as there are 6 layers and 4 devices, got \"5\""),
                 (("replicas=5",), "expected replicas=N with N from 1 to 4"),
                 (("replicas=2x",), "got \"2x\""),
-                (("recompute=yes",), "expected recompute=on or recompute=off, got \"yes\""),
+                (("recompute=yes",), "expected recompute=on or recompute=off of stages, or the parts "
+                                     "that layers recompute"),
                 (("cut=6",), "expected cut=LAYER with the name of a layer or its number, 1 to 5, "
                              "got \"6\""),
                 (("join=layr.3",), "got \"layr.3\", nearest is layer.3"),

@@ -5,12 +5,15 @@
 #include <vector>
 
 #include "dapple/core/text_source.h"
+#include "dapple/estimate/estimate.h"
 #include "dapple/interop/plans/foreign_plan.h"
+#include "dapple/interop/profiles/configuration.h"
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/interop/profiles/pipedream.h"
 #include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/specification.h"
+#include "dapple/io/gpus/gpus_document.h"
 #include "dapple/nn/model.h"
 #include "dapple/plan/validate.h"
 
@@ -482,6 +485,36 @@ bool exercise_foreign_plan(std::string_view text) {
   return true;
 }
 
+bool exercise_configuration(std::string_view text) {
+  estimate::Architecture model;
+  if (!accepted([&] { model = interop::read_configuration(text, kSource); })) return false;
+  // A mutation may ask for more layers than there is time for.
+  constexpr std::int64_t kMostBlocks = 30;
+  std::int64_t blocks = 0;
+  for (const auto* const runs : {&model.encoder, &model.blocks}) {
+    for (const estimate::BlockRun& run : *runs) blocks += run.count;
+  }
+  check(estimate::parameter_count(model) >= estimate::expert_parameter_count(model),
+        "experts have more parameters than the model");
+  if (blocks > kMostBlocks) return true;
+  static const estimate::GpuTable kTable = io::shipped_gpus();
+  const estimate::Gpu& gpu = kTable.gpus.front();
+  estimate::EstimateOptions options{.precision = estimate::Precision::Fp16,
+                                    .max_tensor = 2,
+                                    .max_experts = 2,
+                                    .recomputations = {kWholeLayer}};
+  options.sequence = model.embedding.patches > 0 ? 0 : 64;
+  if (!estimate::option_faults(model, gpu, options).empty()) return true;
+  const std::string written = io::write_profile(
+      estimate::estimate_profile(model, gpu, kTable.calibration_of(gpu), options));
+  accepted([&] { check_profile_survives(io::read_profile(written, kSource)); });
+  return true;
+}
+
+bool exercise_gpus(std::string_view text) {
+  return accepted([&] { io::read_gpus(text, kSource); });
+}
+
 std::string example_for(std::string_view entry) {
   if (entry == "profile") return io::write_profile(example_profile());
   if (entry == "specification") return io::write_profile(example_specification());
@@ -491,6 +524,16 @@ std::string example_for(std::string_view entry) {
   if (entry == "foreign") return example_table();
   if (entry == "foreign_model") return example_model();
   if (entry == "foreign_plan") return example_foreign_plan();
+  if (entry == "configuration") {
+    return R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100})";
+  }
+  if (entry == "gpus") {
+    return R"({"schema": "dapple-gpus/1",
+        "calibrations": [{"name": "c", "matrix": 0.5, "memory": 0.5, "source": "made up"}],
+        "gpus": [{"name": "g", "memory": "1 GiB", "memory_bandwidth": "1 GB/s",
+                  "peak": {"bf16": "1 TFLOP/s"}, "source": "made up"}]})";
+  }
   check(entry == "pipedream", "an entry without an example");
   return example_graph();
 }

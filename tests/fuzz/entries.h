@@ -40,6 +40,13 @@ bool exercise_foreign_model(std::string_view text);
 /// what is imported must be sound and have a schedule.
 bool exercise_foreign_plan(std::string_view text);
 
+/// Configurations of models; what is estimated of one must be a profile that can be written, or
+/// larger than any profile may be.
+bool exercise_configuration(std::string_view text);
+
+/// Figures of GPUs.
+bool exercise_gpus(std::string_view text);
+
 /// Whether other tools' files of the three kinds are told from all others.
 bool knows_foreign(std::string_view text);
 bool knows_foreign_model(std::string_view text);
@@ -61,6 +68,8 @@ inline constexpr Entry kEntries[] = {
     {"foreign", exercise_foreign, knows_foreign},
     {"foreign_model", exercise_foreign_model, knows_foreign_model},
     {"foreign_plan", exercise_foreign_plan, knows_foreign_plan},
+    {"configuration", exercise_configuration},
+    {"gpus", exercise_gpus},
 };
 
 /// A small sound document for the entry of that name. Requires: there is one.

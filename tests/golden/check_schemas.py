@@ -139,7 +139,7 @@ def written_results(binary, plan, folder):
 
 # Which document tells users of the keys of a schema.
 DOCUMENTED = {"profile": "profiles/README.md", "topology": "topologies/README.md",
-              "plan": "docs/formats.md"}
+              "plan": "docs/formats.md", "gpus": "topologies/README.md"}
 
 
 def keys_of(node):
@@ -186,7 +186,8 @@ def main():
     source = arguments.source
     checker = Checker(source / "src" / "io" / "schemas")
     kinds = {f"dapple-{kind}/1" for kind in ("profile", "topology", "plan", "timeline", "schedule",
-                                               "comparison", "measurement", "export", "result")}
+                                               "comparison", "measurement", "export", "result",
+                                               "gpus")}
     if set(checker.schemas) != kinds:
         print(f"expected schemas of {sorted(kinds)}, got {sorted(checker.schemas)}")
         return 1

@@ -46,6 +46,7 @@ std::vector<Collective> collectives(Dice& dice, const Parallelism& form) {
   if (form.context > 1) over.push_back(CollectiveMembers::Context);
   if (form.experts > 1) over.push_back(CollectiveMembers::Experts);
   std::vector<Collective> made;
+  if (over.empty()) return made;
   for (std::int64_t i = dice.roll(0, 2); i > 0; --i) {
     made.push_back({.kind = kCollectiveKinds[dice.roll(0, 3)],
                     .over = over[static_cast<std::size_t>(dice.roll(0, std::ssize(over) - 1))],
@@ -68,6 +69,10 @@ std::set<Parallelism> random_forms(Dice& dice) {
   if (dice.chance(15)) forms.insert({.tensor = 2, .experts = 4});
   if (dice.chance(10)) forms.insert({.context = 2, .experts = 2});
   if (dice.chance(10)) forms.insert({.tensor = 2, .experts = 2, .expert_tensor = 2});
+  const RecomputedParts some{RecomputedPart::CoreAttention, RecomputedPart::Norm};
+  if (dice.chance(25)) forms.insert({.recomputes = kWholeLayer});
+  if (dice.chance(20)) forms.insert({.tensor = 2, .recomputes = some});
+  if (dice.chance(10)) forms.insert({.experts = 2, .recomputes = some});
   return forms;
 }
 
@@ -76,8 +81,10 @@ void add_variants(Dice& dice, ModelProfile& profile) {
   const std::set<Parallelism> forms = random_forms(dice);
   for (Layer& layer : profile.layers) {
     const bool has_experts = dice.chance(85);
+    const bool recomputes = dice.chance(80);
     for (const Parallelism& form : forms) {
       if (dice.chance(3) || (form.experts > 1 && !has_experts)) continue;
+      if (!form.recomputes.none() && !recomputes) continue;
       const std::int64_t degree = std::max(form.tensor, form.context);
       LayerVariant variant{.parallelism = form,
                            .parameters = {},
@@ -284,8 +291,13 @@ std::optional<LayerVariant> variant_by_hand(const Layer& layer, const Parallelis
   for (const LayerVariant& variant : layer.variants) {
     has_experts = has_experts || variant.parallelism.experts > 1;
   }
+  bool recomputes = false;
+  for (const LayerVariant& variant : layer.variants) {
+    recomputes = recomputes || !variant.parallelism.recomputes.none();
+  }
   const std::int64_t experts = has_experts ? form.experts : 1;
-  if (form.tensor == 1 && form.context == 1 && experts == 1) {
+  const RecomputedParts parts = recomputes ? form.recomputes : RecomputedParts();
+  if (form.tensor == 1 && form.context == 1 && experts == 1 && parts.none()) {
     return LayerVariant{.parallelism = {},
                         .parameters = layer.parameters,
                         .fixed_overhead = layer.fixed_overhead,
@@ -296,7 +308,8 @@ std::optional<LayerVariant> variant_by_hand(const Layer& layer, const Parallelis
   for (const LayerVariant& variant : layer.variants) {
     const Parallelism& own = variant.parallelism;
     if (own.tensor == form.tensor && own.sequence == form.sequence && own.context == form.context &&
-        own.experts == experts && (experts == 1 || own.expert_tensor == form.expert_tensor)) {
+        own.experts == experts && own.recomputes == parts &&
+        (experts == 1 || own.expert_tensor == form.expert_tensor)) {
       return variant;
     }
   }
@@ -487,9 +500,12 @@ bool have_equal_nics(const TopologyDescription& topology) {
 std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism& form) {
   const Group group(form);
   if (group.size == 1) {
-    Problem sharded = problem;
-    sharded.topology.shards_optimizer = form.shards_optimizer;
-    return sharded;
+    auto profile = profile_by_hand(problem, form);
+    if (!profile) return std::nullopt;
+    Problem alone = problem;
+    alone.profile = *std::move(profile);
+    alone.topology.shards_optimizer = form.shards_optimizer;
+    return alone;
   }
   const TopologyDescription& topology = problem.topology;
   for (const std::int64_t size : {form.tensor, form.expert_tensor}) {
@@ -650,6 +666,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
     if (form.sequence) ++seen["sequence parallelism"];
     if (form.context > 1) ++seen["context parallelism"];
     if (form.experts > 1) ++seen["expert parallelism"];
+    if (!form.recomputes.none()) ++seen["recomputed parts"];
     if (form.shards_optimizer) ++seen["sharded"];
     if (form.full_shards > 1) ++seen["all state sharded"];
     if (question.topology.server_count() > 1 && document.topology.servers_of_group > 1) {
@@ -665,6 +682,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
                                                   {"context parallelism", 10},
                                                   {"expert parallelism", 4},
                                                   {"groups of servers", 4},
+                                                  {"recomputed parts", 10},
                                                   {"sharded", 10},
                                                   {"all state sharded", 10},
                                                   {"several forms", 10},

@@ -42,6 +42,8 @@ struct OptionSpec {
 struct OptionSection {
   std::string title;
   std::vector<OptionSpec> options;
+  /// Whether help has only the names of these options; the manual page has all of them.
+  bool is_brief = false;
 };
 
 /// Returns the options that every command has: --verbose, --quiet and --help.

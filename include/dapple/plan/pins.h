@@ -23,6 +23,8 @@ struct Pins {
   std::optional<std::int64_t> shards = {};
   /// Whether every stage recomputes, or none does.
   std::optional<bool> recompute;
+  /// The parts of every layer that are recomputed; an empty set for none.
+  std::optional<RecomputedParts> recomputed_parts = {};
   /// Under 1F1B, stage s of S keeps S - s micro-batches in flight, as in Megatron-LM and DeepSpeed.
   /// Shapes and bounds are the same as without this pin.
   bool least_depths = false;
@@ -39,8 +41,8 @@ struct Pins {
   std::vector<std::int32_t> joints;
 
   bool empty() const {
-    return !stages && !replicas && !has_degrees() && !recompute && !least_depths && !equal_shares &&
-           !in_order && cuts.empty() && joints.empty();
+    return !stages && !replicas && !has_degrees() && !recompute && !recomputed_parts &&
+           !least_depths && !equal_shares && !in_order && cuts.empty() && joints.empty();
   }
 
   /// Whether a degree of parallelism is pinned.
@@ -53,9 +55,9 @@ struct Pins {
 };
 
 /// Returns the pins in the form of the command line, such as "stages=4" or "cut=encoder.3", in the
-/// order stages, replicas, degrees, recomputation, depths, cuts, joints; `equal_shares`,
-/// `replicas_in_group` and `in_order` have no text form. Requires: the pinned layers exist in the
-/// profile.
+/// order stages, replicas, degrees, recomputed parts, recomputation, depths, cuts, joints;
+/// `equal_shares`, `replicas_in_group` and `in_order` have no text form. Requires: the pinned
+/// layers exist in the profile.
 std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile);
 
 }  // namespace dapple

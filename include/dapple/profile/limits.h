@@ -1,12 +1,16 @@
 // Limits on the size of profiles that are read or imported.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace dapple {
 
 /// The largest number of layers of a profile.
 inline constexpr std::int64_t kMaxLayers = 100'000;
+
+/// The largest number of variants of a layer.
+inline constexpr std::size_t kMaxVariants = 128;
 
 /// The largest tensor-parallel and context-parallel degree.
 inline constexpr std::int64_t kMaxTensorParallel = 1024;

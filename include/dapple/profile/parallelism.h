@@ -1,4 +1,5 @@
-// How a group of devices shares the work of every layer, and the replicas of a stage its state.
+// How a group of devices shares the work of every layer, the replicas of a stage its state, and
+// what of a layer is recomputed: one form in which all layers run.
 //
 // Source: Megatron-LM (Shoeybi et al. 2019) section 3, tensor parallelism; Korthikanti et al. 2022
 // section 4.2.2, sequence parallelism; Liu et al. 2023 (ring attention), context parallelism;
@@ -10,6 +11,8 @@
 #include <compare>
 #include <cstdint>
 #include <string>
+
+#include "dapple/profile/recomputation.h"
 
 namespace dapple {
 
@@ -36,6 +39,9 @@ struct Parallelism {
   /// for every micro-batch (ZeRO stage 3, FSDP); 1 if parameters are whole. It is a multiple of
   /// `context`, and with `tensor` times as many devices the group is a multiple of an expert group.
   std::int64_t full_shards = 1;
+  /// The parts of every layer that has them which its backward computes again. Whether a stage
+  /// recomputes all of its layers from its input is a choice of each stage besides.
+  RecomputedParts recomputes = {};
 
   friend constexpr auto operator<=>(const Parallelism&, const Parallelism&) = default;
 
@@ -58,10 +64,13 @@ struct Parallelism {
     const bool has_experts = experts > 1;
     return group_size() % (tensor * context) == 0 && (has_experts || expert_tensor == 1) &&
            (!has_experts || group_size() % (experts * expert_tensor) == 0) &&
-           (!sequence || tensor > 1) && !(shards_optimizer && full_shards > 1);
+           (!sequence || tensor > 1) && !(shards_optimizer && full_shards > 1) &&
+           recomputes.is_sound();
   }
-  /// Whether every device is a group of its own and no state is sharded.
-  constexpr bool is_none() const { return group_size() == 1 && !shards_optimizer; }
+  /// Whether every device is a group of its own, no state is sharded and nothing is recomputed.
+  constexpr bool is_none() const {
+    return group_size() == 1 && !shards_optimizer && recomputes.none();
+  }
 };
 
 /// What is_sound() demands of degrees, for messages.
@@ -77,11 +86,12 @@ constexpr Parallelism without_sharding(Parallelism parallelism) {
 }
 
 /// Returns "tensor 8", or all that it has: "tensor 8 with sequence parallelism, context 2, experts
-/// 8 of tensor 2, sharded optimizer state", or ", all state sharded over 8" at the end.
+/// 8 of tensor 2, sharded optimizer state", or ", all state sharded over 8", and ", recomputed
+/// core_attn" at the end.
 std::string to_text(const Parallelism& parallelism);
 
 /// Returns "tensor 8", or all that it has, in fewer words, for tables: "tensor 8, sequence, context
-/// 2, experts 8 x 2, sharded", or ", sharded over 8" at the end.
+/// 2, experts 8 x 2, sharded", or ", sharded over 8", and ", recompute core_attn" at the end.
 std::string short_text(const Parallelism& parallelism);
 
 }  // namespace dapple

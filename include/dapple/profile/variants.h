@@ -14,7 +14,8 @@ namespace dapple {
 /// Returns the forms of parallelism that every layer has a variant for, ascending, no parallelism
 /// first; none with sharded state, which needs no variants. A layer of which no variant is of
 /// expert parallelism has no experts: under expert parallelism its variant for the other degrees
-/// counts. O(forms * layers * variants).
+/// counts. Likewise a layer of which no variant recomputes a part recomputes nothing.
+/// O(forms * layers * variants).
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile);
 
 /// Returns the name of the first layer without a variant for `parallelism`, or an empty text. How
@@ -23,7 +24,7 @@ std::string layer_without(const ModelProfile& profile, const Parallelism& parall
 
 /// Returns the profile in which every layer is its variant for `parallelism`: times, sizes and
 /// parameters are those of one device of a group of this shape. Where the group shards all state,
-/// layers have what that takes (docs/model.md, section 2.6). Without groups, this is the profile
+/// layers have what that takes (docs/model.md, section 2.6). Without a form, this is the profile
 /// itself. O(size of the profile). Requires: layer_without() is empty.
 ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& parallelism,
                               const GroupShape& group);

@@ -15,5 +15,6 @@ command_line::Command report_command();
 command_line::Command reschedule_command();
 command_line::Command export_command();
 command_line::Command import_command();
+command_line::Command estimate_command();
 
 }  // namespace dapple::app

@@ -59,9 +59,15 @@ struct Inputs {
 
 Inputs load_inputs(const PlanCommandRequest& request) {
   command_line::check_inputs({{"--model", request.model}, {"--topo", request.topology}});
-  interop::ImportedProfile imported = load_profile(request.model, request.foreign);
+  std::optional<TopologyDescription> topology;
+  const auto loaded_topology = [&]() -> const TopologyDescription& {
+    if (!topology) topology = load_topology(request.topology);
+    return *topology;
+  };
+  interop::ImportedProfile imported = load_profile(request.model, request.foreign, loaded_topology);
+  loaded_topology();
   Inputs inputs{.profile = std::move(imported.profile),
-                .topology = load_topology(request.topology),
+                .topology = *std::move(topology),
                 .warnings = std::move(imported.warnings)};
   settle_device(inputs.profile, inputs.topology, inputs.warnings);
   apply_time_scale(request.time_scale, inputs.profile, inputs.topology);

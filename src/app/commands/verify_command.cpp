@@ -72,7 +72,7 @@ std::optional<planner::PlanRestriction> restriction_in(const PlanDocument& docum
   try {
     return restriction_of(document.request->target,
                           planner::options_of(*document.request, document.plan.global_batch_size),
-                          document.profile);
+                          document.original_profile());
   } catch (const Error& error) {
     throw Error{
         ErrorKind::BadInput, source, {{"/request/for", error.violations().front().message}}};

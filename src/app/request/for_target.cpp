@@ -8,6 +8,7 @@
 #include "dapple/interop/exports/exports.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/profile/variants.h"
 #include "dapple/report/show.h"
 
 namespace dapple::app {
@@ -46,6 +47,17 @@ std::vector<std::int32_t> joints_of(const interop::RuntimeLimits& limits,
   } catch (const Error& error) { throw Error{error.kind(), "--model", error.violations()}; }
 }
 
+/// Whether the runtime recomputes block by block, and the profile says what that takes: plans whose
+/// stages are recomputed as a whole would then need more memory than predicted. A pin asks for
+/// them.
+bool recomputes_blocks_only(const interop::RuntimeLimits& limits, const Pins& pins,
+                            const ModelProfile& profile) {
+  const std::vector<Parallelism> forms = parallelisms_of(profile);
+  return pins.recompute != true && limits.recomputed_parts.includes(kWholeLayer) &&
+         std::any_of(forms.begin(), forms.end(),
+                     [](const Parallelism& form) { return form.recomputes == kWholeLayer; });
+}
+
 }  // namespace
 
 std::vector<std::string> limited_targets() {
@@ -76,22 +88,24 @@ planner::PlanRestriction restriction_of(const std::string& target,
         "--pin", fmt::format("expected no recompute=on, which {} does not have", limits.name));
   }
   const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
-  planner::PlanRestriction restriction{.target = target,
-                                       .runtime = std::string{limits.name},
-                                       .least_depths = interop::runnable_orders(limits, family) ==
-                                                       interop::RunnableOrders::LeastDepths,
-                                       .recomputes = limits.recomputes,
-                                       .tensor_parallel = limits.tensor_parallel,
-                                       .sequence_parallel = limits.sequence_parallel,
-                                       .context_parallel = limits.context_parallel,
-                                       .expert_parallel = limits.expert_parallel,
-                                       .experts_need_sequence = limits.experts_need_sequence,
-                                       .context_shards_state = limits.context_shards_state,
-                                       .shards_optimizer = limits.shards_optimizer,
-                                       .shards_all_state = limits.shards_all_state,
-                                       .in_order = limits.numbers_ranks,
-                                       .joints = joints_of(limits, profile),
-                                       .families = families_of(limits, profile)};
+  planner::PlanRestriction restriction{
+      .target = target,
+      .runtime = std::string{limits.name},
+      .least_depths =
+          interop::runnable_orders(limits, family) == interop::RunnableOrders::LeastDepths,
+      .recomputes = limits.recomputes && !recomputes_blocks_only(limits, planner.pins, profile),
+      .recomputed_parts = limits.recomputed_parts,
+      .tensor_parallel = limits.tensor_parallel,
+      .sequence_parallel = limits.sequence_parallel,
+      .context_parallel = limits.context_parallel,
+      .expert_parallel = limits.expert_parallel,
+      .experts_need_sequence = limits.experts_need_sequence,
+      .context_shards_state = limits.context_shards_state,
+      .shards_optimizer = limits.shards_optimizer,
+      .shards_all_state = limits.shards_all_state,
+      .in_order = limits.numbers_ranks,
+      .joints = joints_of(limits, profile),
+      .families = families_of(limits, profile)};
   for (const std::int32_t cut : planner.pins.cuts) {
     if (!std::binary_search(restriction.joints.begin(), restriction.joints.end(), cut)) continue;
     throw command_line::usage_error(

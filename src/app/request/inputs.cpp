@@ -12,6 +12,7 @@
 #include "dapple/cost/buckets.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/interop/plans/foreign_plan.h"
+#include "dapple/interop/profiles/configuration.h"
 #include "dapple/interop/profiles/pipedream.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/files/read_file.h"
@@ -136,16 +137,24 @@ ForeignRequest foreign_request(const command_line::Options& options) {
   foreign.backward_ratio = options.positive_factor("backward-ratio");
   foreign.output = options.size("output-size");
   foreign.layers = options.positive_integer("layers", kMaxCount);
-  ForeignRequest request{.options = std::move(foreign), .given = {}};
+  ForeignRequest request{
+      .options = std::move(foreign), .estimate = estimate_request(options), .given = {}};
   for (const command_line::OptionSpec& spec : foreign_profile_options()) {
     if (options.has(spec.name)) request.given.push_back(spec.name);
   }
   return request;
 }
 
-interop::ImportedProfile load_profile(const std::string& path, const ForeignRequest& foreign) {
+interop::ImportedProfile load_profile(const std::string& path, const ForeignRequest& foreign,
+                                      const std::function<const TopologyDescription&()>& topology) {
   const std::string text = io::read_file(path);
-  if (interop::is_pipedream_graph(text)) {
+  const bool is_configuration = interop::is_configuration(text);
+  if (!is_configuration && !foreign.estimate.given.empty()) {
+    throw command_line::usage_error("--" + foreign.estimate.given.front(),
+                                    "expected only with a model's configuration as --model, got " +
+                                        command_line::source_name(path));
+  }
+  if (!is_configuration && interop::is_pipedream_graph(text)) {
     spdlog::info("{} is a PipeDream graph", command_line::source_name(path));
     return interop::import_pipedream_graph(text, command_line::source_name(path), foreign.options);
   }
@@ -154,6 +163,10 @@ interop::ImportedProfile load_profile(const std::string& path, const ForeignRequ
                                     "expected only with a PipeDream graph as --model, got " +
                                         command_line::source_name(path) +
                                         ", which says that itself");
+  }
+  if (is_configuration) {
+    return {.profile = estimated_profile(text, path, foreign.estimate, &topology()),
+            .warnings = {}};
   }
   return {.profile = own_profile(text, path), .warnings = {}};
 }

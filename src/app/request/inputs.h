@@ -1,10 +1,12 @@
 // Loads models, topologies and plans for the commands.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "app/request/estimates.h"
 #include "dapple/command_line/files.h"
 #include "dapple/command_line/options.h"
 #include "dapple/interop/profiles/foreign_profile.h"
@@ -30,6 +32,7 @@ std::vector<command_line::OptionSpec> foreign_profile_options();
 /// What options say about a foreign profile.
 struct ForeignRequest {
   interop::ForeignProfileOptions options;
+  EstimateRequest estimate;
   /// The names of those of foreign_profile_options() that were given.
   std::vector<std::string> given;
 };
@@ -38,10 +41,12 @@ struct ForeignRequest {
 /// has.
 ForeignRequest foreign_request(const command_line::Options& options);
 
-/// Loads a profile in our format or as a PipeDream graph, recognized by its content. Throws
-/// Error(Usage) if foreign options are given with one of our profiles, as they would have no
-/// effect.
-interop::ImportedProfile load_profile(const std::string& path, const ForeignRequest& foreign);
+/// Loads a profile in our format, or makes one of a PipeDream graph or of a model's configuration;
+/// which it is, its content tells. Throws Error(Usage) if options are given that are for another
+/// kind of file, as they would have no effect.
+/// The topology is called for if the configuration's GPU has to be known.
+interop::ImportedProfile load_profile(const std::string& path, const ForeignRequest& foreign,
+                                      const std::function<const TopologyDescription&()>& topology);
 
 // These load our formats; the error for another tool's file names the command that takes it.
 

@@ -35,7 +35,7 @@ class PinParser {
   std::int32_t layer_count() const { return static_cast<std::int32_t>(profile_.layers.size()); }
   std::int32_t count(const std::string& key, const std::string& value) const;
   static std::int64_t degree(const std::string& key, const std::string& value, std::int64_t most);
-  bool on_or_off(const std::string& value) const;
+  void add_recomputation(const std::string& value);
   void require_least(const std::string& value) const;
   std::int32_t layer(const std::string& key, const std::string& value) const;
   void check_split() const;
@@ -71,7 +71,7 @@ void PinParser::add(const std::string& text) {
   } else if (key == "shards") {
     set(pins_.shards, degree(key, value, kMaxGroup), key);
   } else if (key == "recompute") {
-    set(pins_.recompute, on_or_off(value), key);
+    add_recomputation(value);
   } else if (key == "depths") {
     require_least(value);
     pins_.least_depths = true;
@@ -86,7 +86,7 @@ void PinParser::add(const std::string& text) {
     throw command_line::usage_error(
         kOption,
         fmt::format("expected stages=N, replicas=N, tensor=N, context=N, experts=N, shards=N, "
-                    "recompute=on|off, depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
+                    "recompute=on|off|PARTS, depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
                     printable(text), suggestion ? ", nearest is " + *suggestion + '=' : ""));
   }
 }
@@ -116,11 +116,23 @@ std::string nearest_text(const std::string& value, const std::vector<std::string
   return suggestion ? ", nearest is " + *suggestion : "";
 }
 
-bool PinParser::on_or_off(const std::string& value) const {
-  if (value == "on" || value == "off") return value == "on";
+void PinParser::add_recomputation(const std::string& value) {
+  if (value == "on" || value == "off") {
+    set(pins_.recompute, value == "on", "recompute");
+    return;
+  }
+  const auto parts = value == "none" ? RecomputedParts() : recomputed_parts(value);
+  if (parts && parts->is_sound() && !value.empty()) {
+    set(pins_.recomputed_parts, *parts, "recompute");
+    return;
+  }
+  std::vector<std::string> names{"on", "off", "none"};
+  for (const RecomputedPart part : kRecomputedParts) names.emplace_back(to_string(part));
   throw command_line::usage_error(
-      kOption, fmt::format("expected recompute=on or recompute=off, got \"{}\"{}", printable(value),
-                           nearest_text(value, {"on", "off"})));
+      kOption, fmt::format("expected recompute=on or recompute=off of stages, or the parts that "
+                           "layers recompute, as recompute=full or recompute=core_attn+norm, got "
+                           "\"{}\"{}",
+                           printable(value), nearest_text(value, names)));
 }
 
 void PinParser::require_least(const std::string& value) const {

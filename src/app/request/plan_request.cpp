@@ -27,7 +27,7 @@ std::vector<std::string> schedule_choices() {
 
 OptionSection plan_inputs() {
   return {"",
-          {model_option("Read the layer profile, or a graph of PipeDream."),
+          {model_option("Read the layer profile, or a configuration, or a graph."),
            topology_option("Read the devices and links."),
            {.name = "global-batch",
             .value = "N",
@@ -99,13 +99,15 @@ OptionSection plan_restrictions() {
       {{.name = "pin",
         .value = "WHAT",
         .choices = {"stages=", "replicas=", "tensor=", "context=", "experts=", "shards=",
-                    "recompute=on", "recompute=off", "depths=least", "cut=", "join="},
+                    "recompute=on", "recompute=off", "recompute=full", "depths=least",
+                    "cut=", "join="},
         .repeats = true,
-        .text = "Fix stages=N, replicas=N, a degree=N, recompute=on|off, depths=least, cut=LAYER "
-                "or join=LAYER.",
+        .text = "Fix stages=N, replicas=N, a degree=N, recompute=on|off|PARTS, depths=least, "
+                "cut=LAYER or join=LAYER.",
         .details = "A stage begins at a LAYER that is cut, and none at one that is joined. A layer "
                    "is given by its name or by its number, counted from 0. A degree is tensor, "
-                   "context, experts or, with --shard full, shards."},
+                   "context, experts or, with --shard full, shards. PARTS is what every layer "
+                   "recomputes by its variant, such as full or core_attn+norm, or none."},
        {.name = "for",
         .value = "TARGET",
         .choices = limited_targets(),
@@ -215,12 +217,14 @@ void check_combinations(const command_line::Options& options,
 }  // namespace
 
 std::vector<OptionSection> plan_options() {
-  return {plan_inputs(),
-          plan_schedule(),
-          plan_search(),
-          plan_restrictions(),
-          plan_outputs(),
-          {"For a graph of PipeDream, which does not say it", foreign_profile_options()}};
+  return {
+      plan_inputs(),
+      plan_schedule(),
+      plan_search(),
+      plan_restrictions(),
+      plan_outputs(),
+      {"For a model's configuration (config.json), whose times are estimated", estimate_options()},
+      {"For a graph of PipeDream", foreign_profile_options(), true}};
 }
 
 PlanCommandRequest plan_request(const command_line::Options& options) {

@@ -40,8 +40,8 @@ def plan(**options):
 )",
       kPythonEncoding, heading_of(subject, "ColossalAI"), ranks_as_comment(subject),
       samples_per_rank(plan) * plan.num_micro_batches,
-      plan.stages.front().recompute ? "True" : "False", subject.document.profile.tensor_parallel,
-      plan.stages.size(), plan.num_micro_batches, counts);
+      plan.stages.front().recompute || recomputes_blocks(plan) ? "True" : "False",
+      subject.document.profile.tensor_parallel, plan.stages.size(), plan.num_micro_batches, counts);
   if (plan.stages.front().recompute) {
     result.warnings.push_back(warn_of_block_inputs("ColossalAI"));
   }

@@ -55,7 +55,7 @@ class PlannedPipeline(PipelineModule):
       plan.global_batch_size, samples_per_rank(plan), micro_batches_per_replica(plan),
       plan.parallelism.shards_optimizer ? "\n    \"zero_optimization\": {\"stage\": 1}," : "",
       subject.document.profile.layers.size(),
-      recomputes ? subject.document.profile.layers.size() : 0,
+      recomputes ? subject.document.profile.layers.size() : (recomputes_blocks(plan) ? 1U : 0U),
       fmt::format("{}(num_pp={}{}, num_dp={})", topology, plan.stages.size(), shares, replicas));
   if (degree != 1) {
     result.warnings.push_back(fmt::format(

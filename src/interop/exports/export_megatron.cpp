@@ -23,6 +23,25 @@ std::string layout_of(const Plan& plan, LayerRange blocks) {
   return layout;
 }
 
+/// Returns the name that Megatron-LM has for a module to recompute.
+std::string_view module_name(RecomputedPart part) {
+  return part == RecomputedPart::Norm ? "layernorm" : to_string(part);
+}
+
+std::string recomputation_options(const Plan& plan) {
+  if (plan.stages.front().recompute || recomputes_blocks(plan)) {
+    return "  --recompute-granularity full\n  --recompute-method uniform\n  "
+           "--recompute-num-layers 1\n";
+  }
+  std::string modules;
+  for (const RecomputedPart part : kRecomputedParts) {
+    if (plan.parallelism.recomputes.contains(part))
+      modules += fmt::format(" {}", module_name(part));
+  }
+  if (modules.empty()) return "";
+  return fmt::format("  --recompute-granularity selective\n  --recompute-modules{}\n", modules);
+}
+
 }  // namespace
 
 Export export_megatron(const ExportSubject& subject) {
@@ -61,10 +80,8 @@ Export export_megatron(const ExportSubject& subject) {
   }
   if (plan.parallelism.shards_optimizer) result.text += "  --use-distributed-optimizer\n";
   if (replicas_of_stages(plan) > 1) result.text += "  --overlap-grad-reduce\n";
+  result.text += recomputation_options(plan);
   if (plan.stages.front().recompute) {
-    result.text +=
-        "  --recompute-granularity full\n  --recompute-method uniform\n  --recompute-num-layers "
-        "1\n";
     result.warnings.push_back(warn_of_block_inputs("Megatron-LM"));
   }
   result.text += ")\n";

@@ -176,7 +176,7 @@ Export export_torchtitan(const ExportSubject& subject) {
       heading_of(subject, "torchtitan"), ranks_as_comment(subject), groups, replicas,
       degrees_as_options(plan.parallelism, degree), samples_per_rank(plan),
       single_quoted('[' + parts + ']'), samples_per_rank(plan) * plan.num_micro_batches,
-      plan.global_batch_size, recomputes ? "full" : "none");
+      plan.global_batch_size, recomputes || recomputes_blocks(plan) ? "full" : "none");
   if (recomputes) result.warnings.push_back(warn_of_block_inputs("torchtitan"));
   result.warnings.emplace_back(
       "the names of layers are the profile's: torchtitan looks for modules of these names");

@@ -27,6 +27,20 @@ void check_replicas(const RuntimeLimits& runtime, const Plan& plan,
         {"/stages/0/recompute",
          fmt::format("expected no recomputation, which {} does not have, got some", runtime.name)});
   }
+  const RecomputedParts parts = plan.parallelism.recomputes;
+  if (!runtime.recomputed_parts.includes(parts)) {
+    faults.push_back(
+        {"/parallelism/recompute",
+         fmt::format("expected parts of layers that {} recomputes{}, got {}", runtime.name,
+                     runtime.recomputed_parts.none() ? ", which are none"
+                                                     : ", of " + to_text(runtime.recomputed_parts),
+                     to_text(parts))});
+  } else if (first.recompute && !parts.none()) {
+    faults.push_back({"/stages/0/recompute",
+                      fmt::format("expected none beside recomputed parts of layers, {}, as {} has "
+                                  "one answer, got both",
+                                  to_text(parts), runtime.name)});
+  }
   if (!runtime.deals && first.devices.size() > 1 && first.replication == Replication::Deal) {
     faults.push_back({"/stages/0/replication",
                       fmt::format("expected split, as all replicas of {} run one order, got deal",

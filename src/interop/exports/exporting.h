@@ -27,22 +27,29 @@ Export export_hostfile(const ExportSubject& subject);
 Export export_visible_devices(const ExportSubject& subject);
 Export export_ranks(const ExportSubject& subject);
 
-inline constexpr RuntimeLimits kMegatron{.name = "Megatron-LM",
-                                         .interleaves = true,
-                                         .counts_blocks = true,
-                                         .numbers_ranks = true,
-                                         .sequence_parallel = true,
-                                         .context_parallel = true,
-                                         .expert_parallel = true,
-                                         .experts_need_sequence = true,
-                                         .shards_optimizer = true};
-inline constexpr RuntimeLimits kDeepSpeed{
-    .name = "DeepSpeed", .numbers_ranks = true, .shards_optimizer = true};
+inline constexpr RuntimeLimits kMegatron{
+    .name = "Megatron-LM",
+    .interleaves = true,
+    .recomputed_parts = {RecomputedPart::CoreAttention, RecomputedPart::Norm,
+                         RecomputedPart::FeedForward, RecomputedPart::Experts,
+                         RecomputedPart::ExpertActivation, RecomputedPart::Layer},
+    .counts_blocks = true,
+    .numbers_ranks = true,
+    .sequence_parallel = true,
+    .context_parallel = true,
+    .expert_parallel = true,
+    .experts_need_sequence = true,
+    .shards_optimizer = true};
+inline constexpr RuntimeLimits kDeepSpeed{.name = "DeepSpeed",
+                                          .recomputed_parts = kWholeLayer,
+                                          .numbers_ranks = true,
+                                          .shards_optimizer = true};
 inline constexpr RuntimeLimits kTorch{.name = "PyTorch's runtime",
                                       .any_order = true,
                                       .interleaves = true,
                                       .ties = false,
                                       .deals = false,
+                                      .recomputed_parts = kWholeLayer,
                                       .numbers_ranks = true,
                                       .sequence_parallel = true,
                                       .context_parallel = true,
@@ -58,6 +65,7 @@ inline constexpr RuntimeLimits kTorchModules{.name = "PyTorch's runtime",
                                              .tensor_parallel = false};
 inline constexpr RuntimeLimits kColossalAi{.name = "ColossalAI",
                                            .deals = false,
+                                           .recomputed_parts = kWholeLayer,
                                            .counts_blocks = true,
                                            .block_in_every_stage = true,
                                            .numbers_ranks = true};
@@ -112,6 +120,11 @@ std::vector<std::string> warn_of_torch(const Plan& plan);
 /// Returns a warning for each layer that counts as embedding or head although it is named like a
 /// transformer block.
 std::vector<std::string> warn_of_apart(const ExportSubject& subject);
+
+/// Whether every block is computed again from its input.
+inline bool recomputes_blocks(const Plan& plan) {
+  return plan.parallelism.recomputes == kWholeLayer;
+}
 
 /// Returns the warning for plans with recomputation on a runtime that recomputes block by block.
 std::string warn_of_block_inputs(std::string_view runtime);

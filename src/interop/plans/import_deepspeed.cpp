@@ -18,6 +18,8 @@
 namespace dapple::interop {
 namespace {
 
+constexpr std::string_view kCheckpointInterval = "activation_checkpoint_interval";
+
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
@@ -226,7 +228,8 @@ ImportedPlan DeepspeedImporter::run() {
       replicas_of_all(replica_count(), groups, ground_, options_, program_->name);
   sketch.ranks = even_ranks(groups, replicas);
   read_batches(replicas, sketch);
-  if (const auto interval = setting("activation_checkpoint_interval"); interval && *interval > 0) {
+  const std::optional<std::int64_t> interval = setting(kCheckpointInterval);
+  if (interval && *interval > 0 && ground_.recomputed_parts.none()) {
     sketch.recompute = true;
     if (*interval < static_cast<std::int64_t>(ground_.profile.layers.size())) {
       result.warnings.push_back(recomputed_as_a_whole(
@@ -248,6 +251,12 @@ std::int64_t zero_stage_of_deepspeed(const std::vector<ForeignPlanFile>& files) 
     return NamedValues(behind, "stage").number().value_or(0);
   }
   return 0;
+}
+
+bool recomputes_layers_of_deepspeed(const std::vector<ForeignPlanFile>& files) {
+  return std::any_of(files.begin(), files.end(), [](const ForeignPlanFile& file) {
+    return NamedValues(file, kCheckpointInterval).number() == 1;
+  });
 }
 
 bool is_deepspeed_program(std::string_view text) {

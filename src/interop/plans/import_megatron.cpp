@@ -238,6 +238,7 @@ void MegatronImporter::warn_of_others(std::vector<std::string>& warnings) const 
 
 void MegatronImporter::read_recomputation(PlanSketch& sketch,
                                           std::vector<std::string>& warnings) const {
+  if (!ground_.recomputed_parts.none()) return;
   const std::optional<ShellOption> granularity = script_.value("--recompute-granularity");
   if (granularity && granularity->value == "full") {
     sketch.recompute = true;

@@ -382,7 +382,7 @@ ImportedPlan PipedreamPlanImporter::run() {
   sketch.replication = Replication::Deal;
   set_stages(sketch);
   set_ranks(sketch);
-  const PlanGround ground{result_.profile, ground_.topology};
+  const PlanGround ground{result_.profile, ground_.topology, ground_.recomputed_parts};
   result_.plan = plan_of(sketch, ground, options_);
   result_.warnings.push_back(
       "PipeDream trains without flushes; the plan runs 1F1B with one at the end of each iteration");

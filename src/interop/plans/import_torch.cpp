@@ -223,7 +223,7 @@ void TorchImporter::read_order(PlanSketch& sketch, std::size_t groups) const {
 /// Returns whether stages recompute. Selective recomputation is ignored with a warning.
 bool TorchImporter::read_recomputation(std::vector<std::string>& warnings) const {
   const std::optional<ShellOption> mode = script_.value(kRecompute);
-  if (!mode || mode->value == "none") return false;
+  if (!mode || mode->value == "none" || !ground_.recomputed_parts.none()) return false;
   if (mode->value == "full") {
     warnings.push_back(
         recomputed_as_a_whole("torchtitan", "the input of every block that it recomputes"));

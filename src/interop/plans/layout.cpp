@@ -138,8 +138,13 @@ ScheduleFamily LayoutPlanner::family(std::int64_t chunks) const {
 bool LayoutPlanner::recomputes() const {
   const std::string* const text = layout_.value("recompute");
   if (text == nullptr || *text == "none") return false;
-  if (*text == "full") return true;
-  refuse(fmt::format("recompute: expected none or full, got \"{}\"", shown(*text)));
+  // The ground has layers that recompute these parts, if there are any.
+  if (!ground_.recomputed_parts.none()) return false;
+  if (*text == to_string(RecomputedPart::Layer)) return true;
+  refuse(
+      fmt::format("recompute: expected none, full, or parts that layers recompute in a variant, "
+                  "got \"{}\"",
+                  shown(*text)));
 }
 
 /// Returns equal numbers of blocks, or numbers of layers that differ by one at most.

@@ -40,6 +40,9 @@ bool is_sailor_plan(const io::JsonValue& object);
 /// O(length).
 std::int64_t zero_stage_of_deepspeed(const std::vector<ForeignPlanFile>& files);
 
+/// Whether DeepSpeed's files recompute layer by layer. O(length).
+bool recomputes_layers_of_deepspeed(const std::vector<ForeignPlanFile>& files);
+
 /// A role that one of several files may have.
 struct FileRole {
   // The contents of the file in messages, such as "the parts of a PipelineModule".

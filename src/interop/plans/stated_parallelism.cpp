@@ -28,7 +28,7 @@ std::optional<std::int64_t> count_in(const std::vector<ForeignPlanFile>& files,
 std::string degrees_in(const std::vector<Parallelism>& forms) {
   std::string text;
   for (const Parallelism& form : forms) {
-    if (form.context > 1 || form.experts > 1) continue;
+    if (form.context > 1 || form.experts > 1 || !form.recomputes.none()) continue;
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", form.tensor,
                         form.sequence ? " with sequence parallelism" : "");
   }
@@ -109,6 +109,27 @@ void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) 
   }
 }
 
+/// Returns the parts of layers that Megatron-LM's options recompute; those that no plan has are
+/// left out, of which the importer warns.
+RecomputedParts recomputed_by_megatron(const ShellOptions& script) {
+  const std::optional<ShellOption> granularity = script.value("--recompute-granularity");
+  const bool is_full = granularity && granularity->value == "full";
+  if (is_full) {
+    const bool is_each = script.count("--recompute-num-layers").value_or(1) == 1;
+    return is_each ? kWholeLayer : RecomputedParts();
+  }
+  const bool is_selective = granularity || script.has("--recompute-activations");
+  if (!is_selective) return {};
+  RecomputedParts parts;
+  for (const std::string& module : script.values("--recompute-modules")) {
+    for (const RecomputedPart part : kRecomputedParts) {
+      const bool is_norm = part == RecomputedPart::Norm;
+      if (module == (is_norm ? "layernorm" : to_string(part))) parts.add(part);
+    }
+  }
+  return parts.none() ? RecomputedParts{RecomputedPart::CoreAttention} : parts;
+}
+
 }  // namespace
 
 StatedParallelism stated_in_layout(const Layout& layout) {
@@ -130,6 +151,17 @@ StatedParallelism stated_in_layout(const Layout& layout) {
     stated.sequence = *sequence == "on";
   }
   read_sharding(layout, stated);
+  if (const std::string* const text = layout.value("recompute");
+      text != nullptr && *text != "none") {
+    const auto parts = recomputed_parts(*text);
+    if (!parts || !parts->is_sound()) {
+      refuse(
+          fmt::format("recompute: expected none, full, or parts of layers as core_attn+norm, got "
+                      "\"{}\"",
+                      shown(*text)));
+    }
+    stated.recomputes = *parts;
+  }
   return stated;
 }
 
@@ -145,6 +177,7 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
     stated.experts = count_in(files, "--expert-model-parallel-size").value_or(1);
     stated.expert_tensor = count_in(files, "--expert-tensor-parallel-size");
     stated.shards_optimizer = ShellOptions(first.text, "").has("--use-distributed-optimizer");
+    stated.recomputes = recomputed_by_megatron(ShellOptions(first.text, first.name));
     // With one tensor rank Megatron-LM ignores the option.
     if (stated.tensor.value_or(1) > 1)
       stated.sequence = ShellOptions(first.text, "").has("--sequence-parallel");
@@ -158,6 +191,7 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
                                     stage)}}};
     }
     stated.shards_optimizer = stage == 1;
+    if (recomputes_layers_of_deepspeed(files)) stated.recomputes = kWholeLayer;
   } else if (first.format == PlanFormat::Torch) {
     stated.tensor = count_in(files, "--parallelism.tensor_parallel_degree");
     stated.context = count_in(files, "--parallelism.context_parallel_degree").value_or(1);
@@ -165,6 +199,8 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
     stated.expert_tensor =
         count_in(files, "--parallelism.expert_tensor_parallel_degree").value_or(1);
     for (const ForeignPlanFile& file : files) {
+      const auto mode = ShellOptions(file.text, file.name).value("--activation_checkpoint.mode");
+      if (mode && mode->value == "full") stated.recomputes = kWholeLayer;
       if (is_torchtitan_options(file.text)) {
         read_torch_sharding(ShellOptions(file.text, file.name), stated);
       }
@@ -190,11 +226,16 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
   if (forms.size() > 1 || has_others) {
     const std::int64_t expert_tensor =
         stated.experts > 1 ? stated.expert_tensor.value_or(degree) : 1;
-    const auto found = std::find_if(forms.begin(), forms.end(), [&](const Parallelism& form) {
-      return form.tensor == degree && form.context == stated.context &&
-             form.experts == stated.experts && form.expert_tensor == expert_tensor &&
-             stated.sequence.value_or(form.sequence) == form.sequence;
-    });
+    const auto find = [&](RecomputedParts recomputes) {
+      return std::find_if(forms.begin(), forms.end(), [&](const Parallelism& form) {
+        return form.tensor == degree && form.context == stated.context &&
+               form.experts == stated.experts && form.expert_tensor == expert_tensor &&
+               stated.sequence.value_or(form.sequence) == form.sequence &&
+               form.recomputes == recomputes;
+      });
+    };
+    auto found = find(stated.recomputes);
+    if (found == forms.end()) found = find({});
     if (found != forms.end()) {
       parallelism = *found;
     } else if (has_others) {

@@ -97,6 +97,17 @@ void ShellOptions::refuse(std::int64_t line, std::string message) const {
   throw Bug("a fault that was not thrown");
 }
 
+std::vector<std::string> ShellOptions::values(std::string_view name) const {
+  std::vector<std::string> values;
+  auto word = std::find_if(words_.begin(), words_.end(),
+                           [&](const ShellWord& some) { return some.text == name; });
+  if (word == words_.end()) return values;
+  for (++word; word != words_.end() && !word->text.starts_with("--"); ++word) {
+    values.push_back(word->text);
+  }
+  return values;
+}
+
 std::int64_t ShellOptions::line_of(std::string_view name) const {
   for (const ShellWord& word : words_) {
     const bool is_it = begins_with(word.text, name) &&

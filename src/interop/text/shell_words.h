@@ -39,6 +39,9 @@ class ShellOptions {
   /// Error(BadInput) if the value is not a whole number of at least 1.
   std::optional<std::int64_t> count(std::string_view name) const;
 
+  /// Returns the words behind the option up to the next option; none if it does not occur.
+  std::vector<std::string> values(std::string_view name) const;
+
   /// Whether the option occurs, with a value or without.
   bool has(std::string_view name) const { return line_of(name) > 0; }
   /// Returns the line of the option, or 0 if it does not occur.

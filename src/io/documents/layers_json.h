@@ -31,4 +31,11 @@ LayersAndTies read_layers(const Field& field, Measurements measurements);
 /// the one before as its input, become one entry.
 void write_layers(JsonWriter& writer, const ModelProfile& profile);
 
+/// Reads the parts of layers that are recomputed, an optional text such as "core_attn+norm";
+/// nothing is recomputed without it. The parts are sound if no violation was recorded.
+RecomputedParts read_recomputed_parts(const Field& field);
+
+/// Writes the key "recompute", unless nothing is recomputed.
+void write_recomputed_parts(JsonWriter& writer, RecomputedParts parts);
+
 }  // namespace dapple::io

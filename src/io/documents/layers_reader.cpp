@@ -13,7 +13,6 @@ namespace {
 constexpr std::size_t kMaxOperationLength = 1'000;
 constexpr IntegerRange kCollectiveCount{1, 1'000};
 constexpr std::size_t kMaxCollectives = 16;
-constexpr std::size_t kMaxVariants = 64;
 
 /// An entry of "layers": one layer, or `repeat` copies of it.
 struct Entry {
@@ -129,7 +128,7 @@ std::vector<Collective> read_collectives(const Field& field) {
   return collectives;
 }
 
-/// Reads the degrees of a variant, which are not all 1.
+/// Reads the degrees of a variant and what it recomputes; not all of it is the default.
 Parallelism read_degrees(const Field& variant, ObjectReader& object) {
   Parallelism degrees;
   degrees.tensor = required_integer(object.field("tensor_parallel"), {1, kMaxTensorParallel});
@@ -144,11 +143,13 @@ Parallelism read_degrees(const Field& variant, ObjectReader& object) {
   } else if (expert_tensor.present()) {
     expert_tensor.refuse("no such key, as there is no expert parallelism");
   }
+  degrees.recomputes = read_recomputed_parts(object.field("recompute"));
   if (!object.valid()) return degrees;
   if (degrees.sequence && degrees.tensor == 1) {
     sequence.refuse("false, as there is no tensor parallelism");
   } else if (degrees.is_none()) {
-    object.field("tensor_parallel").refuse("2 or more, or another degree of 2 or more");
+    object.field("tensor_parallel")
+        .refuse("2 or more, another degree of 2 or more, or recomputed parts");
   } else if (degrees.group_size() > kMaxGroup || !degrees.is_sound()) {
     variant.refuse(kSoundDegrees);
   }
@@ -504,6 +505,23 @@ LayersAndTies read_layers(const Field& field, Measurements measurements) {
   Expansion expansion(array, entries);
   if (field.violations()->count() != faults_before) return {};
   return expansion.in_order();
+}
+
+RecomputedParts read_recomputed_parts(const Field& field) {
+  if (!field.present()) return {};
+  const std::optional<std::string> text = read_text(field);
+  if (!text) return {};
+  const std::optional<RecomputedParts> parts = recomputed_parts(*text);
+  if (!parts || parts->none()) {
+    std::string names;
+    for (const RecomputedPart part : kRecomputedParts) {
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(part));
+    }
+    field.refuse(fmt::format("parts of a layer with + between them, of {}", names));
+    return {};
+  }
+  if (!parts->is_sound()) field.refuse(kSoundRecomputation);
+  return *parts;
 }
 
 }  // namespace dapple::io

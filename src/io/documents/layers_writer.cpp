@@ -92,6 +92,7 @@ void write_variants(JsonWriter& writer, const std::vector<LayerVariant>& variant
       writer.key("expert_parallel").integer(variant.parallelism.experts);
       writer.key("expert_tensor_parallel").integer(variant.parallelism.expert_tensor);
     }
+    write_recomputed_parts(writer, variant.parallelism.recomputes);
     writer.key("parameter_bytes").integer(variant.parameters.count);
     if (variant.expert_parameters.count != 0)
       writer.key("expert_parameter_bytes").integer(variant.expert_parameters.count);
@@ -138,6 +139,10 @@ void write_layers(JsonWriter& writer, const ModelProfile& profile) {
     position += count;
   }
   writer.close();
+}
+
+void write_recomputed_parts(JsonWriter& writer, RecomputedParts parts) {
+  if (!parts.none()) writer.key("recompute").text(to_text(parts));
 }
 
 }  // namespace dapple::io

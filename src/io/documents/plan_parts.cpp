@@ -4,6 +4,7 @@
 
 #include "dapple/plan/request.h"
 #include "dapple/profile/limits.h"
+#include "io/documents/layers_json.h"
 
 namespace dapple::io {
 namespace {
@@ -39,6 +40,7 @@ void write_parallelism(JsonWriter& writer, const Parallelism& parallelism) {
     writer.key("sharding").text(to_string(Sharding::Full));
     writer.key("shards").integer(parallelism.full_shards);
   }
+  write_recomputed_parts(writer, parallelism.recomputes);
   writer.close();
 }
 
@@ -66,6 +68,7 @@ Parallelism read_parallelism(const Field& field) {
   if (shards.present() && parallelism.full_shards == 1) {
     shards.refuse("no such key, as not all state is sharded");
   }
+  parallelism.recomputes = read_recomputed_parts(object.field("recompute"));
   object.finish();
   if (parallelism.sequence && parallelism.tensor == 1) {
     sequence.refuse("false, as there is no tensor parallelism");

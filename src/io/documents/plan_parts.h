@@ -12,7 +12,8 @@ namespace dapple::io {
 /// Writes the object {"bucket_bytes", "optimizer_step"}.
 void write_gradients(JsonWriter& writer, const GradientSynchronization& gradients);
 
-/// Writes and reads the object {"tensor", "sequence"?, "sharding"?}.
+/// Writes and reads the object {"tensor", "sequence"?, "context"?, "experts"?, "sharding"?,
+/// "recompute"?}.
 void write_parallelism(JsonWriter& writer, const Parallelism& parallelism);
 Parallelism read_parallelism(const Field& field);
 

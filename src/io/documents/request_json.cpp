@@ -5,6 +5,7 @@
 
 #include "dapple/io/json/json_reader.h"
 #include "dapple/profile/limits.h"
+#include "io/documents/layers_json.h"
 #include "io/json/number_text.h"
 
 namespace dapple::io {
@@ -46,6 +47,10 @@ void write_pins(JsonWriter& writer, const Pins& pins) {
   if (pins.context) writer.key("context").integer(*pins.context);
   if (pins.experts) writer.key("experts").integer(*pins.experts);
   if (pins.shards) writer.key("shards").integer(*pins.shards);
+  if (pins.recomputed_parts) {
+    const std::string parts = to_text(*pins.recomputed_parts);
+    writer.key("recomputed_parts").text(parts.empty() ? "none" : parts);
+  }
   writer.key("least_depths").boolean(pins.least_depths);
   write_layers(writer.key("cuts"), pins.cuts);
   write_layers(writer.key("joints"), pins.joints);
@@ -83,6 +88,11 @@ Pins read_pins(const Field& field) {
     pins.experts = read_integer(experts, {1, kMaxGroup});
   if (const Field shards = object.field("shards"); shards.present())
     pins.shards = read_integer(shards, {1, kMaxGroup});
+  if (const Field parts = object.field("recomputed_parts"); parts.present()) {
+    const bool is_none =
+        parts.value().kind == JsonValue::Kind::Text && parts.value().text == "none";
+    pins.recomputed_parts = is_none ? RecomputedParts() : read_recomputed_parts(parts);
+  }
   pins.least_depths = read_boolean(object.field("least_depths")).value_or(false);
   pins.cuts = read_layers(object.field("cuts"));
   pins.joints = read_layers(object.field("joints"));

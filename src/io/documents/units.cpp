@@ -167,6 +167,18 @@ std::optional<Duration> read_duration(const Field& field) {
   return checked ? std::optional(Duration{*checked}) : std::nullopt;
 }
 
+std::optional<std::int64_t> read_rate(const Field& field) {
+  constexpr std::int64_t kGiga = 1'000'000'000;
+  const std::optional<Quantity> quantity = find_quantity(field);
+  const auto multiple = quantity ? find_prefix(quantity->unit, "FLOP/s") : std::nullopt;
+  const auto count = multiple ? scaled_exactly(quantity->number, *multiple) : std::nullopt;
+  if (!count || *count < kGiga || *count / kGiga > kMaxCount) {
+    field.refuse("a rate such as \"989.4 TFLOP/s\", at least 1 GFLOP/s");
+    return std::nullopt;
+  }
+  return static_cast<std::int64_t>(*count / kGiga);
+}
+
 std::string bandwidth_text(Bandwidth bandwidth) {
   static const std::vector<Unit> kUnits{{"B/s", 1},
                                         {"kB/s", 1'000},

@@ -17,6 +17,9 @@ namespace dapple::io {
 std::optional<Bandwidth> read_bandwidth(const Field& field);
 /// Reads a size from `least` to kMaxCount bytes, in B with the same prefixes.
 std::optional<Bytes> read_size(const Field& field, Bytes least);
+/// Reads a rate of operations from 1 to kMaxCount operations per nanosecond (GFLOP/s), in FLOP/s
+/// with the prefix G or T, rounded down to a whole number of them.
+std::optional<std::int64_t> read_rate(const Field& field);
 /// Reads a duration from 0 to kMaxCount nanoseconds, in ns, us (or µs), ms or s.
 std::optional<Duration> read_duration(const Field& field);
 

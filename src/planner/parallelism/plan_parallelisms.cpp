@@ -113,6 +113,13 @@ void ParallelismComparison::refuse_without_parts() const {
   } else if (options.sharding == Sharding::Full || pins.shards) {
     reason = "no number of devices can share a device's parameters";
   }
+  if (pins.recomputed_parts && asked_.empty()) {
+    throw Error(
+        ErrorKind::BadInput, "",
+        {{"/request/pins",
+          fmt::format("expected parts that layers recompute in some variant, or none, got {}",
+                      to_text(*pins.recomputed_parts))}});
+  }
   if (!pins.has_degrees()) {
     throw Error(
         ErrorKind::BadInput, "",
@@ -163,7 +170,8 @@ void ParallelismComparison::look_ahead() {
   for (Part& part : parts_) {
     if (is_stopped_()) break;
     if (are_asked_for && *part.lower_bound >= fastest) continue;
-    auto made = plan_as_restricted(context_of(part, options), restriction_);
+    auto made = plan_as_restricted(context_of(part, options),
+                                   restriction_for(restriction_, part.parallelism));
     if (auto* plan = std::get_if<MadePlan>(&made)) {
       part.first = plan->document.prediction.iteration;
       part.first_plan = std::move(plan->document.plan);
@@ -196,7 +204,7 @@ void ParallelismComparison::search(Part& part) {
   // Parts that were not come to are left with the bound of their work; a stop before any plan takes
   // the first one that is found without a search.
   if (is_stopped_() && best_) return;
-  auto made = plan_as_restricted(context, restriction_);
+  auto made = plan_as_restricted(context, restriction_for(restriction_, part.parallelism));
   if (auto* plan = std::get_if<MadePlan>(&made)) {
     take(part, std::move(*plan));
   } else {
@@ -443,6 +451,7 @@ std::string lack_of(const std::optional<PlanRestriction>& restriction, const Par
   if (form.context > 1 && form.full_shards == 1 && restriction->context_shards_state) {
     what = "context parallelism with whole parameters";
   }
+  if (!restriction->recomputed_parts.includes(form.recomputes)) what = "such recomputation";
   if (form.shards_optimizer && !restriction->shards_optimizer) what = "sharded state";
   if (form.full_shards > 1 && !restriction->shards_all_state) what = "sharded parameters";
   return what == nullptr ? "" : "the files for " + restriction->runtime + " have no " + what;
@@ -529,6 +538,9 @@ std::vector<AskedParallelism> asked_parallelisms(
   };
   std::vector<Parallelism> forms;
   for (const Parallelism& parallelism : parallelisms_of(context.profile)) {
+    if (options.pins.recomputed_parts.value_or(parallelism.recomputes) != parallelism.recomputes) {
+      continue;
+    }
     if (!is_pinned(options.pins.tensor, parallelism.tensor) ||
         !is_pinned(options.pins.context, parallelism.context) ||
         !is_pinned(options.pins.experts, parallelism.experts) ||
@@ -556,7 +568,8 @@ std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
   const bool has_variants = parallelisms_of(context.profile).size() > 1;
   const Pins& pins = context.options.pins;
   const bool is_pinned = pins.tensor.value_or(1) != 1 || pins.context.value_or(1) != 1 ||
-                         pins.experts.value_or(1) != 1 || pins.shards.value_or(1) != 1;
+                         pins.experts.value_or(1) != 1 || pins.shards.value_or(1) != 1 ||
+                         pins.recomputed_parts;
   const bool may_shard = context.options.sharding != Sharding::None;
   auto made = has_variants || is_pinned || may_shard
                   ? ParallelismComparison(context, restriction).run()

@@ -255,8 +255,8 @@ void derive_bound_of_parallelisms(Claims& claims, const ClaimedPlan& claimed,
     of_others.profile = std::move(inputs->profile);
     of_others.topology = std::move(inputs->topology);
     verification.proof = BoundProof::LeastWork;
-    BoundDerivation({of_others, of_form, claimed.restriction}, options, progress, verification)
-        .run(claims);
+    const auto restriction = restriction_for(claimed.restriction, form.parallelism);
+    BoundDerivation({of_others, of_form, restriction}, options, progress, verification).run(claims);
     if (verification.bound == BoundCheck::Refuted) return;
     is_proven = is_proven && verification.bound == BoundCheck::Proven;
     proven = std::min(proven, verification.proven);

@@ -52,7 +52,8 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
   const PlanRequest& request = *claimed.document.request;
   if (request.target.empty()) return;
   const Plan& plan = claimed.document.plan;
-  const PlanRestriction& restriction = *claimed.restriction;
+  const PlanRestriction restriction =
+      *restriction_for(claimed.restriction, claimed.document.plan.parallelism);
   Pins pins;
   pins.replicas = static_cast<std::int32_t>(plan.stages.front().devices.size());
   pins.recompute = plan.stages.front().recompute;

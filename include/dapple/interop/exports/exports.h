@@ -19,6 +19,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/profile/model_profile.h"
+#include "dapple/profile/recomputation.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::interop {
@@ -62,6 +63,8 @@ struct RuntimeLimits {
   bool deals_unequally = false;
   /// Whether stages may recompute; either all of them do or none.
   bool recomputes = true;
+  /// The parts of every layer that may be recomputed instead.
+  RecomputedParts recomputed_parts = {};
   /// Whether stage boundaries may only stand beside transformer blocks.
   bool counts_blocks = false;
   /// Whether every stage must hold a transformer block.

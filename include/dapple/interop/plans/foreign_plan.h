@@ -28,6 +28,7 @@
 #include "dapple/interop/text/foreign_format.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
+#include "dapple/profile/recomputation.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::interop {
@@ -68,10 +69,13 @@ struct ForeignPlanFile {
   PlanFormat format = PlanFormat::Pipedream;
 };
 
-/// The model and the topology that a plan is imported for.
+/// The model, in the form of parallelism that the plan states, and the topology that it is imported
+/// for.
 struct PlanGround {
   const ModelProfile& profile;
   const Topology& topology;
+  /// The parts that the profile's layers recompute, which no stage then does besides.
+  RecomputedParts recomputed_parts = {};
 };
 
 struct ImportedPlan {

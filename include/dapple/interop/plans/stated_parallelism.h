@@ -25,13 +25,15 @@ struct StatedParallelism {
   std::optional<std::int64_t> expert_tensor = {};
   /// Whether the optimizer's state is sharded (ZeRO stage 1).
   bool shards_optimizer = false;
+  /// The parts of every layer that are recomputed.
+  RecomputedParts recomputes = {};
   /// The number of devices over which all state is sharded (ZeRO stage 3).
   std::int64_t full_shards = 1;
 };
 
-/// Returns what a layout says by "tp", "sp", "cp", "ep", "etp", "zero" and "fsdp". Throws
-/// Error(BadInput) for values that are neither a number nor on or off, for other stages of ZeRO
-/// than 0, 1 and 3, and for stage 3 where it is not said over how many devices. O(length).
+/// Returns what a layout says by "tp", "sp", "cp", "ep", "etp", "zero", "fsdp" and "recompute".
+/// Throws Error(BadInput) for values that are neither a number nor on or off, for other stages of
+/// ZeRO than 0, 1 and 3, and for stage 3 where it is not said over how many devices. O(length).
 StatedParallelism stated_in_layout(const Layout& layout);
 
 /// Returns what the files of one format say or, where they do not, the option for it. Throws
@@ -40,7 +42,8 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
                             const ForeignPlanOptions& options);
 
 /// Returns the form that is stated, among those that all layers have variants for; without sequence
-/// parallelism where both forms of a degree exist and none is stated. For a profile without
+/// parallelism where both forms of a degree exist and none is stated. Where layers have no variant
+/// that recomputes what is stated, the form recomputes nothing. For a profile without
 /// variants the result is no parallelism. Throws Error(BadInput) naming `source` and `place` if
 /// layers have no such variants, or if the groups of these degrees are no parts of each other.
 /// O(layers * variants).

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dapple/plan/record_text.h"
 #include "dapple/plan/schedule_family.h"
+#include "dapple/profile/parallelism.h"
+#include "dapple/profile/recomputation.h"
 
 namespace dapple::planner {
 
@@ -20,6 +23,8 @@ struct PlanRestriction {
   bool least_depths = false;
   /// Whether the runtime can recompute; if not, no stage does.
   bool recomputes = true;
+  /// The parts of every layer that it can recompute instead.
+  RecomputedParts recomputed_parts = {};
   /// Whether a device may be a group with tensor parallelism, and with sequence parallelism.
   bool tensor_parallel = true;
   bool sequence_parallel = true;
@@ -41,6 +46,14 @@ struct PlanRestriction {
   /// options ask for every family.
   std::vector<ScheduleFamily> families = {ScheduleFamily::OneFOneB};
 };
+
+/// Returns the restriction for plans of one form of parallelism: where parts of every layer are
+/// recomputed, no stage is as a whole besides.
+inline std::optional<PlanRestriction> restriction_for(std::optional<PlanRestriction> restriction,
+                                                      const Parallelism& form) {
+  if (restriction && !form.recomputes.none()) restriction->recomputes = false;
+  return restriction;
+}
 
 /// Returns what the runtime cannot express, for the record. `only_least_depths` says whether other
 /// depths count among it.

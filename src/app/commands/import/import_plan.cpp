@@ -264,8 +264,10 @@ int run(const command_line::Options& options, command_line::Console& console) {
   if (const auto size = static_cast<std::size_t>(document.topology.group_size); size > 1) {
     plan_options.devices = names_of_groups(plan_options.devices, topology, size);
   }
-  document = document_of(interop::import_plan(files, {document.profile, topology}, plan_options),
-                         document);
+  document = document_of(
+      interop::import_plan(
+          files, {document.profile, topology, document.plan.parallelism.recomputes}, plan_options),
+      document);
   check_costs(document, topology, source, topology_source);
   const planner::Evaluation evaluation =
       planner::evaluate(document.plan, document.profile, topology, {request.contention});

@@ -217,8 +217,8 @@ Subject subject_of_layout(const interop::Layout& layout, LayoutGround& ground) {
   Subject subject{grouped.document, grouped.topology};
   PlanDocument& document = subject.document;
   const Parallelism parallelism = document.plan.parallelism;
-  document.plan =
-      interop::plan_of_layout(layout, {document.profile, subject.topology}, ground.options);
+  document.plan = interop::plan_of_layout(
+      layout, {document.profile, subject.topology, parallelism.recomputes}, ground.options);
   document.plan.parallelism = parallelism;
   try {
     check_costs(document, subject.topology, layout.source, ground.topology_source);

@@ -35,8 +35,10 @@ TEST_CASE("every shipped profile and specification is in canonical form") {
 }
 
 TEST_CASE("every shipped topology says the same when written and read again") {
-  const std::vector<std::string> files = json_files("topologies");
-  REQUIRE(files.size() >= 10);
+  std::vector<std::string> files = json_files("topologies");
+  // It is a table of GPUs.
+  std::erase_if(files, [](const std::string& file) { return file.ends_with("gpus.json"); });
+  REQUIRE(files.size() >= 16);
   for (const std::string& file : files) {
     INFO(file);
     const TopologyDescription topology = io::read_topology(io::read_file(file), file);

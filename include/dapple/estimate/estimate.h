@@ -1,0 +1,56 @@
+// Makes a profile of a model that was never measured: times, sizes and collectives of every layer
+// in every form of parallelism, by the closed forms of docs/estimate.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dapple/core/error.h"
+#include "dapple/core/quantity.h"
+#include "dapple/estimate/architecture.h"
+#include "dapple/estimate/gpu.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/profile/recomputation.h"
+
+namespace dapple::estimate {
+
+struct EstimateOptions {
+  /// The number of tokens of a sample, and of the decoder's input where there is one; that of an
+  /// image follows from its size.
+  std::int64_t sequence = 0;
+  std::optional<std::int64_t> decoder_sequence = {};
+  Precision precision = Precision::Bf16;
+  /// Whether attention is computed by one kernel that keeps no scores and skips what is masked.
+  bool has_fused_attention = true;
+  /// Whether tensor parallelism divides along the sequence what it leaves whole otherwise.
+  bool has_sequence_parallelism = true;
+  /// The largest degrees for which there are variants, which are powers of two.
+  std::int64_t max_tensor = 8;
+  std::int64_t max_context = 1;
+  std::int64_t max_experts = 64;
+  /// What variants recompute; each of these besides variants that recompute nothing.
+  std::vector<RecomputedParts> recomputations = {};
+  /// The bytes of a gradient of a parameter.
+  std::int64_t gradient_bytes = 4;
+  /// The load of the busiest device with experts over the mean, at least 1.
+  Factor imbalance = kOne;
+};
+
+/// Returns the faults of options for this model, each with the name of the option as its place;
+/// none if estimate_profile() may be called.
+std::vector<Violation> option_faults(const Architecture& architecture, const Gpu& gpu,
+                                     const EstimateOptions& options);
+
+/// Returns the estimated profile, whose device is `gpu`. Its warnings say that times are estimated,
+/// and by which calibration. O(blocks of different shapes * forms + layers). Requires:
+/// option_faults() is empty.
+ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
+                              const Calibration& calibration, const EstimateOptions& options);
+
+/// Returns the operations of matrix products, with all pairs of attention, of one sample's forward
+/// and backward without recomputation, as frameworks count them for their throughput.
+Wide model_operations(const Architecture& architecture, const EstimateOptions& options);
+
+}  // namespace dapple::estimate

@@ -1,0 +1,71 @@
+// What a GPU can do at most, and what programs reach of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dapple/core/quantity.h"
+
+namespace dapple::estimate {
+
+/// The number format of activations and parameters.
+enum class Precision : std::uint8_t { Fp32, Tf32, Bf16, Fp16 };
+
+inline constexpr Precision kPrecisions[] = {Precision::Fp32, Precision::Tf32, Precision::Bf16,
+                                            Precision::Fp16};
+
+/// Returns "fp32", "tf32", "bf16" or "fp16".
+std::string_view to_string(Precision precision);
+
+/// Returns the bytes of a number: 4, or 2 for bf16 and fp16.
+std::int64_t bytes_of(Precision precision);
+
+/// What programs reach of a GPU's peaks, fitted to measured runs.
+struct Calibration {
+  std::string name;
+  /// The fractions of the peak rate of matrix products and of the memory's bandwidth, above zero
+  /// and at most one.
+  Factor matrix;
+  Factor memory;
+  /// The least time of a layer's forward, as its kernels are launched; of a backward twice that.
+  Duration launch_floor;
+  /// By how much each collective of a forward, or of a backward, raises that.
+  Duration collective_floor;
+  std::string source;
+};
+
+/// A GPU's peaks, by its vendor.
+struct Gpu {
+  /// As topologies name the kind of device.
+  std::string name;
+  /// The other names by which it is asked for.
+  std::vector<std::string> other_names;
+  Bytes memory;
+  Bandwidth memory_bandwidth;
+  /// Operations per nanosecond of dense matrix products, by Precision; nothing where the GPU has no
+  /// such units.
+  std::optional<std::int64_t> peaks[std::size(kPrecisions)] = {};
+  std::string source;
+  /// The name of its calibration, empty without one of its own.
+  std::string calibration;
+
+  const std::optional<std::int64_t>& peak(Precision precision) const {
+    return peaks[static_cast<std::size_t>(precision)];
+  }
+};
+
+/// The GPUs that are known, and the calibrations, of which the first stands for GPUs without one.
+struct GpuTable {
+  std::vector<Gpu> gpus;
+  std::vector<Calibration> calibrations;
+
+  /// Returns the GPU that has the name or another name, letters' case aside, or nullptr. O(names).
+  const Gpu* find(std::string_view name) const;
+  /// Returns the calibration of the GPU. Requires: there is a calibration.
+  const Calibration& calibration_of(const Gpu& gpu) const;
+};
+
+}  // namespace dapple::estimate

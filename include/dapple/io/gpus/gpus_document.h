@@ -1,0 +1,17 @@
+// dapple-gpus/1: what GPUs can do at most, and what programs reach of it (topologies/gpus.json).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "dapple/estimate/gpu.h"
+
+namespace dapple::io {
+
+/// Reads a document; errors refer to it as `source_name`. Throws Error(BadInput). O(length).
+estimate::GpuTable read_gpus(std::string_view text, const std::string& source_name);
+
+/// Returns the GPUs that the program knows.
+estimate::GpuTable shipped_gpus();
+
+}  // namespace dapple::io

@@ -1,0 +1,197 @@
+#include "app/request/estimates.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+
+#include "dapple/command_line/console.h"
+#include "dapple/command_line/files.h"
+#include "dapple/interop/profiles/configuration.h"
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
+#include "dapple/io/gpus/gpus_document.h"
+#include "dapple/profile/limits.h"
+
+namespace dapple::app {
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+
+/// Returns the sets of parts of a list such as "full,core_attn+norm".
+std::vector<RecomputedParts> recomputations_of(const std::string& text) {
+  std::vector<RecomputedParts> sets;
+  if (text == "none") return sets;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const auto parts = recomputed_parts(std::string_view(text).substr(begin, end - begin));
+    const bool is_new = parts && std::find(sets.begin(), sets.end(), *parts) == sets.end();
+    if (!is_new || parts->none() || !parts->is_sound()) {
+      std::string names;
+      for (const RecomputedPart part : kRecomputedParts) {
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(part));
+      }
+      throw command_line::usage_error(
+          "--recompute",
+          fmt::format("expected none, or different sets of {} with + within a set and commas "
+                      "between them, got \"{}\"",
+                      names, printable(text)));
+    }
+    sets.push_back(*parts);
+    begin = end + 1;
+  }
+  return sets;
+}
+
+/// Returns the kinds of devices of the topology's servers.
+std::set<std::string> kinds_of(const TopologyDescription* topology) {
+  std::set<std::string> kinds;
+  if (topology == nullptr) return kinds;
+  for (const ServerGroup& group : topology->servers) kinds.insert(group.device);
+  return kinds;
+}
+
+/// Returns the GPU that is asked for, or that the topology consists of.
+const estimate::Gpu& gpu_of(const estimate::GpuTable& table, const EstimateRequest& request,
+                            const std::set<std::string>& kinds) {
+  std::string known;
+  for (const estimate::Gpu& gpu : table.gpus) {
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", printable(gpu.name));
+  }
+  if (!request.gpu && kinds.size() != 1) {
+    throw command_line::usage_error(
+        "--gpu",
+        fmt::format("expected the GPU that a configuration is estimated for, of {}, got {}", known,
+                    kinds.empty() ? "none" : "a topology of several kinds"));
+  }
+  const std::string name = request.gpu.value_or(kinds.empty() ? "" : *kinds.begin());
+  if (const estimate::Gpu* const gpu = table.find(name)) return *gpu;
+  throw command_line::usage_error(
+      "--gpu",
+      fmt::format("expected one of {}, or another that --gpus FILE describes, got {}{}", known,
+                  printable(name), request.gpu ? "" : ", the kind of device of the topology"));
+}
+
+}  // namespace
+
+std::vector<command_line::OptionSpec> estimate_options() {
+  return {{.name = "gpu",
+           .value = "NAME",
+           .text = "Estimate times for a GPU, such as H100.",
+           .details = "The default is the topology's kind of device. topologies/gpus.json lists "
+                      "what is known."},
+          {.name = "sequence", .value = "N", .text = "Take N tokens a sample."},
+          {.name = "precision",
+           .value = "FORMAT",
+           .choices = {"bf16", "fp16", "tf32", "fp32"},
+           .text = "Compute in {}.",
+           .default_value = "bf16"}};
+}
+
+std::vector<command_line::OptionSpec> more_estimate_options() {
+  return {{.name = "decoder-sequence",
+           .value = "N",
+           .text = "Take N tokens for a decoder beside an encoder.",
+           .default_value = "as many"},
+          {.name = "attention",
+           .value = "KIND",
+           .choices = {"fused", "unfused"},
+           .text = "Compute attention {}, that is without or with stored scores.",
+           .default_value = "fused"},
+          {.name = "no-sequence-parallel",
+           .text = "Leave out sequence parallelism beside tensor parallelism."},
+          {.name = "max-tensor",
+           .value = "N",
+           .text = "Make variants for tensor parallelism up to N.",
+           .default_value = "8"},
+          {.name = "max-context",
+           .value = "N",
+           .text = "Make variants for context parallelism up to N.",
+           .default_value = "1"},
+          {.name = "max-experts",
+           .value = "N",
+           .text = "Make variants for expert parallelism up to N.",
+           .default_value = "64"},
+          {.name = "recompute",
+           .value = "SETS",
+           .text = "Make variants that recompute parts of blocks, such as full,core_attn+norm.",
+           .default_value = "full",
+           .details = "Parts are core_attn, norm, mlp, moe, moe_act and full; none makes none."},
+          {.name = "gradient-bytes",
+           .value = "N",
+           .choices = {"2", "4"},
+           .text = "Keep and reduce {} bytes of gradient a parameter.",
+           .default_value = "4"},
+          {.name = "imbalance",
+           .value = "X",
+           .text = "Give the busiest device with experts X times the mean's tokens.",
+           .default_value = "1"},
+          {.name = "gpus",
+           .value = "FILE",
+           .kind = command_line::ValueKind::File,
+           .text = "Read the figures of GPUs from FILE, as topologies/gpus.json has them."}};
+}
+
+EstimateRequest estimate_request(const command_line::Options& options) {
+  EstimateRequest request;
+  estimate::EstimateOptions& estimate = request.options;
+  request.gpu = options.text("gpu");
+  request.gpus = options.text("gpus");
+  estimate.sequence = options.positive_integer("sequence", kMostTokens).value_or(0);
+  estimate.decoder_sequence = options.positive_integer("decoder-sequence", kMostTokens);
+  for (const estimate::Precision each : estimate::kPrecisions) {
+    if (options.has("precision") && options.choice("precision") == to_string(each)) {
+      estimate.precision = each;
+    }
+  }
+  // A command without the option has its default.
+  const std::string recomputed = options.text("recompute").value_or("full");
+  estimate.recomputations = recomputations_of(recomputed);
+  if (options.has("attention")) {
+    estimate.has_fused_attention = options.choice("attention") == "fused";
+  }
+  estimate.has_sequence_parallelism = !options.has("no-sequence-parallel");
+  estimate.max_context =
+      options.positive_integer("max-context", kMaxContextParallel).value_or(estimate.max_context);
+  estimate.max_experts =
+      options.positive_integer("max-experts", kMaxGroup).value_or(estimate.max_experts);
+  if (options.has("gradient-bytes")) {
+    estimate.gradient_bytes = options.choice("gradient-bytes") == "2" ? 2 : 4;
+  }
+  estimate.imbalance = options.positive_factor("imbalance").value_or(kOne);
+  if (estimate.imbalance < kOne) {
+    throw command_line::usage_error("--imbalance", "expected 1 or more, got less");
+  }
+  for (const auto& spec : estimate_options()) {
+    if (options.has(spec.name)) request.given.push_back(spec.name);
+  }
+  return request;
+}
+
+ModelProfile estimated_profile(const std::string& text, const std::string& path,
+                               const EstimateRequest& request,
+                               const TopologyDescription* topology) {
+  const estimate::Architecture architecture =
+      interop::read_configuration(text, command_line::source_name(path));
+  const estimate::GpuTable table =
+      request.gpus
+          ? io::read_gpus(io::read_file(*request.gpus), command_line::source_name(*request.gpus))
+          : io::shipped_gpus();
+  const std::set<std::string> kinds = kinds_of(topology);
+  const estimate::Gpu& gpu = gpu_of(table, request, kinds);
+  const std::vector<Violation> faults = estimate::option_faults(architecture, gpu, request.options);
+  if (!faults.empty()) {
+    throw command_line::usage_error(faults.front().place, faults.front().message);
+  }
+  ModelProfile profile =
+      estimate::estimate_profile(architecture, gpu, table.calibration_of(gpu), request.options);
+  for (const std::string& kind : kinds) {
+    if (table.find(kind) == &gpu) profile.device = kind;
+  }
+  // Sizes that no profile may have are faults of what was asked for; the reader names them.
+  return io::read_profile(io::write_profile(profile),
+                          fmt::format("the profile estimated from {}", path));
+}
+
+}  // namespace dapple::app

@@ -1,0 +1,39 @@
+// Makes profiles of models that were never measured, from their configurations.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dapple/command_line/options.h"
+#include "dapple/estimate/estimate.h"
+#include "dapple/interop/profiles/foreign_profile.h"
+#include "dapple/topology/description.h"
+
+namespace dapple::app {
+
+/// What options say of an estimate.
+struct EstimateRequest {
+  estimate::EstimateOptions options;
+  /// The name of the GPU, and a file that describes it instead of the program.
+  std::optional<std::string> gpu;
+  std::optional<std::string> gpus;
+  /// The names of the options that were given.
+  std::vector<std::string> given;
+};
+
+/// Returns the rows of the options that every command with an estimate has, and those that only
+/// "estimate" has.
+std::vector<command_line::OptionSpec> estimate_options();
+std::vector<command_line::OptionSpec> more_estimate_options();
+
+/// Reads these options, of those that the command has.
+EstimateRequest estimate_request(const command_line::Options& options);
+
+/// Estimates the profile of a configuration. The GPU is the one asked for, or the only kind of
+/// device of the topology, whose name the profile then has. Throws Error(Usage) if there is neither
+/// or an option does not fit the model, and Error(BadInput) for faults of the files.
+ModelProfile estimated_profile(const std::string& text, const std::string& path,
+                               const EstimateRequest& request, const TopologyDescription* topology);
+
+}  // namespace dapple::app

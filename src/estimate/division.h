@@ -1,0 +1,38 @@
+// How a form of parallelism divides a sample and the dimensions of layers.
+#pragma once
+
+#include <cstdint>
+
+#include "dapple/core/quantity.h"
+#include "dapple/estimate/architecture.h"
+#include "dapple/estimate/estimate.h"
+#include "dapple/profile/parallelism.h"
+
+namespace dapple::estimate {
+
+/// The symbols of docs/estimate.md, section 1, for layers of one sequence length.
+struct Division {
+  Parallelism form;
+  /// The bytes of a number (x).
+  std::int64_t bytes = 2;
+  std::int64_t hidden = 0;
+  bool has_dropout = false;
+  bool has_fused_attention = true;
+  Factor imbalance = kOne;
+  /// The tokens of a sample (s), and those of the encoder that a decoder attends to.
+  std::int64_t sequence = 0;
+  std::int64_t encoder_sequence = 0;
+
+  /// The tokens of a sample on a device (n), and those of them where tensor parallelism leaves
+  /// tensors whole (n').
+  std::int64_t tokens() const { return sequence / form.context; }
+  std::int64_t whole_tokens() const { return form.sequence ? tokens() / form.tensor : tokens(); }
+  std::int64_t encoder_tokens() const { return encoder_sequence / form.context; }
+  /// A hidden vector of every token of a device, in bytes (y).
+  Wide activation() const { return Wide{bytes} * tokens() * hidden; }
+};
+
+/// Whether the form divides the blocks as they have to be divided.
+bool divides(const BlockShape& block, const Division& division);
+
+}  // namespace dapple::estimate

@@ -1,0 +1,423 @@
+#include "dapple/estimate/estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "dapple/profile/limits.h"
+#include "estimate/layer_estimate.h"
+
+namespace dapple::estimate {
+namespace {
+
+/// Bytes of memory traffic of Adam's step for each parameter: parameter, gradient and both moments
+/// are read, all but the gradient are written, in single precision.
+constexpr std::int64_t kBytesOfStep = 28;
+
+/// Adam's state of a parameter, two moments, and in mixed precision a copy of the parameter.
+constexpr std::int64_t kBytesOfState = 8;
+constexpr std::int64_t kBytesOfCopy = 4;
+
+bool has_encoder(const Architecture& architecture) {
+  return !architecture.encoder.empty();
+}
+
+std::int64_t sequence_of(const Architecture& architecture, const EstimateOptions& options) {
+  return architecture.embedding.patches > 0 ? architecture.embedding.patches + 1 : options.sequence;
+}
+
+std::int64_t decoder_sequence_of(const Architecture& architecture, const EstimateOptions& options) {
+  return options.decoder_sequence.value_or(sequence_of(architecture, options));
+}
+
+/// Calls `use` with every run of blocks and whether it is of the encoder.
+template <class Use>
+void for_each_run(const Architecture& architecture, Use use) {
+  for (const BlockRun& run : architecture.encoder) use(run, true);
+  for (const BlockRun& run : architecture.blocks) use(run, false);
+}
+
+bool has_experts(const Architecture& architecture) {
+  bool found = false;
+  for_each_run(architecture,
+               [&](const BlockRun& run, bool) { found = found || run.shape.experts.has_value(); });
+  return found;
+}
+
+/// Makes the layers of a model in each form.
+class Estimator {
+ public:
+  Estimator(const Architecture& architecture, const EstimateOptions& options)
+      : architecture_(architecture), options_(options), forms_(possible_forms()) {}
+
+  const std::vector<Parallelism>& forms() const { return forms_; }
+
+  Division division(const Parallelism& form, bool of_encoder) const {
+    const std::int64_t whole = sequence_of(architecture_, options_);
+    const bool is_decoder = has_encoder(architecture_) && !of_encoder;
+    return {.form = form,
+            .bytes = bytes_of(options_.precision),
+            .hidden = architecture_.hidden,
+            .has_dropout = architecture_.has_dropout,
+            .has_fused_attention = options_.has_fused_attention,
+            .imbalance = options_.imbalance,
+            .sequence = is_decoder ? decoder_sequence_of(architecture_, options_) : whole,
+            .encoder_sequence = whole};
+  }
+
+  /// Returns the layers of the model in the form, a run of blocks once, with the names of runs.
+  /// Sums over them count a run as often as it has blocks.
+  template <class Use>
+  void for_each_layer(const Parallelism& form, Use use) const {
+    const bool is_pair = has_encoder(architecture_);
+    use("embedding", embedding_of(architecture_.embedding, division(form, is_pair)), 1);
+    for (const BlockRun& run : architecture_.encoder) {
+      use(run.name, block_of(run.shape, division(form, true)), run.count);
+    }
+    if (is_pair) {
+      use("encoder_norm", encoder_norm_of(division(form, true)), 1);
+      use("decoder_embedding", decoder_embedding_of(division(form, false)), 1);
+    }
+    for (const BlockRun& run : architecture_.blocks) {
+      use(run.name, block_of(run.shape, division(form, false)), run.count);
+    }
+    use("head", head_of(architecture_.head, division(form, false)), 1);
+  }
+
+ private:
+  /// The normalization behind an encoder.
+  LayerEstimate encoder_norm_of(const Division& division) const {
+    LayerEstimate layer;
+    const Wide size = Wide{division.bytes} * division.whole_tokens() * division.hidden;
+    layer.add(pass(2 * size));
+    layer.kept = size;
+    layer.output = size;
+    layer.parameters = division.hidden;
+    return layer;
+  }
+
+  /// The embedding of a decoder's tokens, which uses that of the encoder's.
+  LayerEstimate decoder_embedding_of(const Division& division) const {
+    LayerEstimate layer = embedding_of(architecture_.embedding, division);
+    layer.parameters = 0;
+    return layer;
+  }
+
+  bool is_possible(const Parallelism& form) const {
+    if (!form.is_sound() || form.group_size() > kMaxGroup) return false;
+    bool divides_all = true;
+    for_each_run(architecture_, [&](const BlockRun& run, bool of_encoder) {
+      divides_all = divides_all && divides(run.shape, division(form, of_encoder));
+    });
+    return divides_all;
+  }
+
+  std::vector<Parallelism> possible_forms() const {
+    std::vector<Parallelism> forms;
+    const std::int64_t most_experts = has_experts(architecture_) ? options_.max_experts : 1;
+    for (std::int64_t tensor = 1; tensor <= options_.max_tensor; tensor *= 2) {
+      for (std::int64_t context = 1; context <= options_.max_context; context *= 2) {
+        for (std::int64_t experts = 1; experts <= most_experts; experts *= 2) {
+          const Parallelism form{.tensor = tensor,
+                                 .sequence = tensor > 1 && options_.has_sequence_parallelism,
+                                 .context = context,
+                                 .experts = experts};
+          if (is_possible(form)) forms.push_back(form);
+        }
+      }
+    }
+    return forms;
+  }
+
+  const Architecture& architecture_;
+  const EstimateOptions& options_;
+  std::vector<Parallelism> forms_;
+};
+
+/// Adds up equal collectives.
+std::vector<Collective> merged(const std::vector<Collective>& collectives) {
+  std::vector<Collective> sums;
+  for (const Collective& one : collectives) {
+    const auto same = std::find_if(sums.begin(), sums.end(), [&](const Collective& sum) {
+      return sum.kind == one.kind && sum.over == one.over &&
+             sum.size_per_sample == one.size_per_sample;
+    });
+    if (same == sums.end()) {
+      sums.push_back(one);
+    } else {
+      same->count += one.count;
+    }
+  }
+  return sums;
+}
+
+bool has_part(const BlockShape& shape, RecomputedPart part) {
+  switch (part) {
+    case RecomputedPart::FeedForward:
+      return shape.feed_forward.has_value();
+    case RecomputedPart::Experts:
+    case RecomputedPart::ExpertActivation:
+      return shape.experts.has_value();
+    default:
+      return true;
+  }
+}
+
+/// Whether some block has every part.
+bool can_recompute(const Architecture& architecture, RecomputedParts parts) {
+  return std::all_of(std::begin(kRecomputedParts), std::end(kRecomputedParts),
+                     [&](RecomputedPart part) {
+                       if (!parts.contains(part)) return true;
+                       bool found = false;
+                       for_each_run(architecture, [&](const BlockRun& run, bool) {
+                         found = found || has_part(run.shape, part);
+                       });
+                       return found;
+                     });
+}
+
+Bytes in_bytes(Wide parameters, std::int64_t bytes_of_parameter) {
+  return {capped(parameters * bytes_of_parameter)};
+}
+
+/// The layers of a profile as they are made, each run of blocks once.
+struct RunLayer {
+  Layer layer;
+  std::int64_t count = 1;
+};
+
+bool has_variant(const Layer& layer, const Parallelism& form) {
+  return std::any_of(layer.variants.begin(), layer.variants.end(),
+                     [&](const LayerVariant& some) { return some.parallelism == form; });
+}
+
+/// Makes every layer and its variants. A layer without experts has one for every tensor and context
+/// degree, whether or not experts that are not spread allow it.
+std::vector<RunLayer> make_layers(const Estimator& estimator, const Rates& rates,
+                                  const EstimateOptions& options) {
+  std::vector<RunLayer> layers;
+  const std::int64_t x = bytes_of(options.precision);
+  for (const Parallelism& form : estimator.forms()) {
+    std::size_t position = 0;
+    estimator.for_each_layer(
+        form, [&](const std::string& name, const LayerEstimate& estimate, std::int64_t count) {
+          if (layers.size() == position) {
+            layers.emplace_back().layer.name = name;
+            layers.back().count = count;
+          }
+          Layer& layer = layers[position++].layer;
+          const bool is_block = estimate.part(RecomputedPart::CoreAttention).exists;
+          const bool has_experts = estimate.part(RecomputedPart::Experts).exists;
+          Parallelism own = form;
+          if (form.experts > 1 && !has_experts) {
+            own.experts = 1;
+            if (own.is_none() || has_variant(layer, own)) return;
+          }
+          std::vector<RecomputedParts> recomputations{{}};
+          if (is_block) {
+            recomputations.insert(recomputations.end(), options.recomputations.begin(),
+                                  options.recomputations.end());
+          }
+          for (const RecomputedParts parts : recomputations) {
+            const LayerEstimate made = recomputed(estimate, parts);
+            LayerVariant variant{.parallelism = own,
+                                 .parameters = in_bytes(made.parameters, x),
+                                 .expert_parameters = in_bytes(made.expert_parameters, x),
+                                 .fixed_overhead = {},
+                                 .measurements = measurements_of(made, rates),
+                                 .forward_collectives = merged(made.forward_collectives),
+                                 .backward_collectives = merged(made.backward_collectives)};
+            variant.parallelism.recomputes = parts;
+            if (variant.parallelism.is_none()) {
+              layer.parameters = variant.parameters;
+              layer.measurements = std::move(variant.measurements);
+            } else {
+              layer.variants.push_back(std::move(variant));
+            }
+          }
+        });
+  }
+  for (RunLayer& run : layers) {
+    std::sort(
+        run.layer.variants.begin(), run.layer.variants.end(),
+        [](const LayerVariant& a, const LayerVariant& b) { return a.parallelism < b.parallelism; });
+  }
+  return layers;
+}
+
+/// Appends the layers, each of a run, to the profile, in a chain; the blocks of a decoder have the
+/// encoder's output as an input too.
+void chain(const std::vector<RunLayer>& runs, const Architecture& architecture,
+           ModelProfile& profile) {
+  std::optional<LayerIndex> encoder_norm;
+  // Runs of one name are numbered on.
+  std::map<std::string, std::int64_t> counts;
+  for (const RunLayer& run : runs) {
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      Layer layer = run.layer;
+      const auto index = index_at<LayerIndex>(profile.layers.size());
+      const bool is_block =
+          std::any_of(architecture.blocks.begin(), architecture.blocks.end(),
+                      [&](const BlockRun& block) { return block.name == run.layer.name; });
+      const bool is_of_encoder =
+          std::any_of(architecture.encoder.begin(), architecture.encoder.end(),
+                      [&](const BlockRun& block) { return block.name == run.layer.name; });
+      if (is_block || is_of_encoder) layer.name += fmt::format(".{}", counts[run.layer.name]++);
+      if (index.value > 0) layer.inputs.push_back(index.previous());
+      if (encoder_norm && is_block && index.previous() != *encoder_norm) {
+        layer.inputs.insert(layer.inputs.begin(), *encoder_norm);
+      }
+      if (layer.name == "encoder_norm") encoder_norm = index;
+      profile.layers.push_back(std::move(layer));
+    }
+  }
+}
+
+/// Ties the decoder's embedding, and the head, to the embedding.
+void tie(const Architecture& architecture, ModelProfile& profile) {
+  Tie tie{.owner = LayerIndex{0}, .users = {}};
+  for (std::size_t l = 1; l < profile.layers.size(); ++l) {
+    const bool is_head = l + 1 == profile.layers.size();
+    if (profile.layers[l].name == "decoder_embedding" || (is_head && architecture.head.is_tied)) {
+      tie.users.push_back(index_at<LayerIndex>(l));
+    }
+  }
+  if (!tie.users.empty()) profile.ties.push_back(std::move(tie));
+}
+
+Factor ratio(std::int64_t numerator, std::int64_t denominator) {
+  return {divide_up(Wide{numerator} * kOne.billionths, denominator)};
+}
+
+Optimizer optimizer_of(const EstimateOptions& options, const Rates& rates) {
+  const std::int64_t x = bytes_of(options.precision);
+  const std::int64_t state = kBytesOfState + (x < 4 ? kBytesOfCopy : 0);
+  const Wide step = Wide{kBytesOfStep} * kNanosecondsPerSecond * kOne.billionths;
+  const Wide memory = Wide{x} * rates.memory;
+  return {.name = "adam",
+          .state_bytes_per_parameter_byte = ratio(state, x),
+          .gradient_bytes_per_parameter_byte = ratio(options.gradient_bytes, x),
+          .step_ns_per_parameter_byte = Factor{capped((step + memory - 1) / memory)}};
+}
+
+/// Returns the number of variants of the layer that has most.
+std::size_t most_variants(const Architecture& architecture, const EstimateOptions& options) {
+  const Estimator estimator(architecture, options);
+  return estimator.forms().size() * (1 + options.recomputations.size()) - 1;
+}
+
+Wide sum_of_parameters(const Architecture& architecture, Wide LayerEstimate::*part) {
+  // No sizes but those of the model decide its parameters.
+  const EstimateOptions options{.sequence = 1, .max_tensor = 1, .max_experts = 1};
+  Wide sum = 0;
+  Estimator(architecture, options)
+      .for_each_layer({}, [&](const std::string&, const LayerEstimate& layer, std::int64_t count) {
+        sum += count * (layer.*part);
+      });
+  return sum;
+}
+
+}  // namespace
+
+std::int64_t parameter_count(const Architecture& architecture) {
+  return static_cast<std::int64_t>(sum_of_parameters(architecture, &LayerEstimate::parameters));
+}
+
+std::int64_t expert_parameter_count(const Architecture& architecture) {
+  return static_cast<std::int64_t>(
+      sum_of_parameters(architecture, &LayerEstimate::expert_parameters));
+}
+
+std::vector<Violation> option_faults(const Architecture& architecture, const Gpu& gpu,
+                                     const EstimateOptions& options) {
+  std::vector<Violation> faults;
+  const bool is_of_images = architecture.embedding.patches > 0;
+  if (is_of_images && options.sequence > 0) {
+    faults.push_back(
+        {"--sequence", fmt::format("expected no number of tokens for images, of which each has {} "
+                                   "patches, got {}",
+                                   architecture.embedding.patches, options.sequence)});
+  } else if (!is_of_images && options.sequence == 0) {
+    faults.push_back(
+        {"--sequence", "expected the number of tokens of a sample, such as 4096, got none"});
+  }
+  if (options.decoder_sequence && !has_encoder(architecture)) {
+    faults.push_back(
+        {"--decoder-sequence", fmt::format("expected a model with an encoder and a decoder, got {}",
+                                           architecture.family)});
+  }
+  const std::int64_t longest =
+      std::max(sequence_of(architecture, options), decoder_sequence_of(architecture, options));
+  if (architecture.most_tokens > 0 && longest > architecture.most_tokens) {
+    faults.push_back({"--sequence", fmt::format("expected at most {} tokens, for which the model "
+                                                "has learned positions, got {}",
+                                                architecture.most_tokens, longest)});
+  }
+  if (!gpu.peak(options.precision)) {
+    std::string others;
+    for (const Precision precision : kPrecisions) {
+      if (!gpu.peak(precision)) continue;
+      others += fmt::format("{}{}", others.empty() ? "" : ", ", to_string(precision));
+    }
+    faults.push_back({"--precision", fmt::format("expected one that {} has matrix units for, {}, "
+                                                 "got {}",
+                                                 gpu.name, others, to_string(options.precision))});
+  }
+  for (const RecomputedParts parts : options.recomputations) {
+    if (can_recompute(architecture, parts)) continue;
+    faults.push_back({"--recompute", fmt::format("expected parts that {} has, got {}",
+                                                 architecture.family, to_text(parts))});
+  }
+  if (!faults.empty()) return faults;
+  const std::size_t variants = most_variants(architecture, options);
+  if (variants > kMaxVariants) {
+    faults.push_back(
+        {"--max-context", fmt::format("expected at most {} ways to run a layer, got {}: a smaller "
+                                      "largest degree or fewer recomputed parts leave some out",
+                                      kMaxVariants, variants)});
+  }
+  return faults;
+}
+
+ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
+                              const Calibration& calibration, const EstimateOptions& options) {
+  const Rates rates(gpu, calibration, options.precision);
+  const Estimator estimator(architecture, options);
+  ModelProfile profile;
+  profile.name = architecture.name;
+  profile.source = fmt::format(
+      "estimated from the configuration of a {} model with {} parameters, {} tokens a sample, {}, "
+      "for {} ({}), by the closed forms of docs/estimate.md",
+      architecture.family, parameter_count(architecture), sequence_of(architecture, options),
+      to_string(options.precision), gpu.name, gpu.source);
+  profile.notes.push_back(fmt::format("calibration {}: {}", calibration.name, calibration.source));
+  profile.warnings.push_back(
+      fmt::format("times are estimated by calibration {}, not measured{}", calibration.name,
+                  gpu.calibration.empty() ? fmt::format(": there is none for {}", gpu.name) : ""));
+  if (options.imbalance != kOne) {
+    profile.warnings.push_back(
+        "the busiest device with experts is taken to have more tokens than the mean: times and "
+        "bounds are for that routing");
+  }
+  profile.device = gpu.name;
+  profile.optimizer = optimizer_of(options, rates);
+  chain(make_layers(estimator, rates, options), architecture, profile);
+  tie(architecture, profile);
+  return profile;
+}
+
+Wide model_operations(const Architecture& architecture, const EstimateOptions& options) {
+  EstimateOptions plain = options;
+  // As frameworks count: masked pairs too, backward twice the forward.
+  plain.has_fused_attention = false;
+  Wide sum = 0;
+  Estimator(architecture, plain)
+      .for_each_layer({}, [&](const std::string&, const LayerEstimate& layer, std::int64_t count) {
+        sum += count * (layer.forward.operations + layer.backward.operations);
+      });
+  return sum;
+}
+
+}  // namespace dapple::estimate

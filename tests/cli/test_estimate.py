@@ -1,0 +1,229 @@
+"""Profiles that are estimated from configurations: as a user meets them, and what is refused.
+
+Figures are compared with a second implementation in test_estimate_forms.py.
+"""
+
+import json
+import shlex
+
+import tool
+from tool import BAD_INPUT, DONE, USAGE, ToolTest
+
+LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 6,
+         "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 128,
+         "vocab_size": 1000}
+
+
+class Estimate(ToolTest):
+    def configuration(self, **changes):
+        """A small Llama; keys that are None are left out."""
+        document = {**LLAMA, **changes}
+        return self.write("config.json", {key: value for key, value in document.items()
+                                          if value is not None})
+
+    def estimate(self, *more, **changes):
+        return self.run_tool("estimate", self.configuration(**changes), "--gpu", "H100",
+                             "--sequence", "128", "-o", "out.json", *more)
+
+    def topology(self, **devices):
+        return self.write("t.json", {
+            "schema": "dapple-topology/1", "name": "made", "source": "made up",
+            "devices": devices or {"H100-80GB": {"memory": "80 GiB"}},
+            "servers": [{"name": f"node-{i}", "count": 1, "device": kind, "devices": 4,
+                         "links": {"kind": "switch", "bandwidth": "300 GB/s", "latency": "3 us"},
+                         "nics": [{"bandwidth": "25 GB/s", "latency": "5 us"}]}
+                        for i, kind in enumerate(devices or ["H100-80GB"])],
+            "network": {"kind": "switch", "bandwidth": "25 GB/s", "latency": "1 us"}})
+
+    def plan(self, *more):
+        return self.run_tool("--model", self.configuration(), "--topo", "t.json",
+                             "--global-batch", "16", "-o", "plan.json", *more)
+
+    def test_a_plan_from_a_configuration(self):
+        self.topology()
+        run = self.plan("--sequence", "128")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual(plan["model"]["profile"]["device"], "H100-80GB")
+        self.assertIn("times are estimated by calibration h100-nanotron, not measured",
+                      plan["warnings"])
+        self.assertEqual(len(plan["parallelisms"]), 2 * 4)  # degrees 1 to 8; full or nothing
+        run = self.run_tool("verify", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        # The same profile as a file makes the same plan.
+        run = self.estimate()
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("8 layers estimated for H100-80GB", run.stdout)
+        run = self.run_tool("--model", "out.json", "--topo", "t.json", "--global-batch", "16",
+                            "-o", "again.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("again.json"), plan)
+
+    def test_the_gpu_is_the_topology_s(self):
+        # The kind of device has another name of the GPU.
+        self.topology(**{"H100-SXM": {"memory": "80 GiB"}})
+        for more in ((), ("--gpu", "h100")):
+            run = self.plan("--sequence", "128", *more)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertEqual(self.read("plan.json")["model"]["profile"]["device"], "H100-SXM")
+        self.topology(card={"memory": "1 GiB"})
+        run = self.plan("--sequence", "128")
+        self.assert_error(run, USAGE, "--gpu: expected one of V100-16GB, ",
+                          "got card, the kind of device of the topology")
+        self.topology(**{"H100-80GB": {"memory": "80 GiB"}, "A100-80GB": {"memory": "80 GiB"}})
+        run = self.plan("--sequence", "128")
+        self.assert_error(run, USAGE, "--gpu: ", "got a topology of several kinds")
+
+    def test_a_gpu_without_a_calibration(self):
+        run = self.run_tool("estimate", self.configuration(), "--gpu", "L4", "--sequence", "128",
+                            "-o", "out.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("not measured: there is none for L4", self.read("out.json")["warnings"][0])
+
+    def test_an_encoder_and_a_decoder(self):
+        run = self.run_tool("estimate", self.write("config.json", {
+            "model_type": "t5", "d_model": 64, "d_kv": 8, "d_ff": 128, "num_layers": 2,
+            "num_heads": 8, "vocab_size": 100}), "--gpu", "H100", "--sequence", "64",
+            "--decoder-sequence", "32", "-o", "out.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        layers = {layer["name"]: layer for layer in self.read("out.json")["layers"]}
+        self.assertEqual(list(layers), ["embedding", "encoder.0", "encoder.1", "encoder_norm",
+                                        "decoder_embedding", "decoder.0", "decoder.1", "head"])
+        self.assertEqual(layers["decoder.1"]["inputs"], ["encoder_norm", "decoder.0"])
+        self.assertEqual(layers["decoder_embedding"]["tied_to"], "embedding")
+        self.assertEqual(layers["encoder.1"]["measurements"][0]["output_bytes"], 64 * 64 * 2)
+        self.assertEqual(layers["decoder.1"]["measurements"][0]["output_bytes"], 32 * 64 * 2)
+
+    def test_what_configurations_lack(self):
+        for changes, *words in (
+                ({"model_type": "mamba"}, "config.json: /model_type: expected one of the families "
+                 "bert, deepseek_v3,", "profiles/README.md", 'got "mamba"'),
+                ({"hidden_size": None}, "/hidden_size: expected an integer from 1 to 16777216, "
+                 "but the key is missing"),
+                ({"hidden_size": 0}, "/hidden_size: expected"),
+                ({"hidden_size": 1 << 40}, "/hidden_size: expected"),
+                ({"hidden_size": "64"}, "/hidden_size: expected"),
+                ({"num_hidden_layers": 10**9}, "/num_hidden_layers: expected"),
+                ({"num_key_value_heads": 3}, "/num_attention_heads: expected a multiple of the "
+                 "heads of keys and values, of which there are 3, got 8"),
+                ({"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
+                 "/num_experts_per_tok: expected at most as many"),
+                ({"model_type": "qwen2", "layer_types": ["full_attention"]},
+                 "/layer_types: expected one for each of 6 layers, got 1"),
+                ({"attention_dropout": 2}, "/attention_dropout: expected")):
+            with self.subTest(changes=changes):
+                run = self.estimate(**changes)
+                self.assert_error(run, BAD_INPUT, *words)
+                self.assertFalse((self.folder / "out.json").exists())
+        # Several faults are told at once, and null is as good as nothing.
+        run = self.estimate(hidden_size=None, vocab_size=-1)
+        self.assert_error(run, BAD_INPUT, "/hidden_size", "/vocab_size")
+        (self.folder / "config.json").write_text(json.dumps({**LLAMA, "head_dim": None}))
+        run = self.run_tool("estimate", "config.json", "--gpu", "H100", "--sequence", "128")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        for text in ("{", "[]", "{}", '{"schema": "dapple-profile/1"}'):
+            (self.folder / "config.json").write_text(text)
+            run = self.run_tool("estimate", "config.json", "--gpu", "H100", "--sequence", "128")
+            self.assert_error(run, BAD_INPUT, 'a model\'s configuration with "model_type"')
+
+    def test_options_that_do_not_fit(self):
+        for more, *words in (
+                (("--gpu", "H1000"), "--gpu"),
+                (("--precision", "fp8"), "--precision"),
+                (("--recompute", "core"), "--recompute: expected none, or different sets of "
+                 "core_attn, norm,"),
+                (("--recompute", "full,full"), "--recompute"),
+                (("--recompute", "full+norm"), "--recompute"),
+                (("--recompute", "moe"), "--recompute: expected parts that llama has, got moe"),
+                (("--decoder-sequence", "4"), "--decoder-sequence: expected a model with an "
+                 "encoder and a decoder, got llama"),
+                (("--imbalance", "0.5"), "--imbalance: expected 1 or more"),
+                (("--max-context", "1024", "--recompute", "full,norm,mlp,core_attn,norm+mlp"),
+                 "--max-context: expected at most 128 ways to run a layer")):
+            with self.subTest(more=more):
+                options = ["--gpu", "H100", "--sequence", "4096", *more]
+                if more[0] in ("--gpu", "--sequence"):
+                    options = ["--sequence", "4096", *more]
+                run = self.run_tool("estimate", self.configuration(num_attention_heads=64,
+                                                                   num_key_value_heads=64),
+                                    "-o", "out.json", *options)
+                self.assert_error(run, USAGE, *words)
+        run = self.run_tool("estimate", self.configuration(), "--gpu", "H100")
+        self.assert_error(run, USAGE, "--sequence: expected the number of tokens of a sample")
+        run = self.run_tool("estimate", self.configuration(), "--gpu", "V100", "--sequence", "128")
+        self.assert_error(run, USAGE, "--precision: expected one that V100-16GB has matrix units "
+                          "for, fp32, fp16, got bf16")
+        run = self.run_tool("estimate", self.configuration(), "--gpu", "H100", "--sequence",
+                            str(1 << 24), "--attention", "unfused")
+        self.assert_error(run, BAD_INPUT, "the profile estimated from config.json")
+        # Learned positions end somewhere.
+        gpt = self.write("gpt.json", {"model_type": "gpt2", "n_embd": 64, "n_head": 8,
+                                      "n_layer": 2, "n_positions": 100, "vocab_size": 10})
+        run = self.run_tool("estimate", gpt, "--gpu", "H100", "--sequence", "101")
+        self.assert_error(run, USAGE, "--sequence: expected at most 100 tokens")
+        # With a profile there is nothing to estimate.
+        self.topology()
+        run = self.run_tool("--model", self.write("m.json", tool.small_profile()), "--topo",
+                            "t.json", "--sequence", "5")
+        self.assert_error(run, USAGE, "--sequence: expected only with a model's configuration")
+
+    def test_figures_of_other_gpus(self):
+        gpus = {"schema": "dapple-gpus/1",
+                "calibrations": [{"name": "half", "matrix": 0.5, "memory": 0.5,
+                                  "launch_floor": "3 ms", "source": "made up"}],
+                "gpus": [{"name": "mine", "also": ["the other"], "calibration": "half",
+                          "memory": "1 GiB", "memory_bandwidth": "100 GB/s",
+                          "peak": {"fp32": "1 TFLOP/s"}, "source": "made up"}]}
+        run = self.estimate("--gpus", self.write("g.json", gpus), "--precision", "fp32")
+        self.assert_error(run, USAGE, "--gpu: expected one of mine,")
+        run = self.run_tool("estimate", self.configuration(), "--gpus", "g.json", "--gpu",
+                            "THE OTHER", "--sequence", "8", "--precision", "fp32", "-o", "out.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        block = self.read("out.json")["layers"][1]["measurements"]
+        self.assertEqual(block[0]["forward_ns"], 3_000_000)
+        self.assertEqual(block[0]["backward_ns"], 6_000_000)
+        self.assertGreater(block[-1]["forward_ns"], 3_000_000)
+        for change, *words in (
+                ({"gpus": [gpus["gpus"][0]] * 2}, "expected GPUs with names of their own, got"),
+                ({"calibrations": []}, "/calibrations: expected one calibration or more"),
+                ({"gpus": [{**gpus["gpus"][0], "peak": {}}]}, "/gpus/0/peak: expected the rate"),
+                ({"gpus": [{**gpus["gpus"][0], "peak": {"bf16": "989 TFLOPS"}}]},
+                 '/gpus/0/peak/bf16: expected a rate such as "989.4 TFLOP/s"'),
+                ({"gpus": [{**gpus["gpus"][0], "calibration": "whole"}]},
+                 "expected as calibration of mine one of the file's, got whole"),
+                ({"calibrations": [{**gpus["calibrations"][0], "matrix": 1.5}]},
+                 "/calibrations/0/matrix"),
+                ({"more": 1}, "/more")):
+            with self.subTest(change=change):
+                run = self.estimate("--gpus", self.write("g.json", {**gpus, **change}))
+                self.assert_error(run, BAD_INPUT, "g.json: ", *words)
+
+    def test_names_are_not_code(self):
+        folder = self.folder / "$(touch x); \x1b[31m"
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(LLAMA))
+        run = self.run_tool("estimate", f"{folder}/config.json", "--gpu", "H100", "--sequence",
+                            "128")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertNotIn("\x1b", run.stdout)
+        (written,) = self.folder.glob("*.profile.json")
+        self.assertRegex(written.name, r"^[A-Za-z0-9._-]+$")
+
+    def test_shipped_profiles_are_what_their_commands_make(self):
+        readme = (tool.ROOT / "profiles" / "README.md").read_text()
+        commands = [line.strip() for line in readme.splitlines()
+                    if line.strip().startswith("dapple-plan estimate profiles/")]
+        self.assertGreaterEqual(len(commands), 5)
+        for command in commands:
+            words = shlex.split(command)[1:]
+            shipped = tool.ROOT / words[-1]
+            words = [str(tool.ROOT / word) if word.startswith("profiles/") else word
+                     for word in words]
+            with self.subTest(profile=shipped.name):
+                run = self.run_tool(*words[:-1], "out.json")
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                self.assertEqual((self.folder / "out.json").read_text(), shipped.read_text())
+
+
+if __name__ == "__main__":
+    tool.main()
