@@ -34,7 +34,7 @@ command_line::ToolDescription description() {
                   "candidates are simulated; the plan file says how far the plan is proven to be "
                   "from the best one. Other commands check, compare, show and export plans.",
                   "Options without a command are those of plan."},
-      .first_options = {"model", "topo", "global-batch", "output", "trace"},
+      .first_options = {"model", "topo", "global-batch", "output"},
       .examples = {"dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json"},
       .exit_codes = {{command_line::kDone, "done"},
                      {command_line::kBug, "a bug"},
@@ -53,7 +53,7 @@ command_line::Tool tool() {
           .version = fmt::format(kVersion, imports_text()),
           .commands = {plan_command(), simulate_command(), validate_command(), verify_command(),
                        diff_command(), schedule_command(), report_command(), reschedule_command(),
-                       export_command(), import_command(), estimate_command()},
+                       export_command(), import_command(), estimate_command(), calibrate_command()},
           .first_is_default = true};
 }
 

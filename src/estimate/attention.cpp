@@ -82,13 +82,14 @@ void add_inputs(const AttentionOnDevice& on, LayerEstimate& layer) {
 void add_core(const AttentionOnDevice& on, LayerEstimate& layer) {
   const Division& division = on.division;
   const std::int64_t x = division.bytes;
-  Work forward{.operations = 2 * Wide{on.pairs()} * (on.query_width + on.output_width),
+  Work forward{.operations = 0,
+               .core = 2 * Wide{on.pairs()} * (on.query_width + on.output_width),
                .moved = on.tensors(),
                .weights = 0};
   Work backward = 2 * forward;
   Wide kept = 0;
   if (division.has_fused_attention) {
-    backward.operations = (5 * forward.operations + 1) / 2;
+    backward.core = (5 * forward.core + 1) / 2;
     kept = 4 * Wide{on.heads} * on.tokens;
   } else {
     const Work scores = pass(on.score_bytes(6 * x + 1));

@@ -302,6 +302,15 @@ Optimizer optimizer_of(const EstimateOptions& options, const Rates& rates) {
           .step_ns_per_parameter_byte = Factor{capped((step + memory - 1) / memory)}};
 }
 
+/// Returns what is known of how far off the calibration is.
+std::string doubt_of(const Gpu& gpu, const Calibration& calibration) {
+  if (gpu.calibration.empty()) return fmt::format(": there is none for {}", gpu.name);
+  if (!calibration.left_out_error) return "";
+  return fmt::format(": runs left out of its fit were {:.1f} % off on average",
+                     100.0 * static_cast<double>(calibration.left_out_error->billionths) /
+                         static_cast<double>(kOne.billionths));
+}
+
 /// Returns the number of variants of the layer that has most.
 std::size_t most_variants(const Architecture& architecture, const EstimateOptions& options) {
   const Estimator estimator(architecture, options);
@@ -393,9 +402,8 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
       architecture.family, parameter_count(architecture), sequence_of(architecture, options),
       to_string(options.precision), gpu.name, gpu.source);
   profile.notes.push_back(fmt::format("calibration {}: {}", calibration.name, calibration.source));
-  profile.warnings.push_back(
-      fmt::format("times are estimated by calibration {}, not measured{}", calibration.name,
-                  gpu.calibration.empty() ? fmt::format(": there is none for {}", gpu.name) : ""));
+  profile.warnings.push_back(fmt::format("times are estimated by calibration {}, not measured{}",
+                                         calibration.name, doubt_of(gpu, calibration)));
   if (options.imbalance != kOne) {
     profile.warnings.push_back(
         "the busiest device with experts is taken to have more tokens than the mean: times and "
@@ -415,7 +423,8 @@ Wide model_operations(const Architecture& architecture, const EstimateOptions& o
   Wide sum = 0;
   Estimator(architecture, plain)
       .for_each_layer({}, [&](const std::string&, const LayerEstimate& layer, std::int64_t count) {
-        sum += count * (layer.forward.operations + layer.backward.operations);
+        sum += count * (layer.forward.operations + layer.forward.core + layer.backward.operations +
+                        layer.backward.core);
       });
   return sum;
 }

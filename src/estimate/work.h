@@ -16,22 +16,25 @@ inline std::int64_t capped(Wide figure) {
 }
 
 struct Work {
-  /// Floating-point operations of matrix products, and bytes that pass the GPU's memory, per
-  /// sample.
+  /// Floating-point operations of products by weights, those of the core of attention, and bytes that
+  /// pass the GPU's memory, per sample.
   Wide operations = 0;
+  Wide core = 0;
   Wide moved = 0;
   /// Bytes that pass once whatever the batch.
   Wide weights = 0;
 
   Work& operator+=(const Work& other) {
     operations += other.operations;
+    core += other.core;
     moved += other.moved;
     weights += other.weights;
     return *this;
   }
   friend Work operator+(Work a, const Work& b) { return a += b; }
   friend Work operator*(std::int64_t factor, const Work& work) {
-    return {factor * work.operations, factor * work.moved, factor * work.weights};
+    return {factor * work.operations, factor * work.core, factor * work.moved,
+            factor * work.weights};
   }
 };
 
@@ -46,25 +49,28 @@ struct Product {
 inline Work work_of(const Product& product, std::int64_t bytes_of_number) {
   const Wide rows = product.rows;
   return {.operations = 2 * rows * product.columns * product.inner,
+          .core = 0,
           .moved = bytes_of_number * rows * (Wide{product.inner} + product.columns),
           .weights = Wide{bytes_of_number} * product.inner * product.columns};
 }
 
 /// Returns the work of reading or writing so many bytes per sample.
 inline Work pass(Wide bytes) {
-  return {.operations = 0, .moved = bytes, .weights = 0};
+  return {.operations = 0, .core = 0, .moved = bytes, .weights = 0};
 }
 
 /// The rates at which a GPU works, as calibrated.
 struct Rates {
-  /// Operations per nanosecond, and bytes per second.
+  /// Operations per nanosecond of products and of attention's core, and bytes per second.
   std::int64_t operations = 1;
+  std::int64_t core = 1;
   std::int64_t memory = 1;
   Duration launch_floor;
   Duration collective_floor;
 
   Rates(const Gpu& gpu, const Calibration& calibration, Precision precision)
       : operations(part_of(gpu.peak(precision).value_or(1), calibration.matrix)),
+        core(part_of(gpu.peak(precision).value_or(1), calibration.attention)),
         memory(part_of(gpu.memory_bandwidth.bytes_per_second, calibration.memory)),
         launch_floor(calibration.launch_floor),
         collective_floor(calibration.collective_floor) {}
@@ -73,7 +79,8 @@ struct Rates {
   /// units and memory are used one after another.
   Duration time_of_work(const Work& work, std::int64_t samples) const {
     const Wide bytes = work.moved * samples + work.weights;
-    const Wide computing = (work.operations * samples + operations - 1) / operations;
+    const Wide computing = (work.operations * samples + operations - 1) / operations +
+                           (work.core * samples + core - 1) / core;
     const Wide moving = (bytes * kNanosecondsPerSecond + memory - 1) / memory;
     return {capped(computing + moving)};
   }

@@ -98,14 +98,15 @@ def amount(quantity):
 class Work:
     """Operations and bytes for a sample, and bytes of weights whatever the batch."""
 
-    def __init__(self, ops=0, moved=0, weights=0):
-        self.ops, self.moved, self.weights = ops, moved, weights
+    def __init__(self, ops=0, moved=0, weights=0, core=0):
+        self.ops, self.moved, self.weights, self.core = ops, moved, weights, core
 
     def __add__(self, other):
-        return Work(self.ops + other.ops, self.moved + other.moved, self.weights + other.weights)
+        return Work(self.ops + other.ops, self.moved + other.moved, self.weights + other.weights,
+                    self.core + other.core)
 
     def __mul__(self, times):
-        return Work(times * self.ops, times * self.moved, times * self.weights)
+        return Work(times * self.ops, times * self.moved, times * self.weights, times * self.core)
 
 
 class Part:
@@ -129,8 +130,9 @@ class Machine:
         wanted = gpu.get("calibration", document["calibrations"][0]["name"])
         reached = next(one for one in document["calibrations"] if one["name"] == wanted)
         self.name = gpu["name"]
-        self.rate = max(1, math.floor(
-            amount(gpu["peak"][precision]) * exact(reached["matrix"]) / SECOND))
+        self.rate, self.core_rate = (max(1, math.floor(
+            amount(gpu["peak"][precision]) * exact(reached[key]) / SECOND))
+            for key in ("matrix", "attention"))
         self.bandwidth = max(1, math.floor(
             amount(gpu["memory_bandwidth"]) * exact(reached["memory"])))
         self.launch_floor = int(amount(reached["launch_floor"]))
@@ -142,6 +144,7 @@ class Machine:
 
     def unfloored(self, work, samples):
         return (divide_up(samples * work.ops, self.rate)
+                + divide_up(samples * work.core, self.core_rate)
                 + divide_up((samples * work.moved + work.weights) * SECOND, self.bandwidth))
 
     def largest_batch(self, work, floor):
@@ -541,10 +544,10 @@ class Estimate:
             part += self.pass_through(2 * x * n * (heads + groups) * d)
         part += self.product(n, h, heads * d_v)
         pairs = self.pairs(attention, block, form)
-        core = Work(2 * pairs * heads * (d + d_v),
-                    x * (n * heads * (d + d_v) + keys * groups * (d + d_v)))
+        core = Work(moved=x * (n * heads * (d + d_v) + keys * groups * (d + d_v)),
+                    core=2 * pairs * heads * (d + d_v))
         if self.options.fused:
-            core = Part(core, Work(divide_up(5 * core.ops, 2), 2 * core.moved))
+            core = Part(core, Work(moved=2 * core.moved, core=divide_up(5 * core.core, 2)))
         else:
             scores = heads * divide_up(s * of_keys, form.context)
             core = Part(core) + self.pass_through((6 * x + 1) * scores)
@@ -1239,6 +1242,7 @@ class Draw:
             floors = {key: self.choice("0 us", "1 us", "12 us", f"{self.number(1, 10**6)} ns")
                       for key in ("launch_floor", "collective_floor")}
             return {"name": name, "matrix": self.choice(1, 0.5, 0.123456789, 0.81),
+                    "attention": self.choice(1, 0.4, 0.2468, 0.987654321),
                     "memory": self.choice(1, 0.25, 0.672, 0.987654321), **floors,
                     "source": "drawn"}
 
@@ -1431,7 +1435,7 @@ class EstimateForms(ToolTest):
         three times for a forward and a backward."""
         gpus = {
             "schema": "dapple-gpus/1", "source": "made up",
-            "calibrations": [{"name": "exact", "matrix": 1, "memory": 1, "launch_floor": "0 us",
+            "calibrations": [{"name": "exact", "matrix": 1, "attention": 1, "memory": 1, "launch_floor": "0 us",
                               "collective_floor": "0 us", "source": "made up"}],
             # An operation takes a nanosecond, and next to no time passes for memory.
             "gpus": [{"name": "counter", "memory": "80 GiB", "memory_bandwidth": "1000 TB/s",
@@ -1462,7 +1466,8 @@ class EstimateForms(ToolTest):
                                 Machine(gpus, "counter", "bf16"))
                 parts = [ours.embedding(Form()).part, ours.head(Form()).part, *(
                     ours.block(block, Form()).part for block in ours.model.blocks)]
-                self.assertEqual(sum(part.forward.ops + part.backward.ops for part in parts),
+                self.assertEqual(sum(work.ops + work.core for part in parts
+                                     for work in (part.forward, part.backward)),
                                  megatron)
 
     def test_memory_is_that_of_selective_recomputation(self):

@@ -11,7 +11,7 @@ from tool import ARGUMENTS, DONE, USAGE, ToolTest
 
 PROGRAMS = {"dapple-plan": ("plan", "simulate", "validate", "verify", "diff", "schedule", "report",
                             "reschedule", "export", "import", "import topology", "import model",
-                            "import plan", "estimate"),
+                            "import plan", "estimate", "calibrate"),
             "dapple-exec": ("replay", "profile", "train")}
 # An option in a help text, at the begin of a row.
 ROW = re.compile(r"^  (?:-(\w), )?--([a-z][a-z-]*)", re.MULTILINE)

@@ -530,7 +530,7 @@ std::string example_for(std::string_view entry) {
   }
   if (entry == "gpus") {
     return R"({"schema": "dapple-gpus/1",
-        "calibrations": [{"name": "c", "matrix": 0.5, "memory": 0.5, "source": "made up"}],
+        "calibrations": [{"name": "c", "matrix": 0.5, "attention": 0.5, "memory": 0.5, "source": "made up"}],
         "gpus": [{"name": "g", "memory": "1 GiB", "memory_bandwidth": "1 GB/s",
                   "peak": {"bf16": "1 TFLOP/s"}, "source": "made up"}]})";
   }

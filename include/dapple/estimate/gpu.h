@@ -26,15 +26,20 @@ std::int64_t bytes_of(Precision precision);
 /// What programs reach of a GPU's peaks, fitted to measured runs.
 struct Calibration {
   std::string name;
-  /// The fractions of the peak rate of matrix products and of the memory's bandwidth, above zero
-  /// and at most one.
+  /// The fractions of the peak rate of matrix products that products by weights and the core of
+  /// attention reach, and that of the memory's bandwidth, above zero and at most one.
   Factor matrix;
+  Factor attention;
   Factor memory;
   /// The least time of a layer's forward, as its kernels are launched; of a backward twice that.
   Duration launch_floor;
   /// By how much each collective of a forward, or of a backward, raises that.
   Duration collective_floor;
   std::string source;
+  /// The names of the runs that it was fitted to, and the mean of |estimated / measured - 1| over
+  /// them, each estimated by a fit to the runs of other groups; if that is known.
+  std::vector<std::string> fitted_runs = {};
+  std::optional<Factor> left_out_error = {};
 };
 
 /// A GPU's peaks, by its vendor.
@@ -48,6 +53,8 @@ struct Gpu {
   /// Operations per nanosecond of dense matrix products, by Precision; nothing where the GPU has no
   /// such units.
   std::optional<std::int64_t> peaks[std::size(kPrecisions)] = {};
+  /// The same for 8-bit numbers, which no estimate uses yet.
+  std::optional<std::int64_t> fp8_peak = {};
   std::string source;
   /// The name of its calibration, empty without one of its own.
   std::string calibration;
@@ -59,6 +66,7 @@ struct Gpu {
 
 /// The GPUs that are known, and the calibrations, of which the first stands for GPUs without one.
 struct GpuTable {
+  std::string source = {};
   std::vector<Gpu> gpus;
   std::vector<Calibration> calibrations;
 

@@ -16,5 +16,6 @@ command_line::Command reschedule_command();
 command_line::Command export_command();
 command_line::Command import_command();
 command_line::Command estimate_command();
+command_line::Command calibrate_command();
 
 }  // namespace dapple::app

@@ -90,7 +90,11 @@ std::vector<command_line::OptionSpec> estimate_options() {
 }
 
 std::vector<command_line::OptionSpec> more_estimate_options() {
-  return {{.name = "decoder-sequence",
+  return {{.name = "calibration",
+           .value = "NAME",
+           .text = "Estimate by this calibration (default: the GPU's).",
+           .details = "topologies/gpus.json has them; dapple-plan calibrate makes others."},
+          {.name = "decoder-sequence",
            .value = "N",
            .text = "Take N tokens for a decoder beside an encoder.",
            .default_value = "as many"},
@@ -138,6 +142,7 @@ EstimateRequest estimate_request(const command_line::Options& options) {
   estimate::EstimateOptions& estimate = request.options;
   request.gpu = options.text("gpu");
   request.gpus = options.text("gpus");
+  request.calibration = options.text("calibration");
   estimate.sequence = options.positive_integer("sequence", kMostTokens).value_or(0);
   estimate.decoder_sequence = options.positive_integer("decoder-sequence", kMostTokens);
   for (const estimate::Precision each : estimate::kPrecisions) {
@@ -169,6 +174,23 @@ EstimateRequest estimate_request(const command_line::Options& options) {
   return request;
 }
 
+namespace {
+
+const estimate::Calibration& calibration_of(const estimate::GpuTable& table,
+                                            const estimate::Gpu& gpu,
+                                            const EstimateRequest& request) {
+  if (!request.calibration) return table.calibration_of(gpu);
+  std::string known;
+  for (const estimate::Calibration& calibration : table.calibrations) {
+    if (calibration.name == *request.calibration) return calibration;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", printable(calibration.name));
+  }
+  throw command_line::usage_error("--calibration", fmt::format("expected one of {}, got {}", known,
+                                                               printable(*request.calibration)));
+}
+
+}  // namespace
+
 ModelProfile estimated_profile(const std::string& text, const std::string& path,
                                const EstimateRequest& request,
                                const TopologyDescription* topology) {
@@ -184,8 +206,8 @@ ModelProfile estimated_profile(const std::string& text, const std::string& path,
   if (!faults.empty()) {
     throw command_line::usage_error(faults.front().place, faults.front().message);
   }
-  ModelProfile profile =
-      estimate::estimate_profile(architecture, gpu, table.calibration_of(gpu), request.options);
+  ModelProfile profile = estimate::estimate_profile(
+      architecture, gpu, calibration_of(table, gpu, request), request.options);
   for (const std::string& kind : kinds) {
     if (table.find(kind) == &gpu) profile.device = kind;
   }

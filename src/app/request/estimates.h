@@ -18,6 +18,8 @@ struct EstimateRequest {
   /// The name of the GPU, and a file that describes it instead of the program.
   std::optional<std::string> gpu;
   std::optional<std::string> gpus;
+  /// The name of the calibration; that of the GPU if not given.
+  std::optional<std::string> calibration;
   /// The names of the options that were given.
   std::vector<std::string> given;
 };

@@ -210,6 +210,11 @@ std::string duration_text(Duration duration) {
   return duration.ns == 0 ? "0 us" : in_largest(duration.ns, kUnits);
 }
 
+std::string rate_text(std::int64_t gigaflops_per_second) {
+  static const std::vector<Unit> kUnits{{"GFLOP/s", 1}, {"TFLOP/s", 1'000}};
+  return in_largest(gigaflops_per_second, kUnits);
+}
+
 }  // namespace dapple::io
 
 namespace dapple::io {

@@ -28,5 +28,7 @@ std::optional<Duration> read_duration(const Field& field);
 std::string bandwidth_text(Bandwidth bandwidth);
 std::string size_text(Bytes size);
 std::string duration_text(Duration duration);
+/// Returns a rate, in GFLOP/s, in the same way.
+std::string rate_text(std::int64_t gigaflops_per_second);
 
 }  // namespace dapple::io

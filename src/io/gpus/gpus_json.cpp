@@ -8,6 +8,8 @@
 #include "dapple/core/characters.h"
 #include "dapple/io/json/json_reader.h"
 #include "io/documents/units.h"
+#include "io/json/json_writer.h"
+#include "io/json/number_text.h"
 #include "io/gpus/shipped.h"
 
 namespace dapple::io {
@@ -24,6 +26,7 @@ Calibration read_calibration(const Field& field) {
   Calibration calibration;
   calibration.name = read_name(object.field("name")).value_or("");
   calibration.matrix = read_factor(object.field("matrix"), kFraction).value_or(kOne);
+  calibration.attention = read_factor(object.field("attention"), kFraction).value_or(kOne);
   calibration.memory = read_factor(object.field("memory"), kFraction).value_or(kOne);
   if (const Field floor = object.field("launch_floor"); floor.present()) {
     calibration.launch_floor = read_duration(floor).value_or(Duration{});
@@ -32,6 +35,12 @@ Calibration read_calibration(const Field& field) {
     calibration.collective_floor = read_duration(floor).value_or(Duration{});
   }
   calibration.source = read_text(object.field("source")).value_or("");
+  if (const Field runs = object.field("fitted_runs"); runs.present()) {
+    calibration.fitted_runs = read_texts(runs);
+  }
+  if (const Field error = object.field("left_out_error"); error.present()) {
+    calibration.left_out_error = read_factor(error, {});
+  }
   object.finish();
   return calibration;
 }
@@ -55,8 +64,7 @@ Gpu read_gpu(const Field& field) {
     has_peak = true;
     gpu.peaks[static_cast<std::size_t>(precision)] = read_rate(rate);
   }
-  // Stated for people: no estimate uses it yet.
-  if (const Field rate = peaks.field("fp8"); rate.present()) read_rate(rate);
+  if (const Field rate = peaks.field("fp8"); rate.present()) gpu.fp8_peak = read_rate(rate);
   peaks.finish();
   if (peaks.valid() && !has_peak) peak.refuse("the rate of one precision or more");
   gpu.source = read_text(object.field("source")).value_or("");
@@ -91,7 +99,7 @@ GpuTable read_table(const Field& field) {
   ObjectReader object(field);
   GpuTable table;
   if (!check_schema(object, "dapple-gpus/1")) return table;
-  optional_text(object.field("source"));
+  table.source = optional_text(object.field("source"));
   const ArrayReader calibrations(object.field("calibrations"), "an array of calibrations");
   for (std::size_t i = 0; i < calibrations.size(); ++i) {
     table.calibrations.push_back(read_calibration(calibrations.at(i)));
@@ -106,7 +114,58 @@ GpuTable read_table(const Field& field) {
   return table;
 }
 
+void write_calibration(JsonWriter& writer, const Calibration& calibration) {
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("name").text(calibration.name);
+  writer.key("matrix").raw(factor_text(calibration.matrix));
+  writer.key("attention").raw(factor_text(calibration.attention));
+  writer.key("memory").raw(factor_text(calibration.memory));
+  writer.key("launch_floor").text(duration_text(calibration.launch_floor));
+  writer.key("collective_floor").text(duration_text(calibration.collective_floor));
+  writer.key("source").text(calibration.source);
+  if (!calibration.fitted_runs.empty()) writer.key("fitted_runs").texts(calibration.fitted_runs);
+  if (calibration.left_out_error) {
+    writer.key("left_out_error").raw(factor_text(*calibration.left_out_error));
+  }
+  writer.close();
+}
+
+void write_gpu(JsonWriter& writer, const Gpu& gpu) {
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("name").text(gpu.name);
+  if (!gpu.other_names.empty()) writer.key("also").texts(gpu.other_names);
+  if (!gpu.calibration.empty()) writer.key("calibration").text(gpu.calibration);
+  writer.key("memory").text(size_text(gpu.memory));
+  writer.key("memory_bandwidth").text(bandwidth_text(gpu.memory_bandwidth));
+  writer.key("peak").open_object(JsonWriter::Layout::Line);
+  const auto write_rate = [&](std::string_view format, const std::optional<std::int64_t>& rate) {
+    if (rate) writer.key(std::string(format)).text(rate_text(*rate));
+  };
+  for (const estimate::Precision precision : estimate::kPrecisions) {
+    write_rate(to_string(precision), gpu.peak(precision));
+  }
+  write_rate("fp8", gpu.fp8_peak);
+  writer.close();
+  writer.key("source").text(gpu.source);
+  writer.close();
+}
+
 }  // namespace
+
+std::string write_gpus(const GpuTable& table) {
+  JsonWriter writer;
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("schema").text("dapple-gpus/1");
+  if (!table.source.empty()) writer.key("source").text(table.source);
+  writer.key("calibrations").open_array(JsonWriter::Layout::Lines);
+  for (const Calibration& calibration : table.calibrations) write_calibration(writer, calibration);
+  writer.close();
+  writer.key("gpus").open_array(JsonWriter::Layout::Lines);
+  for (const Gpu& gpu : table.gpus) write_gpu(writer, gpu);
+  writer.close();
+  writer.close();
+  return writer.finish();
+}
 
 GpuTable read_gpus(std::string_view text, const std::string& source_name) {
   return read_document<GpuTable>(text, source_name,

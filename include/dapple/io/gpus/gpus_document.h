@@ -11,6 +11,9 @@ namespace dapple::io {
 /// Reads a document; errors refer to it as `source_name`. Throws Error(BadInput). O(length).
 estimate::GpuTable read_gpus(std::string_view text, const std::string& source_name);
 
+/// Returns the table as a document. O(size).
+std::string write_gpus(const estimate::GpuTable& table);
+
 /// Returns the GPUs that the program knows.
 estimate::GpuTable shipped_gpus();
 

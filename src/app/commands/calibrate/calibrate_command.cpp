@@ -1,0 +1,393 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/commands/calibrate/constants_fit.h"
+#include "app/commands/calibrate/measured_runs.h"
+#include "app/commands/calibrate/run_pricing.h"
+#include "app/commands/commands.h"
+#include "dapple/command_line/files.h"
+#include "dapple/core/parallel.h"
+#include "dapple/io/files/read_file.h"
+#include "dapple/io/gpus/gpus_document.h"
+#include "dapple/report/show.h"
+#include "dapple/report/table.h"
+
+namespace dapple::app {
+namespace {
+
+/// Constants whose effects differ by less than this cannot be told apart.
+constexpr double kMostCondition = 1000;
+
+struct CalibrateRequest {
+  std::string runs;
+  std::string gpu;
+  std::optional<std::string> gpus;
+  std::vector<FittedConstant> constants;
+  std::optional<std::string> name;
+  std::optional<std::string> output;
+  bool is_csv = false;
+};
+
+std::vector<FittedConstant> constants_in(const std::string& text) {
+  std::vector<FittedConstant> constants;
+  if (text == "none") return constants;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string name = text.substr(begin, end - begin);
+    const auto* const found =
+        std::find_if(std::begin(kFittedConstants), std::end(kFittedConstants),
+                     [&](FittedConstant some) { return to_string(some) == name; });
+    if (found == std::end(kFittedConstants) ||
+        std::find(constants.begin(), constants.end(), *found) != constants.end()) {
+      throw command_line::usage_error(
+          "--fit",
+          fmt::format(
+              "expected none, or different ones of matrix, attention, memory, launch_floor and "
+              "collective_floor with commas between them, got \"{}\"",
+              printable(text)));
+    }
+    constants.push_back(*found);
+    begin = end + 1;
+  }
+  return constants;
+}
+
+CalibrateRequest calibrate_request(const command_line::Options& options) {
+  if (options.positional().size() != 1) {
+    throw command_line::usage_error("calibrate", fmt::format("expected one table of runs, got {}",
+                                                             options.positional().size()));
+  }
+  const std::optional<std::string> gpu = options.text("gpu");
+  if (!gpu) throw command_line::usage_error("--gpu", "expected the GPU of the runs, got none");
+  CalibrateRequest request{.runs = options.positional().front(),
+                           .gpu = *gpu,
+                           .gpus = options.text("gpus"),
+                           .constants = constants_in(options.text("fit").value_or("matrix,memory")),
+                           .name = options.text("name"),
+                           .output = options.text("output"),
+                           .is_csv = options.has("csv")};
+  if (request.output && request.constants.empty()) {
+    throw command_line::usage_error("--output", "expected constants to fit, got --fit none");
+  }
+  return request;
+}
+
+/// The figures of a run.
+struct RunFigures {
+  RunPrice price;
+  /// The iteration by a fit to the runs of other groups.
+  std::optional<Duration> left_out;
+};
+
+double relative_error(Duration estimated, Duration measured) {
+  return static_cast<double>(estimated.ns) / static_cast<double>(measured.ns) - 1;
+}
+
+/// Fits and prices the runs of a table.
+class Calibrator {
+ public:
+  Calibrator(const RunPricing& pricing, const CalibrateRequest& request,
+             estimate::Calibration start)
+      : pricing_(pricing), request_(request), calibration_(std::move(start)) {}
+
+  void fit();
+  void price();
+
+  const estimate::Calibration& calibration() const { return calibration_; }
+  const std::vector<RunFigures>& figures() const { return figures_; }
+  const std::optional<FitCertainty>& certainty() const { return certainty_; }
+
+ private:
+  std::vector<double> errors_of(const estimate::Calibration& calibration) const;
+  void require_certainty() const;
+  void leave_groups_out();
+
+  const RunPricing& pricing_;
+  const CalibrateRequest& request_;
+  estimate::Calibration calibration_;
+  std::optional<FitCertainty> certainty_;
+  std::vector<RunFigures> figures_;
+};
+
+std::vector<double> Calibrator::errors_of(const estimate::Calibration& calibration) const {
+  const std::vector<RunPrice> prices = pricing_.prices(calibration);
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < prices.size(); ++i) {
+    errors.push_back(std::log(static_cast<double>(prices[i].iteration.ns) /
+                              static_cast<double>(pricing_.runs()[i].iteration.ns)));
+  }
+  return errors;
+}
+
+/// Throws if the runs do not determine the constants.
+void Calibrator::require_certainty() const {
+  const auto refuse = [&](const std::string& message) {
+    throw Error{ErrorKind::BadInput, command_line::source_name(request_.runs), {{"", message}}};
+  };
+  for (std::size_t c = 0; c < request_.constants.size(); ++c) {
+    if (certainty_->matters[c]) continue;
+    refuse(fmt::format("expected runs that {} changes, got none: leave it out of --fit",
+                       to_string(request_.constants[c])));
+  }
+  if (certainty_->condition <= kMostCondition) return;
+  refuse(
+      fmt::format("expected runs that tell the fitted constants apart, got a condition number of "
+                  "{:.3g}, above {:.0f}: leave one out of --fit",
+                  certainty_->condition, kMostCondition));
+}
+
+void Calibrator::leave_groups_out() {
+  std::map<std::string, std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < pricing_.runs().size(); ++i) {
+    groups[pricing_.runs()[i].group].push_back(i);
+  }
+  if (groups.size() < 2) return;
+  std::vector<std::vector<std::size_t>> left_out;
+  for (auto& [name, positions] : groups) left_out.push_back(std::move(positions));
+  const auto errors = [&](const estimate::Calibration& some) { return errors_of(some); };
+  constexpr int kThreads = 2;
+  parallel_for(left_out.size(), kThreads, [&](std::size_t g) {
+    std::vector<bool> counts(pricing_.runs().size(), true);
+    for (const std::size_t position : left_out[g]) counts[position] = false;
+    const estimate::Calibration without = fitted(calibration_, request_.constants, errors, counts);
+    const std::vector<RunPrice> prices = pricing_.prices(without);
+    for (const std::size_t position : left_out[g]) {
+      figures_[position].left_out = prices[position].iteration;
+    }
+  });
+}
+
+void Calibrator::fit() {
+  const std::vector<FittedConstant>& constants = request_.constants;
+  if (pricing_.runs().size() < constants.size()) {
+    throw Error{ErrorKind::BadInput,
+                command_line::source_name(request_.runs),
+                {{"", fmt::format("expected at least as many runs as constants, {}, got {}",
+                                  constants.size(), pricing_.runs().size())}}};
+  }
+  const auto errors = [&](const estimate::Calibration& some) { return errors_of(some); };
+  const std::vector<bool> all(pricing_.runs().size(), true);
+  calibration_ = fitted(calibration_, constants, errors, all);
+  certainty_ = certainty_of(calibration_, constants, errors);
+  require_certainty();
+}
+
+void Calibrator::price() {
+  for (const RunPrice& price : pricing_.prices(calibration_))
+    figures_.push_back({.price = price, .left_out = {}});
+  if (!request_.constants.empty()) leave_groups_out();
+}
+
+/// Sums over runs.
+struct ErrorSums {
+  double mean = 0;
+  double median = 0;
+  double bias = 0;
+};
+
+ErrorSums sums_of(std::vector<double> errors) {
+  ErrorSums sums;
+  for (const double error : errors) {
+    sums.mean += std::abs(error) / static_cast<double>(errors.size());
+    sums.bias += error / static_cast<double>(errors.size());
+  }
+  for (double& error : errors) error = std::abs(error);
+  std::sort(errors.begin(), errors.end());
+  sums.median = (errors[(errors.size() - 1) / 2] + errors[errors.size() / 2]) / 2;
+  return sums;
+}
+
+struct Results {
+  ErrorSums all;
+  std::optional<ErrorSums> left_out;
+  std::size_t groups = 0;
+};
+
+Results results_of(const Calibrator& calibrator, const std::vector<MeasuredRun>& runs) {
+  std::vector<double> errors;
+  std::vector<double> left_out;
+  std::map<std::string, int> groups;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const RunFigures& figures = calibrator.figures()[i];
+    errors.push_back(relative_error(figures.price.iteration, runs[i].iteration));
+    if (figures.left_out) left_out.push_back(relative_error(*figures.left_out, runs[i].iteration));
+    ++groups[runs[i].group];
+  }
+  Results results{.all = sums_of(std::move(errors)), .left_out = {}, .groups = groups.size()};
+  if (!left_out.empty()) results.left_out = sums_of(std::move(left_out));
+  return results;
+}
+
+/// Returns a name as a CSV cell that no spreadsheet takes for a formula, with '_' in place of all
+/// characters that have a meaning there.
+std::string cell_of(const std::string& name) {
+  std::string cell = name;
+  for (char& c : cell) {
+    const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' ||
+                          c == '-' || c == '_' || c == '/' || c == ' ';
+    if (!is_plain) c = '_';
+  }
+  if (!cell.empty() && cell.front() == '-') cell.front() = '_';
+  return cell;
+}
+
+std::string csv_of(const Calibrator& calibrator, const std::vector<MeasuredRun>& runs) {
+  std::string text =
+      "id,group,measured_s,estimated_s,error,left_out_s,memory_bytes,estimated_bytes\n";
+  const auto seconds = [](Duration time) {
+    return fmt::format("{:.9f}", static_cast<double>(time.ns) / kNanosecondsPerSecond);
+  };
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const RunFigures& figures = calibrator.figures()[i];
+    text += fmt::format(
+        "{},{},{},{},{:.6f},{},{},{}\n", cell_of(runs[i].id), cell_of(runs[i].group),
+        seconds(runs[i].iteration), seconds(figures.price.iteration),
+        relative_error(figures.price.iteration, runs[i].iteration),
+        figures.left_out ? seconds(*figures.left_out) : "",
+        runs[i].memory ? fmt::format("{}", runs[i].memory->count) : "", figures.price.memory.count);
+  }
+  return text;
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.1f} %", 100 * share);
+}
+
+void write_results(const Calibrator& calibrator, const std::vector<MeasuredRun>& runs,
+                   const CalibrateRequest& request, const Results& results, std::ostream& words) {
+  words << fmt::format("{} runs in {} groups\n", runs.size(), results.groups);
+  const auto line = [&](const char* what, const ErrorSums& sums) {
+    words << fmt::format("  {:<10} {} off on average, median {}, bias {}{}\n", what,
+                         percent(sums.mean), percent(sums.median), sums.bias < 0 ? "-" : "+",
+                         percent(std::abs(sums.bias)));
+  };
+  line(request.constants.empty() ? "estimated" : "fitted", results.all);
+  if (results.left_out) line("left out", *results.left_out);
+  const estimate::Calibration& calibration = calibrator.calibration();
+  const auto fraction = [](Factor factor) {
+    return percent(static_cast<double>(factor.billionths) / static_cast<double>(kOne.billionths));
+  };
+  words << fmt::format(
+      "  matrix {} of the peak, attention {}, memory {}, launch floor {}, collective floor {}\n",
+      fraction(calibration.matrix), fraction(calibration.attention), fraction(calibration.memory),
+      report::show(calibration.launch_floor), report::show(calibration.collective_floor));
+  if (!calibrator.certainty()) return;
+  words << fmt::format("  condition number {:.3g}\n", calibrator.certainty()->condition);
+  for (std::size_t c = 0; c < request.constants.size(); ++c) {
+    words << fmt::format("  {} is pinned most by {}\n", to_string(request.constants[c]),
+                         printable(runs[calibrator.certainty()->pinned_by[c]].id));
+  }
+}
+
+/// Puts the calibration into the table, as that of the GPU.
+void set_calibration(estimate::GpuTable& table, const std::string& gpu_name,
+                     estimate::Calibration calibration) {
+  const auto same = std::find_if(
+      table.calibrations.begin(), table.calibrations.end(),
+      [&](const estimate::Calibration& some) { return some.name == calibration.name; });
+  for (estimate::Gpu& gpu : table.gpus) {
+    if (gpu.name == gpu_name) gpu.calibration = calibration.name;
+  }
+  if (same != table.calibrations.end()) {
+    *same = std::move(calibration);
+  } else {
+    table.calibrations.push_back(std::move(calibration));
+  }
+}
+
+int run(const command_line::Options& options, command_line::Console& console) {
+  const CalibrateRequest request = calibrate_request(options);
+  std::vector<command_line::NamedPath> inputs = command_line::numbered_paths({request.runs});
+  if (request.gpus) inputs.push_back({"--gpus", *request.gpus});
+  if (request.output) check_outputs({{"--output", *request.output}}, inputs);
+  estimate::GpuTable table = request.gpus ? io::read_gpus(io::read_file(*request.gpus),
+                                                          command_line::source_name(*request.gpus))
+                                          : io::shipped_gpus();
+  const estimate::Gpu* const gpu = table.find(request.gpu);
+  if (gpu == nullptr) {
+    throw command_line::usage_error(
+        "--gpu", fmt::format("expected a GPU that is known, got {}", printable(request.gpu)));
+  }
+  const RunPricing pricing(read_runs(io::read_file(request.runs), request.runs), *gpu);
+  Calibrator calibrator(pricing, request, table.calibration_of(*gpu));
+  if (!request.constants.empty()) calibrator.fit();
+  calibrator.price();
+  const Results results = results_of(calibrator, pricing.runs());
+  if (request.is_csv) console.documents << csv_of(calibrator, pricing.runs());
+  std::ostream& words = console.words(request.is_csv || request.output == "-").stream;
+  write_results(calibrator, pricing.runs(), request, results, words);
+  if (!request.output) return command_line::kDone;
+  estimate::Calibration made = calibrator.calibration();
+  made.name = request.name.value_or(gpu->name + "-fitted");
+  made.source = fmt::format("fitted to {} runs of {}", pricing.runs().size(),
+                            printable(command_line::source_name(request.runs)));
+  made.fitted_runs.clear();
+  for (const MeasuredRun& run : pricing.runs()) made.fitted_runs.push_back(run.id);
+  made.left_out_error = {};
+  if (results.left_out) {
+    made.left_out_error =
+        Factor{std::llround(results.left_out->mean * static_cast<double>(kOne.billionths))};
+  }
+  set_calibration(table, std::string(gpu->name), std::move(made));
+  command_line::write_result(console, *request.output, io::write_gpus(table));
+  if (*request.output != "-") words << "written to " << printable(*request.output) << '\n';
+  return command_line::kDone;
+}
+
+std::vector<command_line::OptionSection> sections() {
+  return {{"",
+           {{.name = "gpu", .value = "NAME", .text = "Say on which GPU the runs were measured."},
+            {.name = "fit",
+             .value = "CONSTANTS",
+             .text = "Fit matrix, attention, memory, launch_floor and collective_floor, or none.",
+             .default_value = "matrix,memory",
+             .details = "With none the runs are only estimated by the GPU's calibration."},
+            {.name = "gpus",
+             .value = "FILE",
+             .kind = command_line::ValueKind::File,
+             .text = "Read the figures of GPUs from FILE, as topologies/gpus.json has them."},
+            {.name = "name",
+             .value = "NAME",
+             .text = "Call the calibration NAME.",
+             .default_value = "GPU-fitted"},
+            command_line::output_option("Write the figures of GPUs with the calibration.", ""),
+            {.name = "csv", .text = "Print a row for each run as CSV."}}}};
+}
+
+}  // namespace
+
+command_line::Command calibrate_command() {
+  std::string columns;
+  for (const std::string& column : run_columns()) {
+    columns += (columns.empty() ? "" : ", ") + column;
+  }
+  return {
+      .description =
+          {.name = "calibrate",
+           .summary = "fit what a GPU reaches to measured training runs",
+           .usage = {"dapple-plan calibrate RUNS.csv --gpu NAME [-o FILE] [options]"},
+           .about = "RUNS.csv has a row for each run: its configuration, topology and layout, and "
+                    "the time of an iteration.",
+           .details = {"Columns are " + columns +
+                       ", and words of layouts; files are named relative to the table. How far "
+                       "off the runs of each group are by a fit to those of all others is "
+                       "printed and written (docs/estimate.md)."},
+           .takes_files = true,
+           .options = sections(),
+           .examples =
+               {"dapple-plan calibrate tests/validation/runs/calculon.csv --gpu A100-80GB \\",
+                "    -o gpus.json"}},
+      .run = run};
+}
+
+}  // namespace dapple::app

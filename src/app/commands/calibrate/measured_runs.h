@@ -1,0 +1,38 @@
+// A table of training runs that were measured: what was trained, on what, and how long an iteration
+// took. It is a CSV file whose first row names the columns.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dapple/core/quantity.h"
+#include "dapple/estimate/estimate.h"
+#include "dapple/interop/plans/layout.h"
+
+namespace dapple::app {
+
+struct MeasuredRun {
+  /// Unique in the table.
+  std::string id;
+  /// Runs of one group are left out together: those of one model on one number of GPUs.
+  std::string group;
+  /// The files of the model's configuration and of the topology, beside the table.
+  std::string configuration;
+  std::string topology;
+  estimate::EstimateOptions options;
+  interop::Layout layout;
+  Duration iteration;
+  /// The most memory of any device, if it was measured.
+  std::optional<Bytes> memory;
+};
+
+/// The columns that are no words of layouts, in the order in which help lists them.
+std::vector<std::string> run_columns();
+
+/// Reads a table. Names of files are relative to the folder of the table, `path`. Throws
+/// Error(BadInput) with the lines of the first faults: columns that are unknown, missing or given
+/// twice, rows of another length, and values that are none. O(length).
+std::vector<MeasuredRun> read_runs(const std::string& text, const std::string& path);
+
+}  // namespace dapple::app

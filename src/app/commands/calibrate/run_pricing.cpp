@@ -1,0 +1,87 @@
+#include "app/commands/calibrate/run_pricing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "app/request/inputs.h"
+#include "dapple/command_line/files.h"
+#include "dapple/core/error.h"
+#include "dapple/interop/profiles/configuration.h"
+#include "dapple/io/files/read_file.h"
+#include "dapple/planner/candidates/evaluate.h"
+
+namespace dapple::app {
+namespace {
+
+/// What two runs have in common that have one profile on one topology.
+auto key_of(const MeasuredRun& run) {
+  const estimate::EstimateOptions& options = run.options;
+  return std::tuple(run.configuration, run.topology, options.sequence,
+                    static_cast<int>(options.precision), options.has_fused_attention,
+                    options.has_sequence_parallelism, options.max_tensor, options.max_context,
+                    options.max_experts, options.recomputations, options.gradient_bytes);
+}
+
+}  // namespace
+
+RunPricing::RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu)
+    : runs_(std::move(runs)), gpu_(gpu) {
+  std::map<decltype(key_of(runs_.front())), std::vector<std::size_t>> by_key;
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    const MeasuredRun& run = runs_[i];
+    const std::string& model = run.configuration;
+    if (models_.count(model) == 0) {
+      models_.emplace(model, interop::read_configuration(io::read_file(model),
+                                                         command_line::source_name(model)));
+    }
+    if (topologies_.count(run.topology) == 0) {
+      topologies_.emplace(run.topology, Topology{load_topology(run.topology),
+                                                 command_line::source_name(run.topology)});
+    }
+    const std::vector<Violation> faults =
+        estimate::option_faults(models_.at(model), gpu_, run.options);
+    if (!faults.empty()) {
+      throw Error{
+          ErrorKind::BadInput, run.layout.source, {{run.layout.place, faults.front().message}}};
+    }
+    by_key[key_of(run)].push_back(i);
+  }
+  for (auto& [key, positions] : by_key) alike_.push_back(std::move(positions));
+}
+
+ModelProfile RunPricing::profile_of(const MeasuredRun& run,
+                                    const estimate::Calibration& calibration) const {
+  ModelProfile profile =
+      estimate::estimate_profile(models_.at(run.configuration), gpu_, calibration, run.options);
+  // The topologies of runs may call the GPU otherwise.
+  profile.device = topologies_.at(run.topology).description().servers.front().device;
+  return profile;
+}
+
+RunPrice RunPricing::price(const MeasuredRun& run, LayoutGround& ground) const {
+  Subject subject = subject_of_layout(run.layout, ground);
+  const Prediction prediction =
+      planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, {})
+          .prediction;
+  Bytes most;
+  for (const DeviceFigures& device : prediction.devices) most = std::max(most, device.peak_memory);
+  return {.iteration = prediction.iteration, .memory = most};
+}
+
+std::vector<RunPrice> RunPricing::prices(const estimate::Calibration& calibration) const {
+  std::vector<RunPrice> prices(runs_.size());
+  for (const std::vector<std::size_t>& positions : alike_) {
+    const MeasuredRun& first = runs_[positions.front()];
+    LayoutGround ground{.profile = profile_of(first, calibration),
+                        .topology = topologies_.at(first.topology),
+                        .topology_source = command_line::source_name(first.topology),
+                        .options = {}};
+    for (const std::size_t position : positions) prices[position] = price(runs_[position], ground);
+  }
+  return prices;
+}
+
+}  // namespace dapple::app

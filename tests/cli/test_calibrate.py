@@ -1,0 +1,171 @@
+"""Constants of a GPU that are fitted to runs: those that made the runs are found again, runs that do
+not determine them are refused, and so are tables that are none."""
+
+import csv
+import io
+import json
+
+import tool
+from tool import BAD_INPUT, DONE, USAGE, ToolTest
+
+# What the runs are made with.
+TRUE = {"name": "true", "matrix": 0.6, "attention": 0.3, "memory": 0.7, "launch_floor": "200 us",
+        "collective_floor": "50 us", "source": "made up"}
+START = {"name": "start", "matrix": 0.9, "attention": 0.9, "memory": 0.9, "launch_floor": "0 us",
+         "collective_floor": "0 us", "source": "made up"}
+
+
+class Calibrate(ToolTest):
+    def setUp(self):
+        super().setUp()
+        for name, hidden, layers in (("small", 512, 4), ("middle", 1024, 4), ("large", 4096, 2)):
+            self.write(f"{name}.json", {
+                "model_type": "llama", "hidden_size": hidden, "num_hidden_layers": layers,
+                "num_attention_heads": 8, "intermediate_size": 4 * hidden, "vocab_size": 32000})
+        self.write("t.json", {
+            "schema": "dapple-topology/1", "name": "made", "source": "made up",
+            "devices": {"card": {"memory": "80 GiB"}},
+            "servers": [{"name": "node", "count": 1, "device": "card", "devices": 4,
+                         "links": {"kind": "switch", "bandwidth": "300 GB/s", "latency": "3 us"}}]})
+
+    def gpus(self, name, calibration):
+        return self.write(name, {
+            "schema": "dapple-gpus/1", "calibrations": [calibration],
+            "gpus": [{"name": "card", "calibration": calibration["name"], "memory": "80 GiB",
+                      "memory_bandwidth": "2000 GB/s", "peak": {"bf16": "300 TFLOP/s"},
+                      "source": "made up"}]})
+
+    def table(self, rows, name="runs.csv"):
+        stream = io.StringIO()
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return self.write(name, "# Made up.\n\n" + stream.getvalue())
+
+    def rows(self, models=("small", "middle", "large")):
+        return [{"id": f"{model}-{sequence}-{tensor}-{samples}", "group": f"{model} on 4",
+                 "configuration": f"{model}.json", "topology": "t.json", "sequence": sequence,
+                 "tp": tensor, "dp": 4 // tensor, "mbs": samples, "gbs": 32, "iteration_s": 1}
+                for model in models for sequence in (512, 8192) for tensor in (1, 4)
+                for samples in (1, 4)]
+
+    def calibrate(self, table, *more):
+        return self.run_tool("calibrate", table, "--gpu", "card", *more)
+
+    def made_runs(self, **changes):
+        """Runs as the true constants have them."""
+        rows = self.rows(**changes)
+        run = self.calibrate(self.table(rows), "--gpus", self.gpus("true.json", TRUE), "--fit",
+                             "none", "--csv")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        priced = list(csv.DictReader(io.StringIO(run.stdout)))
+        self.assertEqual([row["id"] for row in priced], [row["id"] for row in rows])
+        for row, price in zip(rows, priced):
+            row["iteration_s"] = price["estimated_s"]
+        return rows
+
+    def test_the_constants_are_found_again(self):
+        table = self.table(self.made_runs())
+        run = self.calibrate(table, "--gpus", self.gpus("start.json", START), "--fit",
+                             "matrix,attention,memory,launch_floor,collective_floor", "--name",
+                             "found", "-o", "found.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("24 runs in 3 groups", run.stdout)
+        found, = (each for each in self.read("found.json")["calibrations"]
+                  if each["name"] == "found")
+        for key in ("matrix", "attention", "memory"):
+            self.assertAlmostEqual(found[key] / TRUE[key], 1, delta=0.01)
+        for key in ("launch_floor", "collective_floor"):
+            number, unit = found[key].split()
+            self.assertAlmostEqual(float(number) * {"us": 1, "ns": 0.001}[unit],
+                                   float(TRUE[key].split()[0]), delta=3)
+        self.assertLess(found["left_out_error"], 0.01)
+        self.assertEqual(found["fitted_runs"], [row["id"] for row in self.rows()])
+        # It is the GPU's now, and estimates say how far off it is.
+        run = self.run_tool("estimate", "small.json", "--gpus", "found.json", "--gpu", "card",
+                            "--sequence", "512", "-o", "p.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("by calibration found, not measured: runs left out of its fit were 0",
+                      run.stderr)
+        run = self.run_tool("estimate", "small.json", "--gpus", "found.json", "--gpu", "card",
+                            "--sequence", "512", "-o", "p.json", "--calibration", "start")
+        self.assertIn("by calibration start, not measured\n", run.stderr)
+        # The table is not written over.
+        run = self.calibrate(table, "--gpus", "found.json", "-o", "found.json")
+        self.assert_error(run, USAGE, "--output")
+
+    def test_figures_of_runs(self):
+        rows = self.made_runs()
+        rows[0]["iteration_s"] = float(rows[0]["iteration_s"]) * 2
+        run = self.calibrate(self.table(rows), "--gpus", "true.json", "--fit", "none", "--csv")
+        priced = list(csv.DictReader(io.StringIO(run.stdout)))
+        self.assertEqual([round(float(row["error"]), 6) for row in priced], [-0.5] + [0] * 23)
+        self.assertEqual({row["left_out_s"] for row in priced}, {""})
+        self.assertIn("estimated  2.1 % off on average, median 0.0 %, bias -2.1 %", run.stderr)
+
+    def test_constants_that_runs_do_not_determine(self):
+        rows = [row for row in self.made_runs(models=("large",)) if row["sequence"] == 8192]
+        for row in rows:
+            row["sp"] = ""
+        start = self.gpus("start.json", {**TRUE, "launch_floor": "0 us", "collective_floor": "0 us"})
+        run = self.calibrate(self.table(rows), "--gpus", start, "--fit", "matrix,launch_floor")
+        self.assert_error(run, BAD_INPUT, "expected runs that launch_floor changes, got none")
+        run = self.calibrate(self.table(rows[:1]), "--gpus", start, "--fit", "matrix,memory")
+        self.assert_error(run, BAD_INPUT, "expected at least as many runs as constants, 2, got 1")
+        alike = [{**rows[0], "id": str(number)} for number in range(3)]
+        run = self.calibrate(self.table(alike), "--gpus", start, "--fit", "matrix,attention")
+        self.assert_error(run, BAD_INPUT, "expected runs that tell the fitted constants apart, got a "
+                                          "condition number of")
+
+    def test_tables_that_are_none(self):
+        rows = self.rows()[:2]
+        self.gpus("true.json", TRUE)
+        for change, *words in (
+                ({"iteration_s": ""}, "line 4: expected a value of iteration_s, got none"),
+                ({"iteration_s": "-1"}, "line 4: iteration_s: expected a number of seconds above 0"),
+                ({"sequence": "1e3"}, "line 4: sequence: expected a whole number"),
+                ({"precision": "fp7"}, 'line 4: precision: expected fp32 or tf32 or bf16 or fp16'),
+                ({"recompute": "some"}, "line 4: recompute: expected none, full, or parts"),
+                ({"attention": "fast"}, "line 4: attention: expected fused or unfused"),
+                ({"colour": "red"}, "line 3: expected columns id, group,", 'got "colour"'),
+                ({"tp": "3"}, "line 4: ", "expected tensor parallelism of degree 1"),
+                ({"pp": "9"}, "line 4: "),
+                ({"sequence": ""}, "line 4: expected the number of tokens of a sample"),
+                ({"id": rows[1]["id"]}, "expected each id once")):
+            with self.subTest(change=change):
+                table = [{**rows[0], **change}, {**rows[1], **dict.fromkeys(change, "")}
+                         if "id" not in change else rows[1]]
+                if "colour" not in change:
+                    table[1] = {**table[1], **{key: rows[1].get(key, "") for key in change}}
+                run = self.calibrate(self.table(table), "--gpus", "true.json")
+                self.assert_error(run, BAD_INPUT, "runs.csv: ", *words)
+        for text, words in (("", "got none"), ("# nothing\n", "got none"),
+                            ("id\n1\n", 'line 1: expected a column "configuration", got none'),
+                            ("id,id\n", 'line 1: expected each column once, got "id" twice'),
+                            ("id,configuration,topology,iteration_s\na,b\n",
+                             "line 2: expected 4 cells, as the first row has, got 2")):
+            with self.subTest(text=text):
+                run = self.calibrate(self.write("x.csv", text), "--gpus", "true.json")
+                self.assert_error(run, BAD_INPUT, "x.csv: ", words)
+        run = self.calibrate(self.table([{**rows[0], "configuration": "nowhere.json"}]), "--gpus",
+                             "true.json")
+        self.assert_error(run, tool.ENVIRONMENT, "nowhere.json")
+        run = self.run_tool("calibrate", "runs.csv")
+        self.assert_error(run, USAGE, "--gpu: expected the GPU of the runs, got none")
+        run = self.calibrate("runs.csv", "--fit", "matrix,colour", "--gpus", "true.json")
+        self.assert_error(run, USAGE, "--fit: expected none, or different ones of matrix,")
+        run = self.calibrate("runs.csv", "--fit", "none", "-o", "x.json", "--gpus", "true.json")
+        self.assert_error(run, USAGE, "--output: expected constants to fit")
+
+    def test_a_name_is_no_formula(self):
+        rows = self.rows()[:1]
+        rows[0]["id"] = '=HYPERLINK("x")'
+        self.gpus("true.json", TRUE)
+        run = self.calibrate(self.write("r.csv", ",".join(rows[0]) + "\n" + ",".join(
+            json.dumps(value) if "HYPER" in str(value) else str(value)
+            for value in rows[0].values())), "--gpus", "true.json", "--fit", "none", "--csv")
+        self.assertNotRegex(run.stdout, r"(?m)^=")
+
+
+if __name__ == "__main__":
+    tool.main()
