@@ -6,7 +6,7 @@ import tool
 from tool import BAD_INPUT, DONE, ENVIRONMENT, USAGE, ToolTest
 
 COMMANDS = ("plan", "simulate", "validate", "verify", "diff", "schedule", "report", "reschedule",
-            "export", "import")
+            "export", "import", "estimate", "calibrate")
 PARTS = (("import", "topology"), ("import", "model"), ("import", "plan"))
 
 
