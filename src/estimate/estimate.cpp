@@ -20,6 +20,9 @@ constexpr std::int64_t kBytesOfStep = 28;
 constexpr std::int64_t kBytesOfState = 8;
 constexpr std::int64_t kBytesOfCopy = 4;
 
+/// The most variants of all blocks together.
+constexpr std::int64_t kMostWays = 100'000;
+
 bool has_encoder(const Architecture& architecture) {
   return !architecture.encoder.empty();
 }
@@ -67,8 +70,8 @@ class Estimator {
             .encoder_sequence = whole};
   }
 
-  /// Returns the layers of the model in the form, a run of blocks once, with the names of runs.
-  /// Sums over them count a run as often as it has blocks.
+  /// Calls `use` with the name, the estimate and the number of every layer of the model in the
+  /// form; equal blocks that follow each other are one of them.
   template <class Use>
   void for_each_layer(const Parallelism& form, Use use) const {
     const bool is_pair = has_encoder(architecture_);
@@ -182,10 +185,11 @@ Bytes in_bytes(Wide parameters, std::int64_t bytes_of_parameter) {
   return {capped(parameters * bytes_of_parameter)};
 }
 
-/// The layers of a profile as they are made, each run of blocks once.
+/// A layer of a profile, or a run of equal blocks.
 struct RunLayer {
   Layer layer;
   std::int64_t count = 1;
+  bool is_block = false;
 };
 
 bool has_variant(const Layer& layer, const Parallelism& form) {
@@ -193,50 +197,60 @@ bool has_variant(const Layer& layer, const Parallelism& form) {
                      [&](const LayerVariant& some) { return some.parallelism == form; });
 }
 
-/// Makes every layer and its variants. A layer without experts has one for every tensor and context
-/// degree, whether or not experts that are not spread allow it.
+LayerVariant variant_of(const LayerEstimate& estimate, const Parallelism& form, const Rates& rates,
+                        std::int64_t bytes_of_parameter) {
+  return {.parallelism = form,
+          .parameters = in_bytes(estimate.parameters, bytes_of_parameter),
+          .expert_parameters = in_bytes(estimate.expert_parameters, bytes_of_parameter),
+          .fixed_overhead = {},
+          .measurements = measurements_of(estimate, rates),
+          .forward_collectives = merged(estimate.forward_collectives),
+          .backward_collectives = merged(estimate.backward_collectives)};
+}
+
+/// Adds the variant of a form, or what the layer itself takes if there is no form.
+void add_variant(LayerVariant variant, Layer& layer) {
+  if (variant.parallelism.is_none()) {
+    layer.parameters = variant.parameters;
+    layer.measurements = std::move(variant.measurements);
+  } else {
+    layer.variants.push_back(std::move(variant));
+  }
+}
+
+/// Adds what the layer takes in a form, recomputing nothing and each of the sets that are asked
+/// for. A layer without experts has a variant for every tensor and context degree, whether or not
+/// experts that are not spread allow it.
+void add_form(const LayerEstimate& estimate, Parallelism form, const Rates& rates,
+              const EstimateOptions& options, RunLayer& run) {
+  if (form.experts > 1 && !estimate.part(RecomputedPart::Experts).exists) {
+    form.experts = 1;
+    if (form.is_none() || has_variant(run.layer, form)) return;
+  }
+  const std::int64_t bytes = bytes_of(options.precision);
+  add_variant(variant_of(estimate, form, rates, bytes), run.layer);
+  if (!run.is_block) return;
+  for (const RecomputedParts parts : options.recomputations) {
+    form.recomputes = parts;
+    add_variant(variant_of(recomputed(estimate, parts), form, rates, bytes), run.layer);
+  }
+}
+
+/// Makes every layer and its variants.
 std::vector<RunLayer> make_layers(const Estimator& estimator, const Rates& rates,
                                   const EstimateOptions& options) {
   std::vector<RunLayer> layers;
-  const std::int64_t x = bytes_of(options.precision);
   for (const Parallelism& form : estimator.forms()) {
     std::size_t position = 0;
     estimator.for_each_layer(
         form, [&](const std::string& name, const LayerEstimate& estimate, std::int64_t count) {
           if (layers.size() == position) {
-            layers.emplace_back().layer.name = name;
-            layers.back().count = count;
+            RunLayer& made = layers.emplace_back();
+            made.layer.name = name;
+            made.count = count;
+            made.is_block = estimate.part(RecomputedPart::CoreAttention).exists;
           }
-          Layer& layer = layers[position++].layer;
-          const bool is_block = estimate.part(RecomputedPart::CoreAttention).exists;
-          const bool has_experts = estimate.part(RecomputedPart::Experts).exists;
-          Parallelism own = form;
-          if (form.experts > 1 && !has_experts) {
-            own.experts = 1;
-            if (own.is_none() || has_variant(layer, own)) return;
-          }
-          std::vector<RecomputedParts> recomputations{{}};
-          if (is_block) {
-            recomputations.insert(recomputations.end(), options.recomputations.begin(),
-                                  options.recomputations.end());
-          }
-          for (const RecomputedParts parts : recomputations) {
-            const LayerEstimate made = recomputed(estimate, parts);
-            LayerVariant variant{.parallelism = own,
-                                 .parameters = in_bytes(made.parameters, x),
-                                 .expert_parameters = in_bytes(made.expert_parameters, x),
-                                 .fixed_overhead = {},
-                                 .measurements = measurements_of(made, rates),
-                                 .forward_collectives = merged(made.forward_collectives),
-                                 .backward_collectives = merged(made.backward_collectives)};
-            variant.parallelism.recomputes = parts;
-            if (variant.parallelism.is_none()) {
-              layer.parameters = variant.parameters;
-              layer.measurements = std::move(variant.measurements);
-            } else {
-              layer.variants.push_back(std::move(variant));
-            }
-          }
+          add_form(estimate, form, rates, options, layers[position++]);
         });
   }
   for (RunLayer& run : layers) {
@@ -247,10 +261,9 @@ std::vector<RunLayer> make_layers(const Estimator& estimator, const Rates& rates
   return layers;
 }
 
-/// Appends the layers, each of a run, to the profile, in a chain; the blocks of a decoder have the
-/// encoder's output as an input too.
-void chain(const std::vector<RunLayer>& runs, const Architecture& architecture,
-           ModelProfile& profile) {
+/// Appends the layers, each of a run, to the profile, in a chain; the blocks behind an encoder have
+/// its output as an input too.
+void chain(const std::vector<RunLayer>& runs, ModelProfile& profile) {
   std::optional<LayerIndex> encoder_norm;
   // Runs of one name are numbered on.
   std::map<std::string, std::int64_t> counts;
@@ -258,17 +271,9 @@ void chain(const std::vector<RunLayer>& runs, const Architecture& architecture,
     for (std::int64_t i = 0; i < run.count; ++i) {
       Layer layer = run.layer;
       const auto index = index_at<LayerIndex>(profile.layers.size());
-      const bool is_block =
-          std::any_of(architecture.blocks.begin(), architecture.blocks.end(),
-                      [&](const BlockRun& block) { return block.name == run.layer.name; });
-      const bool is_of_encoder =
-          std::any_of(architecture.encoder.begin(), architecture.encoder.end(),
-                      [&](const BlockRun& block) { return block.name == run.layer.name; });
-      if (is_block || is_of_encoder) layer.name += fmt::format(".{}", counts[run.layer.name]++);
+      if (run.is_block) layer.name += fmt::format(".{}", counts[run.layer.name]++);
+      if (encoder_norm && run.is_block) layer.inputs.push_back(*encoder_norm);
       if (index.value > 0) layer.inputs.push_back(index.previous());
-      if (encoder_norm && is_block && index.previous() != *encoder_norm) {
-        layer.inputs.insert(layer.inputs.begin(), *encoder_norm);
-      }
       if (layer.name == "encoder_norm") encoder_norm = index;
       profile.layers.push_back(std::move(layer));
     }
@@ -302,13 +307,20 @@ Optimizer optimizer_of(const EstimateOptions& options, const Rates& rates) {
           .step_ns_per_parameter_byte = Factor{capped((step + memory - 1) / memory)}};
 }
 
-/// Returns what is known of how far off the calibration is.
-std::string doubt_of(const Gpu& gpu, const Calibration& calibration) {
-  if (gpu.calibration.empty()) return fmt::format(": there is none for {}", gpu.name);
-  if (!calibration.left_out_error) return "";
-  return fmt::format(": runs left out of its fit were {:.1f} % off on average",
-                     100.0 * static_cast<double>(calibration.left_out_error->billionths) /
-                         static_cast<double>(kOne.billionths));
+/// Returns the warning that times are estimated, with what is known of how far off they are.
+std::string warning_of_times(const Gpu& gpu, const Calibration& calibration) {
+  std::string text =
+      fmt::format("times are estimated by calibration {}, not measured", calibration.name);
+  if (!calibration.gpu.empty() && calibration.gpu != gpu.name) {
+    text += fmt::format("; it is of {}, as there is none of {}", calibration.gpu, gpu.name);
+  }
+  if (!calibration.left_out_error) return text;
+  return text + fmt::format(
+                    "; it was {}, and such runs left out of the fit were {:.1f} % off on average, "
+                    "others more (docs/accuracy.md)",
+                    calibration.source,
+                    100.0 * static_cast<double>(calibration.left_out_error->billionths) /
+                        static_cast<double>(kOne.billionths));
 }
 
 /// Returns the number of variants of the layer that has most.
@@ -387,6 +399,16 @@ std::vector<Violation> option_faults(const Architecture& architecture, const Gpu
                                       "largest degree or fewer recomputed parts leave some out",
                                       kMaxVariants, variants)});
   }
+  std::int64_t blocks = 0;
+  for_each_run(architecture, [&](const BlockRun& run, bool) { blocks += run.count; });
+  const std::int64_t ways = blocks * static_cast<std::int64_t>(variants + 1);
+  if (ways > kMostWays) {
+    faults.push_back(
+        {"--max-tensor",
+         fmt::format("expected at most {} ways to run all {} blocks together, got {}: a "
+                     "smaller largest degree or fewer recomputed parts leave some out",
+                     kMostWays, blocks, ways)});
+  }
   return faults;
 }
 
@@ -402,8 +424,17 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
       architecture.family, parameter_count(architecture), sequence_of(architecture, options),
       to_string(options.precision), gpu.name, gpu.source);
   profile.notes.push_back(fmt::format("calibration {}: {}", calibration.name, calibration.source));
-  profile.warnings.push_back(fmt::format("times are estimated by calibration {}, not measured{}",
-                                         calibration.name, doubt_of(gpu, calibration)));
+  profile.warnings.push_back(warning_of_times(gpu, calibration));
+  profile.warnings.emplace_back(
+      "memory is estimated without what frameworks keep beside the model: the fullest GPU of "
+      "published "
+      "runs needed 43 % more on average (docs/accuracy.md)");
+  if (has_experts(architecture) && options.imbalance == kOne) {
+    profile.warnings.emplace_back(
+        "tokens are taken to be spread evenly over experts; estimate --imbalance takes more for "
+        "the "
+        "busiest device");
+  }
   if (options.imbalance != kOne) {
     profile.warnings.push_back(
         "the busiest device with experts is taken to have more tokens than the mean: times and "
@@ -411,7 +442,7 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
   }
   profile.device = gpu.name;
   profile.optimizer = optimizer_of(options, rates);
-  chain(make_layers(estimator, rates, options), architecture, profile);
+  chain(make_layers(estimator, rates, options), profile);
   tie(architecture, profile);
   return profile;
 }

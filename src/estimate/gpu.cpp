@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "dapple/core/error.h"
 
@@ -42,6 +43,22 @@ const Gpu* GpuTable::find(std::string_view name) const {
                        [&](const std::string& other) { return is_same_name(other, name); });
   });
   return found == gpus.end() ? nullptr : &*found;
+}
+
+void GpuTable::add(const GpuTable& other) {
+  for (const Calibration& calibration : other.calibrations) {
+    const bool is_known =
+        std::any_of(calibrations.begin(), calibrations.end(),
+                    [&](const Calibration& some) { return some.name == calibration.name; });
+    if (!is_known) calibrations.push_back(calibration);
+  }
+  for (const Gpu& gpu : other.gpus) {
+    if (find(gpu.name) != nullptr) continue;
+    Gpu added = gpu;
+    std::erase_if(added.other_names,
+                  [&](const std::string& name) { return find(name) != nullptr; });
+    gpus.push_back(std::move(added));
+  }
 }
 
 const Calibration& GpuTable::calibration_of(const Gpu& gpu) const {

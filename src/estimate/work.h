@@ -16,8 +16,8 @@ inline std::int64_t capped(Wide figure) {
 }
 
 struct Work {
-  /// Floating-point operations of products by weights, those of the core of attention, and bytes that
-  /// pass the GPU's memory, per sample.
+  /// Floating-point operations of products by weights, those of the core of attention, and bytes
+  /// that pass the GPU's memory, per sample.
   Wide operations = 0;
   Wide core = 0;
   Wide moved = 0;

@@ -85,14 +85,19 @@ class Calibrate(ToolTest):
         run = self.run_tool("estimate", "small.json", "--gpus", "found.json", "--gpu", "card",
                             "--sequence", "512", "-o", "p.json")
         self.assertEqual(run.returncode, DONE, run.stderr)
-        self.assertIn("by calibration found, not measured: runs left out of its fit were 0",
-                      run.stderr)
+        self.assertIn("by calibration found, not measured; it was fitted to 24 runs of runs.csv, and "
+                      "such runs left out of the fit were 0", run.stderr)
         run = self.run_tool("estimate", "small.json", "--gpus", "found.json", "--gpu", "card",
                             "--sequence", "512", "-o", "p.json", "--calibration", "start")
         self.assertIn("by calibration start, not measured\n", run.stderr)
-        # The table is not written over.
-        run = self.calibrate(table, "--gpus", "found.json", "-o", "found.json")
-        self.assert_error(run, USAGE, "--output")
+        # Nothing that is read is written over, and what is written can be read.
+        for output in ("found.json", table, "small.json", "t.json"):
+            run = self.calibrate(table, "--gpus", "found.json", "-o", output)
+            self.assert_error(run, USAGE, "--output")
+        for name in ("", "a\nb", "\x1b[31m", "x" * 201):
+            run = self.calibrate(table, "--gpus", "found.json", "-o", "new.json", "--name", name)
+            self.assert_error(run, USAGE, "--name")
+        self.assertFalse((self.folder / "new.json").exists())
 
     def test_figures_of_runs(self):
         rows = self.made_runs()
@@ -110,12 +115,24 @@ class Calibrate(ToolTest):
         start = self.gpus("start.json", {**TRUE, "launch_floor": "0 us", "collective_floor": "0 us"})
         run = self.calibrate(self.table(rows), "--gpus", start, "--fit", "matrix,launch_floor")
         self.assert_error(run, BAD_INPUT, "expected runs that launch_floor changes, got none")
+        run = self.run_tool("calibrate", "runs.csv", "--gpu", "A100-80GB", "--fit", "matrix")
+        self.assert_error(run, BAD_INPUT, "runs.csv: line 4: expected a topology of A100-80GB, as "
+                                          "--gpu says, got card")
         run = self.calibrate(self.table(rows[:1]), "--gpus", start, "--fit", "matrix,memory")
         self.assert_error(run, BAD_INPUT, "expected at least as many runs as constants, 2, got 1")
         alike = [{**rows[0], "id": str(number)} for number in range(3)]
         run = self.calibrate(self.table(alike), "--gpus", start, "--fit", "matrix,attention")
         self.assert_error(run, BAD_INPUT, "expected runs that tell the fitted constants apart, got a "
                                           "condition number of")
+
+    def test_a_floor_of_minutes_is_found(self):
+        rows = self.made_runs()
+        for row in rows:
+            row["iteration_s"] = 1000
+        run = self.calibrate(self.table(rows), "--gpus", "true.json", "--fit", "launch_floor", "-o",
+                             "found.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("launch_floor changes", run.stdout)
 
     def test_tables_that_are_none(self):
         rows = self.rows()[:2]
@@ -127,6 +144,7 @@ class Calibrate(ToolTest):
                 ({"precision": "fp7"}, 'line 4: precision: expected fp32 or tf32 or bf16 or fp16'),
                 ({"recompute": "some"}, "line 4: recompute: expected none, full, or parts"),
                 ({"attention": "fast"}, "line 4: attention: expected fused or unfused"),
+                ({"id": "\x1b[31m"}, "line 4: id: expected 1 to 200 characters"),
                 ({"colour": "red"}, "line 3: expected columns id, group,", 'got "colour"'),
                 ({"tp": "3"}, "line 4: ", "expected tensor parallelism of degree 1"),
                 ({"pp": "9"}, "line 4: "),

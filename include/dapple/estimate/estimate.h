@@ -16,6 +16,9 @@
 
 namespace dapple::estimate {
 
+/// The largest number of tokens of a sample.
+inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+
 struct EstimateOptions {
   /// The number of tokens of a sample, and of the decoder's input where there is one; that of an
   /// image follows from its size.

@@ -26,6 +26,8 @@ std::int64_t bytes_of(Precision precision);
 /// What programs reach of a GPU's peaks, fitted to measured runs.
 struct Calibration {
   std::string name;
+  /// The GPU that the runs were measured on.
+  std::string gpu;
   /// The fractions of the peak rate of matrix products that products by weights and the core of
   /// attention reach, and that of the memory's bandwidth, above zero and at most one.
   Factor matrix;
@@ -72,6 +74,8 @@ struct GpuTable {
 
   /// Returns the GPU that has the name or another name, letters' case aside, or nullptr. O(names).
   const Gpu* find(std::string_view name) const;
+  /// Adds the GPUs and calibrations of another table whose names this one does not have.
+  void add(const GpuTable& other);
   /// Returns the calibration of the GPU. Requires: there is a calibration.
   const Calibration& calibration_of(const Gpu& gpu) const;
 };

@@ -2,6 +2,8 @@
 
 #include <ostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "app/commands/commands.h"
 #include "app/request/estimates.h"
@@ -17,6 +19,8 @@
 
 namespace dapple::app {
 namespace {
+
+constexpr std::int64_t kMostSamples = 2'147'483'647;
 
 /// Prints what the profile says, for one sample on one device.
 void write_estimate(const ModelProfile& profile, std::ostream& words) {
@@ -42,7 +46,7 @@ void write_estimate(const ModelProfile& profile, std::ostream& words) {
       parallelisms_of(profile).size());
 }
 
-int run(const command_line::Options& options, command_line::Console& console) {
+int run_estimate(const command_line::Options& options, command_line::Console& console) {
   if (options.positional().size() != 1) {
     throw command_line::usage_error(
         "estimate",
@@ -53,13 +57,13 @@ int run(const command_line::Options& options, command_line::Console& console) {
   request.options.max_tensor =
       options.positive_integer("max-tensor", kMaxTensorParallel).value_or(8);
   const std::string text = io::read_file(path);
-  if (!interop::is_configuration(text)) {
+  if (!io::document_kind(text).empty()) {
     refuse_unknown(text, command_line::source_name(path),
                    "a model's configuration with \"model_type\"");
   }
   ModelProfile profile = estimated_profile(text, path, request, nullptr);
   profile.name = options.text("name").value_or(profile.name);
-  profile.global_batch_size = options.positive_integer("global-batch", kMaxCount);
+  profile.global_batch_size = options.positive_integer("global-batch", kMostSamples);
   const std::string output =
       options.text("output").value_or(command_line::default_output(profile, ".profile.json"));
   std::vector<command_line::NamedPath> inputs = command_line::numbered_paths({path});
@@ -75,7 +79,12 @@ int run(const command_line::Options& options, command_line::Console& console) {
   return command_line::kDone;
 }
 
-std::vector<command_line::OptionSection> sections() {
+std::vector<command_line::OptionSection> estimate_sections() {
+  std::vector<command_line::OptionSpec> estimated = more_estimate_options();
+  estimated.push_back({.name = "max-tensor",
+                       .value = "N",
+                       .text = "Make variants up to tensor degree N.",
+                       .default_value = "8"});
   return {{"",
            {command_line::output_option("Write the profile.", "./NAME.profile.json"),
             {.name = "name",
@@ -84,7 +93,7 @@ std::vector<command_line::OptionSection> sections() {
              .default_value = "the file's or its folder's"},
             {.name = "global-batch", .value = "N", .text = "Use N samples per iteration."}}},
           {"How the model is trained", estimate_options()},
-          {"What is estimated", more_estimate_options()}};
+          {"What is estimated", std::move(estimated)}};
 }
 
 }  // namespace
@@ -101,11 +110,11 @@ command_line::Command estimate_command() {
                            ". The profile has variants of every layer for every degree of tensor, "
                            "context and expert parallelism that divides it."},
                .takes_files = true,
-               .options = sections(),
+               .options = estimate_sections(),
                .examples = {"dapple-plan estimate "
                             "profiles/configurations/llama-3-8b.json \\",
                             "    --gpu H100 --sequence 8192 -o llama-3-8b.profile.json"}},
-          .run = run};
+          .run = run_estimate};
 }
 
 }  // namespace dapple::app

@@ -16,8 +16,6 @@
 namespace dapple::app {
 namespace {
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
-
 /// Returns the sets of parts of a list such as "full,core_attn+norm".
 std::vector<RecomputedParts> recomputations_of(const std::string& text) {
   std::vector<RecomputedParts> sets;
@@ -68,9 +66,10 @@ const estimate::Gpu& gpu_of(const estimate::GpuTable& table, const EstimateReque
   const std::string name = request.gpu.value_or(kinds.empty() ? "" : *kinds.begin());
   if (const estimate::Gpu* const gpu = table.find(name)) return *gpu;
   throw command_line::usage_error(
-      "--gpu",
-      fmt::format("expected one of {}, or another that --gpus FILE describes, got {}{}", known,
-                  printable(name), request.gpu ? "" : ", the kind of device of the topology"));
+      "--gpu", fmt::format("expected one of {}, or another that a file for --gpus describes "
+                           "(topologies/README.md), got {}{}",
+                           known, printable(name),
+                           request.gpu ? "" : ", the kind of device of the topology"));
 }
 
 }  // namespace
@@ -78,7 +77,7 @@ const estimate::Gpu& gpu_of(const estimate::GpuTable& table, const EstimateReque
 std::vector<command_line::OptionSpec> estimate_options() {
   return {{.name = "gpu",
            .value = "NAME",
-           .text = "Estimate times for a GPU, such as H100.",
+           .text = "Estimate a configuration for a GPU, such as H100.",
            .details = "The default is the topology's kind of device. topologies/gpus.json lists "
                       "what is known."},
           {.name = "sequence", .value = "N", .text = "Take N tokens a sample."},
@@ -105,10 +104,6 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
            .default_value = "fused"},
           {.name = "no-sequence-parallel",
            .text = "Leave out sequence parallelism beside tensor parallelism."},
-          {.name = "max-tensor",
-           .value = "N",
-           .text = "Make variants up to tensor degree N.",
-           .default_value = "8"},
           {.name = "max-context",
            .value = "N",
            .text = "Make variants up to context degree N.",
@@ -143,8 +138,8 @@ EstimateRequest estimate_request(const command_line::Options& options) {
   request.gpu = options.text("gpu");
   request.gpus = options.text("gpus");
   request.calibration = options.text("calibration");
-  estimate.sequence = options.positive_integer("sequence", kMostTokens).value_or(0);
-  estimate.decoder_sequence = options.positive_integer("decoder-sequence", kMostTokens);
+  estimate.sequence = options.positive_integer("sequence", estimate::kMostTokens).value_or(0);
+  estimate.decoder_sequence = options.positive_integer("decoder-sequence", estimate::kMostTokens);
   for (const estimate::Precision each : estimate::kPrecisions) {
     if (options.has("precision") && options.choice("precision") == to_string(each)) {
       estimate.precision = each;
@@ -168,8 +163,10 @@ EstimateRequest estimate_request(const command_line::Options& options) {
   if (estimate.imbalance < kOne) {
     throw command_line::usage_error("--imbalance", "expected 1 or more, got less");
   }
-  for (const auto& spec : estimate_options()) {
-    if (options.has(spec.name)) request.given.push_back(spec.name);
+  for (const auto& rows : {estimate_options(), more_estimate_options()}) {
+    for (const command_line::OptionSpec& spec : rows) {
+      if (options.has(spec.name)) request.given.push_back(spec.name);
+    }
   }
   return request;
 }
@@ -211,7 +208,19 @@ ModelProfile estimated_profile(const std::string& text, const std::string& path,
   for (const std::string& kind : kinds) {
     if (table.find(kind) == &gpu) profile.device = kind;
   }
-  // Sizes that no profile may have are faults of what was asked for; the reader names them.
+  for (const Layer& layer : profile.layers) {
+    const Measurement& most = layer.measurements.back();
+    const std::int64_t largest =
+        std::max({layer.parameters.count, most.stash.count, most.workspace.count, most.output.count,
+                  most.forward.ns, most.backward.ns});
+    if (largest <= kMaxCount) continue;
+    throw Error{ErrorKind::BadInput,
+                command_line::source_name(path),
+                {{"", fmt::format("expected a model whose layers have at most {} bytes and "
+                                  "nanoseconds, got more in {}",
+                                  kMaxCount, layer.name)}}};
+  }
+  // What else no profile may have the reader names.
   return io::read_profile(io::write_profile(profile),
                           fmt::format("the profile estimated from {}", path));
 }

@@ -4,6 +4,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/interop/plans/foreign_plan.h"
+#include "dapple/interop/profiles/configuration.h"
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
@@ -26,6 +27,9 @@ std::optional<std::string> looks_foreign(std::string_view text, std::string_view
   if (text.find("\"dapple-") != std::string_view::npos) return std::nullopt;
   if (const auto format = interop::detect_topology_format(text)) {
     return taken_by(name_of(*format), "topology");
+  }
+  if (interop::is_configuration(text)) {
+    return "a model's configuration, which dapple-plan plan and estimate take";
   }
   const auto model = interop::detect_model_format(text);
   const auto plan = interop::detect_plan_format(text);

@@ -148,7 +148,10 @@ ForeignRequest foreign_request(const command_line::Options& options) {
 interop::ImportedProfile load_profile(const std::string& path, const ForeignRequest& foreign,
                                       const std::function<const TopologyDescription&()>& topology) {
   const std::string text = io::read_file(path);
-  const bool is_configuration = interop::is_configuration(text);
+  // With options for one, a file that is no document of ours and no graph can only be meant as one.
+  const bool is_meant = !foreign.estimate.given.empty() && io::document_kind(text).empty() &&
+                        !interop::is_pipedream_graph(text);
+  const bool is_configuration = is_meant || interop::is_configuration(text);
   if (!is_configuration && !foreign.estimate.given.empty()) {
     throw command_line::usage_error("--" + foreign.estimate.given.front(),
                                     "expected only with a model's configuration as --model, got " +

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "app/request/for_target.h"
 #include "app/request/modes.h"
@@ -46,7 +47,7 @@ OptionSection plan_schedule() {
           {{.name = "schedule",
             .value = "FAMILY",
             .choices = schedule_choices(),
-            .text = "Plan a schedule of the family {}.",
+            .text = "Plan the family {}.",
             .default_value = "1f1b",
             .details = "With auto every family is tried, and the best is taken."},
            {.name = "bucket-size",
@@ -102,12 +103,14 @@ OptionSection plan_restrictions() {
                     "recompute=on", "recompute=off", "recompute=full", "depths=least",
                     "cut=", "join="},
         .repeats = true,
-        .text = "Fix stages=N, replicas=N, a degree=N, recompute=on|off|PARTS, depths=least, "
+        .text = "Fix stages=N, replicas=N, a degree=N, recompute=WHAT, depths=least, "
                 "cut=LAYER or join=LAYER.",
-        .details = "A stage begins at a LAYER that is cut, and none at one that is joined. A layer "
-                   "is given by its name or by its number, counted from 0. A degree is tensor, "
-                   "context, experts or, with --shard full, shards. PARTS is what every layer "
-                   "recomputes by its variant, such as full or core_attn+norm, or none."},
+        .details =
+            "A stage begins at a LAYER that is cut, and none at one that is joined. A layer "
+            "is given by its name or by its number, counted from 0. A degree is tensor, "
+            "context, experts or, with --shard full, shards. What is recomputed is "
+            "on or off, of whole stages, or what every layer recomputes by its variant, such "
+            "as full or core_attn+norm, or none."},
        {.name = "for",
         .value = "TARGET",
         .choices = limited_targets(),
@@ -217,14 +220,14 @@ void check_combinations(const command_line::Options& options,
 }  // namespace
 
 std::vector<OptionSection> plan_options() {
+  std::vector<command_line::OptionSpec> foreign = more_estimate_options();
+  for (const command_line::OptionSpec& spec : foreign_profile_options()) foreign.push_back(spec);
+  OptionSection inputs = plan_inputs();
+  for (const command_line::OptionSpec& spec : estimate_options()) inputs.options.push_back(spec);
   return {
-      plan_inputs(),
-      plan_schedule(),
-      plan_search(),
-      plan_restrictions(),
-      plan_outputs(),
-      {"For a model's configuration (config.json), whose times are estimated", estimate_options()},
-      {"For a graph of PipeDream", foreign_profile_options(), true}};
+      std::move(inputs), plan_schedule(),
+      plan_search(),     plan_restrictions(),
+      plan_outputs(),    {"For what files leave out", std::move(foreign), true}};
 }
 
 PlanCommandRequest plan_request(const command_line::Options& options) {

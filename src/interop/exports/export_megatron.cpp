@@ -6,6 +6,7 @@
 
 #include "interop/exports/exporting.h"
 #include "interop/graphs/transformer_blocks.h"
+#include "interop/plans/plan_formats.h"
 
 namespace dapple::interop {
 namespace {
@@ -23,11 +24,6 @@ std::string layout_of(const Plan& plan, LayerRange blocks) {
   return layout;
 }
 
-/// Returns the name that Megatron-LM has for a module to recompute.
-std::string_view module_name(RecomputedPart part) {
-  return part == RecomputedPart::Norm ? "layernorm" : to_string(part);
-}
-
 std::string recomputation_options(const Plan& plan) {
   if (plan.stages.front().recompute || recomputes_blocks(plan)) {
     return "  --recompute-granularity full\n  --recompute-method uniform\n  "
@@ -36,7 +32,7 @@ std::string recomputation_options(const Plan& plan) {
   std::string modules;
   for (const RecomputedPart part : kRecomputedParts) {
     if (plan.parallelism.recomputes.contains(part))
-      modules += fmt::format(" {}", module_name(part));
+      modules += fmt::format(" {}", megatron_module(part));
   }
   if (modules.empty()) return "";
   return fmt::format("  --recompute-granularity selective\n  --recompute-modules{}\n", modules);

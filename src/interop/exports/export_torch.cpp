@@ -156,27 +156,36 @@ Export export_torchtitan(const ExportSubject& subject) {
   const std::size_t groups = stages_by_device_group(plan).size();
   const std::size_t replicas = plan.stages.front().devices.size();
   const bool recomputes = plan.stages.front().recompute;
+  // Without a pipeline torchtitan takes a local batch at a time, and accumulates gradients over as
+  // many as make the global batch.
+  const bool has_pipeline = groups > 1 || plan.stages.size() > 1;
   const std::int64_t degree = profile.tensor_parallel;
   Export result{.text = {}, .warnings = warn_of_torch_and_replicas(plan)};
   result.text = fmt::format(
       "{}"
-      "# The order is that of `export --to torch-csv`, saved as schedule.csv.\n"
+      "{}"
       "{}"
       "PIPELINE_ARGS=(\n"
       "  --parallelism.pipeline_parallel_degree {}\n"
       "  --parallelism.data_parallel_replicate_degree {}\n"
       "{}"
-      "  --parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
-      "  --parallelism.pipeline_parallel_microbatch_size {}\n"
+      "{}"
       "  --parallelism.module_fqns_per_model_part {}\n"
       "  --training.local_batch_size {}\n"
       "  --training.global_batch_size {}\n"
       "  --activation_checkpoint.mode {}\n"
       ")\n",
-      heading_of(subject, "torchtitan"), ranks_as_comment(subject), groups, replicas,
-      degrees_as_options(plan.parallelism, degree), samples_per_rank(plan),
-      single_quoted('[' + parts + ']'), samples_per_rank(plan) * plan.num_micro_batches,
-      plan.global_batch_size, recomputes || recomputes_blocks(plan) ? "full" : "none");
+      heading_of(subject, "torchtitan"),
+      has_pipeline ? "# The order is that of `export --to torch-csv`, saved as schedule.csv.\n"
+                   : "",
+      ranks_as_comment(subject), groups, replicas, degrees_as_options(plan.parallelism, degree),
+      has_pipeline ? fmt::format("  --parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
+                                 "  --parallelism.pipeline_parallel_microbatch_size {}\n",
+                                 samples_per_rank(plan))
+                   : "",
+      single_quoted('[' + parts + ']'),
+      samples_per_rank(plan) * (has_pipeline ? plan.num_micro_batches : 1), plan.global_batch_size,
+      recomputes || recomputes_blocks(plan) ? "full" : "none");
   if (recomputes) result.warnings.push_back(warn_of_block_inputs("torchtitan"));
   result.warnings.emplace_back(
       "the names of layers are the profile's: torchtitan looks for modules of these names");

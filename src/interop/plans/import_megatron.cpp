@@ -246,8 +246,8 @@ void MegatronImporter::read_recomputation(PlanSketch& sketch,
         "Megatron-LM", "the input of every layer or group of layers that it recomputes"));
   } else if (granularity || script_.has("--recompute-activations")) {
     warnings.emplace_back(
-        "recomputing attention alone is left out: the plan recomputes nothing, and needs more "
-        "memory");
+        "recomputing parts of layers is left out, as no layer has a variant that does: the plan "
+        "recomputes nothing, and needs more memory");
   }
 }
 

@@ -30,6 +30,7 @@ constexpr std::string_view kCsv = "--parallelism.pipeline_parallel_schedule_csv"
 constexpr std::string_view kTensor = "--parallelism.tensor_parallel_degree";
 constexpr std::string_view kRecompute = "--activation_checkpoint.mode";
 constexpr std::string_view kGlobalBatch = "--training.global_batch_size";
+constexpr std::string_view kLocalBatch = "--training.local_batch_size";
 
 /// The stage and the micro-batch of an action, 2 and 0 for "2F0".
 struct Cell {
@@ -251,8 +252,10 @@ ImportedPlan TorchImporter::run() {
   const std::int64_t replicas = replicas_of_all(told, groups, ground_, options_, roles_[0]->name);
   sketch.ranks = even_ranks(groups, replicas);
   sketch.global_batch = script_.count(kGlobalBatch);
-  if (const auto samples = script_.count(kSamples))
-    sketch.micro_batch = *samples * replicas * ranks;
+  std::optional<std::int64_t> samples = script_.count(kSamples);
+  // Without a pipeline a local batch is what a rank takes at a time.
+  if (!samples && groups == 1) samples = script_.count(kLocalBatch);
+  if (samples) sketch.micro_batch = *samples * replicas * ranks;
   read_order(sketch, groups);
   std::vector<std::string> warnings;
   sketch.recompute = read_recomputation(warnings);

@@ -8,6 +8,7 @@
 
 #include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/io/json/json_value.h"
+#include "dapple/profile/recomputation.h"
 
 namespace dapple::interop {
 
@@ -39,6 +40,11 @@ bool is_sailor_plan(const io::JsonValue& object);
 /// Returns the stage of ZeRO in the settings of DeepSpeed's files; 0 if they name none.
 /// O(length).
 std::int64_t zero_stage_of_deepspeed(const std::vector<ForeignPlanFile>& files);
+
+/// Returns the name that Megatron-LM has for a module to recompute.
+inline std::string_view megatron_module(RecomputedPart part) {
+  return part == RecomputedPart::Norm ? "layernorm" : to_string(part);
+}
 
 /// Whether DeepSpeed's files recompute layer by layer. O(length).
 bool recomputes_layers_of_deepspeed(const std::vector<ForeignPlanFile>& files);

@@ -109,23 +109,31 @@ void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) 
   }
 }
 
-/// Returns the parts of layers that Megatron-LM's options recompute; those that no plan has are
-/// left out, of which the importer warns.
+/// Returns the parts of layers that Megatron-LM's options recompute; nothing where no plan
+/// recomputes these parts in every layer, of which the importer warns.
 RecomputedParts recomputed_by_megatron(const ShellOptions& script) {
   const std::optional<ShellOption> granularity = script.value("--recompute-granularity");
-  const bool is_full = granularity && granularity->value == "full";
-  if (is_full) {
-    const bool is_each = script.count("--recompute-num-layers").value_or(1) == 1;
+  if (granularity && granularity->value == "full") {
+    const auto method = script.value("--recompute-method");
+    const bool is_each = script.count("--recompute-num-layers").value_or(1) == 1 &&
+                         (!method || method->value == "uniform");
     return is_each ? kWholeLayer : RecomputedParts();
   }
-  const bool is_selective = granularity || script.has("--recompute-activations");
-  if (!is_selective) return {};
+  if (granularity && granularity->value != "selective") {
+    script.refuse(granularity->line,
+                  fmt::format("--recompute-granularity: expected full or selective, got '{}'",
+                              shown(granularity->value)));
+  }
+  if (!granularity && !script.has("--recompute-activations")) return {};
   RecomputedParts parts;
   for (const std::string& module : script.values("--recompute-modules")) {
+    bool is_known = false;
     for (const RecomputedPart part : kRecomputedParts) {
-      const bool is_norm = part == RecomputedPart::Norm;
-      if (module == (is_norm ? "layernorm" : to_string(part))) parts.add(part);
+      if (part == RecomputedPart::Layer || module != megatron_module(part)) continue;
+      parts.add(part);
+      is_known = true;
     }
+    if (!is_known) return {};
   }
   return parts.none() ? RecomputedParts{RecomputedPart::CoreAttention} : parts;
 }

@@ -41,7 +41,7 @@ void read_bert(ConfigurationKeys& keys, Architecture& model) {
   model.has_dropout =
       keys.any_above_zero({"hidden_dropout_prob", "attention_probs_dropout_prob"}, true);
   model.most_tokens = keys.size_or("max_position_embeddings", 512);
-  model.embedding = {.vocabulary = keys.size("vocab_size"),
+  model.embedding = {.vocabulary = keys.vocabulary("vocab_size"),
                      .other_vectors = model.most_tokens + keys.size_or("type_vocab_size", 2),
                      .has_norm = true};
   const AttentionShape attention =
@@ -60,7 +60,8 @@ void read_gpt2(ConfigurationKeys& keys, Architecture& model) {
   model.hidden = keys.size("n_embd");
   model.has_dropout = keys.any_above_zero({"resid_pdrop", "attn_pdrop", "embd_pdrop"}, true);
   model.most_tokens = keys.size_or("n_positions", 1024);
-  model.embedding = {.vocabulary = keys.size("vocab_size"), .other_vectors = model.most_tokens};
+  model.embedding = {.vocabulary = keys.vocabulary("vocab_size"),
+                     .other_vectors = model.most_tokens};
   AttentionShape attention = hidden_attention(keys, "n_embd", "n_head", model.hidden);
   attention.is_causal = true;
   model.blocks = {{.name = "block",
@@ -74,7 +75,7 @@ void read_gpt2(ConfigurationKeys& keys, Architecture& model) {
 void read_gpt_neox(ConfigurationKeys& keys, Architecture& model) {
   model.hidden = keys.size("hidden_size");
   model.has_dropout = keys.any_above_zero({"hidden_dropout", "attention_dropout"}, false);
-  model.embedding = {.vocabulary = keys.size("vocab_size")};
+  model.embedding = {.vocabulary = keys.vocabulary("vocab_size")};
   AttentionShape attention =
       hidden_attention(keys, "hidden_size", "num_attention_heads", model.hidden);
   attention.is_causal = true;
@@ -91,7 +92,7 @@ void read_gpt_neox(ConfigurationKeys& keys, Architecture& model) {
 void read_t5(ConfigurationKeys& keys, Architecture& model) {
   model.hidden = keys.size("d_model");
   model.has_dropout = keys.any_above_zero({"dropout_rate"}, true);
-  model.embedding = {.vocabulary = keys.size("vocab_size")};
+  model.embedding = {.vocabulary = keys.vocabulary("vocab_size")};
   const std::int64_t heads = keys.size("num_heads");
   const AttentionShape attention = plain_attention(heads, keys.size("d_kv"), false);
   const std::string activation = keys.text("feed_forward_proj", "relu");

@@ -15,28 +15,28 @@
 namespace dapple::interop {
 namespace {
 
-struct Family {
+struct ConfigurationFamily {
   std::string_view name;
   void (*read)(ConfigurationKeys& keys, estimate::Architecture& architecture);
 };
 
-constexpr Family kFamilies[] = {{"bert", read_bert},
-                                {"deepseek_v3", read_deepseek},
-                                {"gemma", read_gemma},
-                                {"gemma2", read_gemma2},
-                                {"gemma3_text", read_gemma3},
-                                {"gpt2", read_gpt2},
-                                {"gpt_neox", read_gpt_neox},
-                                {"llama", read_llama},
-                                {"llama4_text", read_llama4},
-                                {"mistral", read_mistral},
-                                {"mixtral", read_mixtral},
-                                {"qwen2", read_qwen2},
-                                {"qwen2_moe", read_qwen2_moe},
-                                {"qwen3", read_qwen3},
-                                {"qwen3_moe", read_qwen3_moe},
-                                {"t5", read_t5},
-                                {"vit", read_vit}};
+constexpr ConfigurationFamily kConfigurationFamilies[] = {{"bert", read_bert},
+                                                          {"deepseek_v3", read_deepseek},
+                                                          {"gemma", read_gemma},
+                                                          {"gemma2", read_gemma2},
+                                                          {"gemma3_text", read_gemma3},
+                                                          {"gpt2", read_gpt2},
+                                                          {"gpt_neox", read_gpt_neox},
+                                                          {"llama", read_llama},
+                                                          {"llama4_text", read_llama4},
+                                                          {"mistral", read_mistral},
+                                                          {"mixtral", read_mixtral},
+                                                          {"qwen2", read_qwen2},
+                                                          {"qwen2_moe", read_qwen2_moe},
+                                                          {"qwen3", read_qwen3},
+                                                          {"qwen3_moe", read_qwen3_moe},
+                                                          {"t5", read_t5},
+                                                          {"vit", read_vit}};
 
 /// The families of models for images and text, and the families of their language models.
 struct Composite {
@@ -45,10 +45,11 @@ struct Composite {
 };
 constexpr Composite kComposites[] = {{"llama4", "llama4_text"}, {"gemma3", "gemma3_text"}};
 
-const Family* family_named(std::string_view name) {
-  const auto* const found = std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                                         [&](const Family& some) { return some.name == name; });
-  return found == std::end(kFamilies) ? nullptr : found;
+const ConfigurationFamily* family_named(std::string_view name) {
+  const auto* const found =
+      std::find_if(std::begin(kConfigurationFamilies), std::end(kConfigurationFamilies),
+                   [&](const ConfigurationFamily& some) { return some.name == name; });
+  return found == std::end(kConfigurationFamilies) ? nullptr : found;
 }
 
 /// Records that the family is not read, and what else can be done.
@@ -62,15 +63,19 @@ estimate::Architecture read_family(const io::Field& root) {
   estimate::Architecture architecture;
   io::ObjectReader object(root);
   const io::Field type = object.field("model_type");
-  std::string name = io::read_text(type).value_or("");
-  if (!type.present() || name.empty()) return architecture;
+  const std::optional<std::string> given = io::read_text(type);
+  // Other keys are for others, but none may occur twice.
+  object.members();
+  object.finish();
+  if (!given) return architecture;
+  std::string name = *given;
   const auto* const composite =
       std::find_if(std::begin(kComposites), std::end(kComposites),
                    [&](const Composite& some) { return some.name == name; });
   const io::Field language = object.field("text_config");
   const bool is_composite = composite != std::end(kComposites) && language.present();
   if (is_composite) name = composite->text_family;
-  const Family* const family = family_named(name);
+  const ConfigurationFamily* const family = family_named(name);
   if (family == nullptr) {
     refuse_family(type);
     return architecture;
@@ -78,6 +83,7 @@ estimate::Architecture read_family(const io::Field& root) {
   ConfigurationKeys keys(is_composite ? language : root);
   architecture.family = name;
   family->read(keys, architecture);
+  if (is_composite) keys.finish();
   return architecture;
 }
 
@@ -105,7 +111,7 @@ bool is_configuration(std::string_view text) {
 
 std::vector<std::string_view> configuration_families() {
   std::vector<std::string_view> names;
-  for (const Family& family : kFamilies) names.push_back(family.name);
+  for (const ConfigurationFamily& family : kConfigurationFamilies) names.push_back(family.name);
   return names;
 }
 

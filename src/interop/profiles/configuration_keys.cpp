@@ -7,8 +7,10 @@
 namespace dapple::interop {
 namespace {
 
-/// The largest size: no model is near it, and products of four such sizes are computed exactly.
-constexpr std::int64_t kMostSize = std::int64_t{1} << 24;
+/// The largest size and vocabulary: no model is near them, and products of such sizes are computed
+/// exactly.
+constexpr std::int64_t kMostSize = std::int64_t{1} << 20;
+constexpr std::int64_t kMostVocabulary = std::int64_t{1} << 24;
 constexpr std::int64_t kMostBlocks = 10'000;
 
 }  // namespace
@@ -21,6 +23,10 @@ std::optional<io::Field> ConfigurationKeys::given(std::string_view key) {
 
 std::int64_t ConfigurationKeys::size(std::string_view key) {
   return io::required_integer(object_.field(key), {1, kMostSize});
+}
+
+std::int64_t ConfigurationKeys::vocabulary(std::string_view key) {
+  return io::required_integer(object_.field(key), {1, kMostVocabulary});
 }
 
 std::int64_t ConfigurationKeys::size_or(std::string_view key, std::int64_t otherwise) {
@@ -106,6 +112,11 @@ void ConfigurationKeys::check_divides(std::string_view key, std::int64_t value,
   if (value % divisor == 0) return;
   object_.field(key).add(fmt::format("expected a multiple of {}, of which there are {}, got {}",
                                      what, divisor, value));
+}
+
+void ConfigurationKeys::finish() {
+  object_.members();
+  object_.finish();
 }
 
 void ConfigurationKeys::refuse(std::string_view key, std::string_view what) {

@@ -15,9 +15,10 @@ class ConfigurationKeys {
  public:
   explicit ConfigurationKeys(const io::Field& field) : object_(field) {}
 
-  /// Returns a size from 1 to the largest that is taken; 1, with a violation, if it is missing or
-  /// none.
+  /// Returns a size from 1 to 2^20, or of a vocabulary to 2^24; 1, with a violation, if it is
+  /// missing or none.
   std::int64_t size(std::string_view key);
+  std::int64_t vocabulary(std::string_view key);
   /// The same, but `otherwise` without a violation if it is missing.
   std::int64_t size_or(std::string_view key, std::int64_t otherwise);
   /// A size or 0.
@@ -42,6 +43,8 @@ class ConfigurationKeys {
   /// Records a violation unless `value` is a multiple of `divisor`.
   void check_divides(std::string_view key, std::int64_t value, std::int64_t divisor,
                      std::string_view what);
+  /// Records keys that occur more than once.
+  void finish();
   /// Records that the key's value is not what is expected.
   void refuse(std::string_view key, std::string_view what);
 

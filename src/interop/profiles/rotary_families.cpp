@@ -30,7 +30,7 @@ AttentionShape read_common(ConfigurationKeys& keys, Architecture& model,
                            const FamilyDefaults& defaults) {
   model.hidden = keys.size("hidden_size");
   model.has_dropout = keys.any_above_zero({"attention_dropout", "resid_pdrop"}, false);
-  model.embedding = {.vocabulary = keys.size("vocab_size")};
+  model.embedding = {.vocabulary = keys.vocabulary("vocab_size")};
   model.head = {.outputs = model.embedding.vocabulary,
                 .is_tied = keys.flag("tie_word_embeddings", defaults.is_tied)};
   AttentionShape attention{.heads = keys.size("num_attention_heads"), .is_causal = true};
@@ -298,7 +298,7 @@ void read_llama4(ConfigurationKeys& keys, Architecture& model) {
 void read_deepseek(ConfigurationKeys& keys, Architecture& model) {
   model.hidden = keys.size("hidden_size");
   model.has_dropout = keys.any_above_zero({"attention_dropout"}, false);
-  model.embedding = {.vocabulary = keys.size("vocab_size")};
+  model.embedding = {.vocabulary = keys.vocabulary("vocab_size")};
   model.head = {.outputs = model.embedding.vocabulary,
                 .is_tied = keys.flag("tie_word_embeddings", false)};
   const estimate::LatentAttention latent{.query_rank = keys.count_or("q_lora_rank", 0),

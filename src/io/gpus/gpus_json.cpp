@@ -8,9 +8,9 @@
 #include "dapple/core/characters.h"
 #include "dapple/io/json/json_reader.h"
 #include "io/documents/units.h"
+#include "io/gpus/shipped.h"
 #include "io/json/json_writer.h"
 #include "io/json/number_text.h"
-#include "io/gpus/shipped.h"
 
 namespace dapple::io {
 namespace {
@@ -25,6 +25,9 @@ Calibration read_calibration(const Field& field) {
   ObjectReader object(field);
   Calibration calibration;
   calibration.name = read_name(object.field("name")).value_or("");
+  if (const Field gpu = object.field("gpu"); gpu.present()) {
+    calibration.gpu = read_name(gpu).value_or("");
+  }
   calibration.matrix = read_factor(object.field("matrix"), kFraction).value_or(kOne);
   calibration.attention = read_factor(object.field("attention"), kFraction).value_or(kOne);
   calibration.memory = read_factor(object.field("memory"), kFraction).value_or(kOne);
@@ -72,7 +75,9 @@ Gpu read_gpu(const Field& field) {
   return gpu;
 }
 
-void check_names(const Field& field, const GpuTable& table) {
+void check_names(const Field& field, const GpuTable& table, const GpuTable& others) {
+  std::set<std::string> of_others;
+  for (const Calibration& calibration : others.calibrations) of_others.insert(calibration.name);
   std::set<std::string> calibrations;
   for (const Calibration& calibration : table.calibrations) {
     if (!calibrations.insert(calibration.name).second) {
@@ -81,7 +86,9 @@ void check_names(const Field& field, const GpuTable& table) {
     }
   }
   for (const Gpu& gpu : table.gpus) {
-    if (!gpu.calibration.empty() && calibrations.count(gpu.calibration) == 0) {
+    const bool is_known =
+        calibrations.count(gpu.calibration) + of_others.count(gpu.calibration) > 0;
+    if (!gpu.calibration.empty() && !is_known) {
       field.add(fmt::format("expected as calibration of {} one of the file's, got {}",
                             printable(gpu.name), printable(gpu.calibration)));
     }
@@ -95,28 +102,33 @@ void check_names(const Field& field, const GpuTable& table) {
   }
 }
 
-GpuTable read_table(const Field& field) {
+/// Reads a table whose GPUs may name calibrations of `others` too.
+GpuTable read_table(const Field& field, const GpuTable& others) {
   ObjectReader object(field);
   GpuTable table;
   if (!check_schema(object, "dapple-gpus/1")) return table;
   table.source = optional_text(object.field("source"));
-  const ArrayReader calibrations(object.field("calibrations"), "an array of calibrations");
-  for (std::size_t i = 0; i < calibrations.size(); ++i) {
-    table.calibrations.push_back(read_calibration(calibrations.at(i)));
+  for (const char* const key : {"calibrations", "gpus"}) {
+    const Field list = object.field(key);
+    if (!list.present()) continue;
+    const ArrayReader array(list, "an array");
+    for (std::size_t i = 0; i < array.size(); ++i) {
+      if (std::string_view(key) == "gpus") {
+        table.gpus.push_back(read_gpu(array.at(i)));
+      } else {
+        table.calibrations.push_back(read_calibration(array.at(i)));
+      }
+    }
   }
-  if (calibrations.valid() && calibrations.size() == 0) {
-    object.field("calibrations").refuse("one calibration or more");
-  }
-  const ArrayReader gpus(object.field("gpus"), "an array of GPUs");
-  for (std::size_t i = 0; i < gpus.size(); ++i) table.gpus.push_back(read_gpu(gpus.at(i)));
   object.finish();
-  check_names(field, table);
+  check_names(field, table, others);
   return table;
 }
 
 void write_calibration(JsonWriter& writer, const Calibration& calibration) {
   writer.open_object(JsonWriter::Layout::Lines);
   writer.key("name").text(calibration.name);
+  if (!calibration.gpu.empty()) writer.key("gpu").text(calibration.gpu);
   writer.key("matrix").raw(factor_text(calibration.matrix));
   writer.key("attention").raw(factor_text(calibration.attention));
   writer.key("memory").raw(factor_text(calibration.memory));
@@ -168,12 +180,16 @@ std::string write_gpus(const GpuTable& table) {
 }
 
 GpuTable read_gpus(std::string_view text, const std::string& source_name) {
-  return read_document<GpuTable>(text, source_name,
-                                 [](const Field& root) { return read_table(root); });
+  const GpuTable shipped = shipped_gpus();
+  GpuTable table = read_document<GpuTable>(
+      text, source_name, [&](const Field& root) { return read_table(root, shipped); });
+  table.add(shipped);
+  return table;
 }
 
 GpuTable shipped_gpus() {
-  return read_gpus(shipped::kGpus, "the shipped figures of GPUs");
+  return read_document<GpuTable>(shipped::kGpus, "the shipped figures of GPUs",
+                                 [](const Field& root) { return read_table(root, {}); });
 }
 
 }  // namespace dapple::io

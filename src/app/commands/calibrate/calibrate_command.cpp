@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,8 @@ namespace {
 
 /// Constants whose effects differ by less than this cannot be told apart.
 constexpr double kMostCondition = 1000;
+/// The largest mean error that is written.
+constexpr double kMostError = 1000;
 
 struct CalibrateRequest {
   std::string runs;
@@ -78,6 +81,10 @@ CalibrateRequest calibrate_request(const command_line::Options& options) {
                            .is_csv = options.has("csv")};
   if (request.output && request.constants.empty()) {
     throw command_line::usage_error("--output", "expected constants to fit, got --fit none");
+  }
+  if (request.name && !is_plain_name(*request.name)) {
+    throw command_line::usage_error("--name",
+                                    "expected 1 to 200 characters that can be printed, got others");
   }
   return request;
 }
@@ -207,6 +214,10 @@ ErrorSums sums_of(std::vector<double> errors) {
   return sums;
 }
 
+std::string counted(std::size_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 struct Results {
   ErrorSums all;
   std::optional<ErrorSums> left_out;
@@ -265,14 +276,19 @@ std::string percent(double share) {
 
 void write_results(const Calibrator& calibrator, const std::vector<MeasuredRun>& runs,
                    const CalibrateRequest& request, const Results& results, std::ostream& words) {
-  words << fmt::format("{} runs in {} groups\n", runs.size(), results.groups);
+  words << fmt::format("{} in {}\n", counted(runs.size(), "run"), counted(results.groups, "group"));
   const auto line = [&](const char* what, const ErrorSums& sums) {
     words << fmt::format("  {:<10} {} off on average, median {}, bias {}{}\n", what,
                          percent(sums.mean), percent(sums.median), sums.bias < 0 ? "-" : "+",
                          percent(std::abs(sums.bias)));
   };
   line(request.constants.empty() ? "estimated" : "fitted", results.all);
-  if (results.left_out) line("left out", *results.left_out);
+  if (results.left_out) {
+    line("left out", *results.left_out);
+  } else if (!request.constants.empty()) {
+    words
+        << "  no group can be left out: runs of a second group would tell how far off others are\n";
+  }
   const estimate::Calibration& calibration = calibrator.calibration();
   const auto fraction = [](Factor factor) {
     return percent(static_cast<double>(factor.billionths) / static_cast<double>(kOne.billionths));
@@ -282,11 +298,26 @@ void write_results(const Calibrator& calibrator, const std::vector<MeasuredRun>&
       fraction(calibration.matrix), fraction(calibration.attention), fraction(calibration.memory),
       report::show(calibration.launch_floor), report::show(calibration.collective_floor));
   if (!calibrator.certainty()) return;
-  words << fmt::format("  condition number {:.3g}\n", calibrator.certainty()->condition);
+  words << fmt::format(
+      "  condition number {:.3g} of the constants (1 if each changes other runs)\n",
+      calibrator.certainty()->condition);
   for (std::size_t c = 0; c < request.constants.size(); ++c) {
-    words << fmt::format("  {} is pinned most by {}\n", to_string(request.constants[c]),
-                         printable(runs[calibrator.certainty()->pinned_by[c]].id));
+    const FittedConstant constant = request.constants[c];
+    words << fmt::format("  {} changes {} most{}\n", to_string(constant),
+                         printable(runs[calibrator.certainty()->pinned_by[c]].id),
+                         is_at_limit(calibration, constant) ? "; it is at its limit" : "");
   }
+}
+
+/// Returns all files that are read, so that none is written over.
+std::vector<command_line::NamedPath> inputs_of(const CalibrateRequest& request,
+                                               const std::vector<MeasuredRun>& runs) {
+  std::vector<command_line::NamedPath> inputs = command_line::numbered_paths({request.runs});
+  if (request.gpus) inputs.push_back({"--gpus", *request.gpus});
+  std::set<std::string> named;
+  for (const MeasuredRun& run : runs) named.insert({run.configuration, run.topology});
+  for (const std::string& path : named) inputs.push_back({"a file of the table", path});
+  return inputs;
 }
 
 /// Puts the calibration into the table, as that of the GPU.
@@ -305,20 +336,21 @@ void set_calibration(estimate::GpuTable& table, const std::string& gpu_name,
   }
 }
 
-int run(const command_line::Options& options, command_line::Console& console) {
+int run_calibrate(const command_line::Options& options, command_line::Console& console) {
   const CalibrateRequest request = calibrate_request(options);
-  std::vector<command_line::NamedPath> inputs = command_line::numbered_paths({request.runs});
-  if (request.gpus) inputs.push_back({"--gpus", *request.gpus});
-  if (request.output) check_outputs({{"--output", *request.output}}, inputs);
+  std::vector<MeasuredRun> runs = read_runs(io::read_file(request.runs), request.runs);
+  if (request.output) check_outputs({{"--output", *request.output}}, inputs_of(request, runs));
   estimate::GpuTable table = request.gpus ? io::read_gpus(io::read_file(*request.gpus),
                                                           command_line::source_name(*request.gpus))
                                           : io::shipped_gpus();
   const estimate::Gpu* const gpu = table.find(request.gpu);
   if (gpu == nullptr) {
     throw command_line::usage_error(
-        "--gpu", fmt::format("expected a GPU that is known, got {}", printable(request.gpu)));
+        "--gpu",
+        fmt::format("expected a GPU that \"dapple-plan estimate\" or --gpus FILE knows, got {}",
+                    printable(request.gpu)));
   }
-  const RunPricing pricing(read_runs(io::read_file(request.runs), request.runs), *gpu);
+  const RunPricing pricing(std::move(runs), *gpu);
   Calibrator calibrator(pricing, request, table.calibration_of(*gpu));
   if (!request.constants.empty()) calibrator.fit();
   calibrator.price();
@@ -329,22 +361,25 @@ int run(const command_line::Options& options, command_line::Console& console) {
   if (!request.output) return command_line::kDone;
   estimate::Calibration made = calibrator.calibration();
   made.name = request.name.value_or(gpu->name + "-fitted");
-  made.source = fmt::format("fitted to {} runs of {}", pricing.runs().size(),
+  made.gpu = gpu->name;
+  made.source = fmt::format("fitted to {} of {}", counted(pricing.runs().size(), "run"),
                             printable(command_line::source_name(request.runs)));
   made.fitted_runs.clear();
   for (const MeasuredRun& run : pricing.runs()) made.fitted_runs.push_back(run.id);
   made.left_out_error = {};
   if (results.left_out) {
-    made.left_out_error =
-        Factor{std::llround(results.left_out->mean * static_cast<double>(kOne.billionths))};
+    made.left_out_error = Factor{std::llround(std::min(results.left_out->mean, kMostError) *
+                                              static_cast<double>(kOne.billionths))};
   }
   set_calibration(table, std::string(gpu->name), std::move(made));
-  command_line::write_result(console, *request.output, io::write_gpus(table));
+  const std::string document = io::write_gpus(table);
+  io::read_gpus(document, "the calibration");  // throws if it could not be read again
+  command_line::write_result(console, *request.output, document);
   if (*request.output != "-") words << "written to " << printable(*request.output) << '\n';
   return command_line::kDone;
 }
 
-std::vector<command_line::OptionSection> sections() {
+std::vector<command_line::OptionSection> calibrate_sections() {
   return {{"",
            {{.name = "gpu", .value = "NAME", .text = "Say on which GPU the runs were measured."},
             {.name = "fit",
@@ -383,11 +418,11 @@ command_line::Command calibrate_command() {
                        "off the runs of each group are by a fit to those of all others is "
                        "printed and written (docs/estimate.md)."},
            .takes_files = true,
-           .options = sections(),
+           .options = calibrate_sections(),
            .examples =
                {"dapple-plan calibrate tests/validation/runs/calculon.csv --gpu A100-80GB \\",
                 "    -o gpus.json"}},
-      .run = run};
+      .run = run_calibrate};
 }
 
 }  // namespace dapple::app

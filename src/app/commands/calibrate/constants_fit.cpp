@@ -10,10 +10,13 @@
 namespace dapple::app {
 namespace {
 
-/// The unit of steps: a fraction changes by exp(step), a floor by step times this.
+/// The unit of steps: a fraction changes by exp(step), a floor by step times this, or times what it
+/// is if that is more.
 constexpr double kFloorUnit = 500'000;  // ns
 constexpr double kFirstStep = 0.2;
 constexpr double kLastStep = 0.001;
+/// The largest floor that is tried, in nanoseconds.
+constexpr double kMostFloor = 1e12;
 /// The least fraction that is tried.
 constexpr double kLeastFraction = 0.001;
 
@@ -48,8 +51,8 @@ estimate::Calibration stepped(estimate::Calibration calibration, FittedConstant 
     fraction = {std::llround(kept * static_cast<double>(kOne.billionths))};
   } else {
     Duration& floor = floor_of(calibration, constant);
-    const double value = static_cast<double>(floor.ns) + step * kFloorUnit;
-    floor = {std::llround(std::max(0.0, value))};
+    const auto value = static_cast<double>(floor.ns);
+    floor = {std::llround(std::clamp(value + step * std::max(kFloorUnit, value), 0.0, kMostFloor))};
   }
   return calibration;
 }
@@ -110,6 +113,12 @@ estimate::Calibration fitted(const estimate::Calibration& start,
     if (!is_better) step /= 2;
   }
   return best;
+}
+
+bool is_at_limit(const estimate::Calibration& calibration, FittedConstant constant) {
+  estimate::Calibration copy = calibration;
+  return is_fraction(constant) ? fraction_of(copy, constant) == kOne
+                               : floor_of(copy, constant) == Duration{};
 }
 
 FitCertainty certainty_of(const estimate::Calibration& calibration,

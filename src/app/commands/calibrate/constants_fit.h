@@ -31,6 +31,9 @@ estimate::Calibration fitted(const estimate::Calibration& start,
                              const std::vector<FittedConstant>& constants, const RunErrors& errors,
                              const std::vector<bool>& counts);
 
+/// Whether the constant is as large, or a floor as small, as it may be.
+bool is_at_limit(const estimate::Calibration& calibration, FittedConstant constant);
+
 /// How the runs determine the constants.
 struct FitCertainty {
   /// The ratio of the largest and the least singular value of the errors' derivatives, each column

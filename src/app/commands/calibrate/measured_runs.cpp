@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::size_t kMostRuns = 100'000;
 constexpr std::size_t kMostFaults = 20;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kAround = " \t\r";
@@ -56,11 +55,16 @@ std::int64_t count_in(const std::string& text, std::int64_t most) {
   return static_cast<std::int64_t>(*count);
 }
 
+std::string name_in(const std::string& text) {
+  if (!is_plain_name(text)) throw WrongValue{"1 to 200 characters that can be printed"};
+  return text;
+}
+
 /// Returns a time or size that is above zero.
 std::int64_t quantity_in(const std::string& text, std::int64_t scale, const char* unit) {
   const RoundedCount count = scaled_up(text, scale);
   if (count.fault != DecimalFault::None || count.count == 0) {
-    throw WrongValue{fmt::format("a number of {} above 0", unit)};
+    throw WrongValue{fmt::format("a number of {} above 0, up to {}", unit, kMaxCount / scale)};
   }
   return count.count;
 }
@@ -95,14 +99,15 @@ void take_recomputation(const std::string& text, MeasuredRun& run) {
 std::vector<Column> columns() {
   constexpr std::int64_t kMillisecondsOfSecond = kNanosecondsPerSecond;
   return {
-      {"id", true, [](const std::string& text, MeasuredRun& run) { run.id = text; }},
-      {"group", false, [](const std::string& text, MeasuredRun& run) { run.group = text; }},
+      {"id", true, [](const std::string& text, MeasuredRun& run) { run.id = name_in(text); }},
+      {"group", false,
+       [](const std::string& text, MeasuredRun& run) { run.group = name_in(text); }},
       {"configuration", true,
        [](const std::string& text, MeasuredRun& run) { run.configuration = text; }},
       {"topology", true, [](const std::string& text, MeasuredRun& run) { run.topology = text; }},
       {"sequence", false,
        [](const std::string& text, MeasuredRun& run) {
-         run.options.sequence = count_in(text, kMostTokens);
+         run.options.sequence = count_in(text, estimate::kMostTokens);
        }},
       {"precision", false, take_precision},
       {"attention", false,
@@ -161,6 +166,7 @@ void RunReader::read_header(std::string_view line) {
   header_ = cells_in(line);
   std::set<std::string> seen;
   for (const std::string& name : header_) {
+    if (faults_.size() == kMostFaults) return;
     const bool is_known = is_word_of_layouts(name) ||
                           std::any_of(columns_.begin(), columns_.end(),
                                       [&](const Column& some) { return some.name == name; });
@@ -239,6 +245,8 @@ void RunReader::read_row(std::string_view line) {
 }
 
 std::vector<MeasuredRun> RunReader::read(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   while (!text.empty() && faults_.size() < kMostFaults) {
     const std::size_t end = text.find('\n');
     const std::string_view line = text.substr(0, end);
@@ -263,6 +271,11 @@ std::vector<MeasuredRun> RunReader::read(std::string_view text) {
 }
 
 }  // namespace
+
+bool is_plain_name(const std::string& text) {
+  constexpr std::size_t kMostCharacters = 200;
+  return !text.empty() && text.size() <= kMostCharacters && printable(text) == text;
+}
 
 std::vector<std::string> run_columns() {
   std::vector<std::string> names;

@@ -27,6 +27,9 @@ struct MeasuredRun {
   std::optional<Bytes> memory;
 };
 
+/// Whether the text is a name as files may have it: 1 to 200 characters that are printable.
+bool is_plain_name(const std::string& text);
+
 /// The columns that are no words of layouts, in the order in which help lists them.
 std::vector<std::string> run_columns();
 

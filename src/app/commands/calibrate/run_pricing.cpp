@@ -41,6 +41,7 @@ RunPricing::RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu)
       topologies_.emplace(run.topology, Topology{load_topology(run.topology),
                                                  command_line::source_name(run.topology)});
     }
+    require_gpu(run);
     const std::vector<Violation> faults =
         estimate::option_faults(models_.at(model), gpu_, run.options);
     if (!faults.empty()) {
@@ -50,6 +51,19 @@ RunPricing::RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu)
     by_key[key_of(run)].push_back(i);
   }
   for (auto& [key, positions] : by_key) alike_.push_back(std::move(positions));
+}
+
+/// Throws if the run was measured on another kind of device.
+void RunPricing::require_gpu(const MeasuredRun& run) const {
+  estimate::GpuTable only;
+  only.gpus = {gpu_};
+  for (const ServerGroup& group : topologies_.at(run.topology).description().servers) {
+    if (only.find(group.device) != nullptr) continue;
+    throw Error{ErrorKind::BadInput,
+                run.layout.source,
+                {{run.layout.place, fmt::format("expected a topology of {}, as --gpu says, got {}",
+                                                gpu_.name, printable(group.device))}}};
+  }
 }
 
 ModelProfile RunPricing::profile_of(const MeasuredRun& run,

@@ -33,6 +33,7 @@ class RunPricing {
   std::vector<RunPrice> prices(const estimate::Calibration& calibration) const;
 
  private:
+  void require_gpu(const MeasuredRun& run) const;
   RunPrice price(const MeasuredRun& run, LayoutGround& ground) const;
   ModelProfile profile_of(const MeasuredRun& run, const estimate::Calibration& calibration) const;
 
