@@ -25,7 +25,7 @@ command_line::OptionSpec replicas_option(const std::string& default_value) {
   return {.name = "replicas",
           .value = "WAY",
           .choices = {"together", "independent"},
-          .text = "Run replicas {}.",
+          .text = "Keep replicas of a stage {}.",
           .default_value = default_value,
           .details =
               "Replicas that run together start a micro-batch when all of them can; "

@@ -224,10 +224,8 @@ std::vector<OptionSection> plan_options() {
   for (const command_line::OptionSpec& spec : foreign_profile_options()) foreign.push_back(spec);
   OptionSection inputs = plan_inputs();
   for (const command_line::OptionSpec& spec : estimate_options()) inputs.options.push_back(spec);
-  return {
-      std::move(inputs), plan_schedule(),
-      plan_search(),     plan_restrictions(),
-      plan_outputs(),    {"For what files leave out", std::move(foreign), true}};
+  return {std::move(inputs),   plan_schedule(), plan_search(),
+          plan_restrictions(), plan_outputs(),  {"For other files", std::move(foreign), true}};
 }
 
 PlanCommandRequest plan_request(const command_line::Options& options) {
