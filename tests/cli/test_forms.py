@@ -308,6 +308,19 @@ class Forms(ToolTest):
                 for part in ("parallelism", "stages", "schedule", "predicted"):
                     self.assertEqual(plan[part], again[part])
 
+    def test_torchtitan_accumulates_gradients_without_a_pipeline(self):
+        # A local batch is what a rank takes at a time; there is no schedule.
+        plan = self.imported("pp=1,dp=16,mbs=2,gbs=128")
+        text = self.exported("torchtitan")
+        self.assertIn("  --training.local_batch_size 2\n  --training.global_batch_size 128\n", text)
+        self.assertNotIn("schedule", text)
+        self.assertNotIn("microbatch", text)
+        run = self.run_tool("import", "plan", "export", *self.ground(), "-o", "again.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        again = self.read("again.json")
+        for part in ("stages", "micro_batch_size", "num_micro_batches", "predicted"):
+            self.assertEqual(plan[part], again[part])
+
     def test_torchtitan_shards_all_state(self):
         plan = self.imported("cp=2,pp=2,dp=4,mbs=1,zero=3,fsdp=4")
         self.assertEqual(plan["parallelism"],

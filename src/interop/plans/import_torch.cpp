@@ -204,6 +204,7 @@ void TorchImporter::read_order(PlanSketch& sketch, std::size_t groups) const {
   }
   const std::optional<ShellOption> csv = script_.value(kCsv);
   const std::optional<ShellOption> schedule = script_.value(kSchedule);
+  if (!csv && !schedule && sketch.stages.size() == 1) return;
   const bool interleaves = sketch.stages.size() > groups;
   if (!csv && schedule && schedule->value == "1F1B" && !interleaves) return;
   if (!csv && schedule && schedule->value == "GPipe" && !interleaves) {

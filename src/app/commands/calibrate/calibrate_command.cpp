@@ -214,7 +214,7 @@ ErrorSums sums_of(std::vector<double> errors) {
   return sums;
 }
 
-std::string counted(std::size_t count, const char* what) {
+std::string with_count(std::size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
@@ -276,7 +276,8 @@ std::string percent(double share) {
 
 void write_results(const Calibrator& calibrator, const std::vector<MeasuredRun>& runs,
                    const CalibrateRequest& request, const Results& results, std::ostream& words) {
-  words << fmt::format("{} in {}\n", counted(runs.size(), "run"), counted(results.groups, "group"));
+  words << fmt::format("{} in {}\n", with_count(runs.size(), "run"),
+                       with_count(results.groups, "group"));
   const auto line = [&](const char* what, const ErrorSums& sums) {
     words << fmt::format("  {:<10} {} off on average, median {}, bias {}{}\n", what,
                          percent(sums.mean), percent(sums.median), sums.bias < 0 ? "-" : "+",
@@ -362,7 +363,7 @@ int run_calibrate(const command_line::Options& options, command_line::Console& c
   estimate::Calibration made = calibrator.calibration();
   made.name = request.name.value_or(gpu->name + "-fitted");
   made.gpu = gpu->name;
-  made.source = fmt::format("fitted to {} of {}", counted(pricing.runs().size(), "run"),
+  made.source = fmt::format("fitted to {} of {}", with_count(pricing.runs().size(), "run"),
                             printable(command_line::source_name(request.runs)));
   made.fitted_runs.clear();
   for (const MeasuredRun& run : pricing.runs()) made.fitted_runs.push_back(run.id);
