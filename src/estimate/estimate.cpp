@@ -427,13 +427,11 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
   profile.warnings.push_back(warning_of_times(gpu, calibration));
   profile.warnings.emplace_back(
       "memory is estimated without what frameworks keep beside the model: the fullest GPU of "
-      "published "
-      "runs needed 43 % more on average (docs/accuracy.md)");
+      "published runs needed 28 % more on average (docs/accuracy.md)");
   if (has_experts(architecture) && options.imbalance == kOne) {
     profile.warnings.emplace_back(
         "tokens are taken to be spread evenly over experts; estimate --imbalance takes more for "
-        "the "
-        "busiest device");
+        "the busiest device");
   }
   if (options.imbalance != kOne) {
     profile.warnings.push_back(

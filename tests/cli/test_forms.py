@@ -237,6 +237,14 @@ class Forms(ToolTest):
         for target in ("torchtitan", "deepspeed", "pipedream", "sailor", "colossalai"):
             run = self.run_tool("export", "plan.json", "--to", target, "-o", "export")
             self.assert_error(run, BAD_INPUT, "/parallelism/recompute", "core_attn+norm")
+        # Nor are stages that recompute all of their layers beside parts of them.
+        both = self.read("plan.json")
+        for stage in both["stages"]:
+            stage["recompute"] = True
+        self.write("both.json", both)
+        run = self.run_tool("export", "both.json", "--to", "megatron", "-o", "export")
+        self.assert_error(run, BAD_INPUT, "/stages/0/recompute",
+                          "expected none beside recomputed parts of layers, core_attn+norm")
         # Without such variants, whole layers are stages that recompute; parts are refused.
         bare = self.write("bare.json", self.mixture())
         run = self.run_tool("import", "plan", "--layout", "pp=2,dp=8,mbs=1,recompute=full",
