@@ -10,10 +10,8 @@ import collections
 import itertools
 import json
 import math
-import os
 import random
 import re
-import sys
 from fractions import Fraction
 
 import tool
@@ -1385,21 +1383,12 @@ class EstimateForms(ToolTest):
         return int(re.search(r" (\d+) parameters", document["source"]).group(1))
 
     def test_layers_of_random_configurations(self):
-        only = os.environ.get("DAPPLE_TEST_CASE")
-        met, wrong = collections.Counter(), []
-        for seed in [int(only)] if only else range(CASES * tool.SCALE):
-            faults, of_case = self.compare(seed)
-            met += of_case
-            if faults:
-                draw = Draw(seed)
-                words = " ".join(map(str, draw.options.arguments()))
-                wrong.append("\n  ".join([f"seed {seed}: {json.dumps(draw.config)} --gpu {draw.gpu}"
-                                          f" {words}", *faults[:10]]))
-        if tool.SCALE > 1:
-            print(json.dumps(met, indent=1), file=sys.stderr)
-        self.assertFalse(wrong, f"{len(wrong)} cases differ:\n" + "\n".join(wrong[:20]))
-        if not only:
-            self.assertEqual([subject for subject in SUBJECTS if not met[subject]], [])
+        def words_of(seed):
+            draw = Draw(seed)
+            return (f"{json.dumps(draw.config)} --gpu {draw.gpu} "
+                    + " ".join(map(str, draw.options.arguments())))
+
+        self.assert_cases_agree(CASES, SUBJECTS, self.compare, words_of)
 
     # Published figures.
 

@@ -8,11 +8,8 @@ differs is repeated by its seed alone with DAPPLE_TEST_CASE=SEED.
 
 import collections
 import itertools
-import json
 import math
-import os
 import random
-import sys
 from fractions import Fraction
 
 import tool
@@ -1424,20 +1421,11 @@ class ParallelismCosts(ToolTest):
             self.assert_refused(words, profile, {**topology, **changes}, *parts)
 
     def test_costs_and_memory_of_random_plans(self):
-        only = os.environ.get("DAPPLE_TEST_CASE")
-        met, wrong = collections.Counter(), []
-        for seed in [int(only)] if only else range(CASES * tool.SCALE):
-            faults, of_case = self.compare(seed)
-            met += of_case
-            if faults:
-                draw = Draw(seed)
-                wrong.append("\n  ".join([f"seed {seed}: --layout {draw.layout}"
-                                          f" {' '.join(draw.more)}".rstrip(), *faults]))
-        if tool.SCALE > 1:
-            print(json.dumps(met, indent=1), file=sys.stderr)
-        self.assertFalse(wrong, f"{len(wrong)} cases differ:\n" + "\n".join(wrong[:20]))
-        if not only:
-            self.assertEqual([subject for subject in SUBJECTS if not met[subject]], [])
+        def words_of(seed):
+            draw = Draw(seed)
+            return f"--layout {draw.layout} {' '.join(draw.more)}".rstrip()
+
+        self.assert_cases_agree(CASES, SUBJECTS, self.compare, words_of)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Runs the built program in a folder of its own, on small inputs made here."""
 
 import argparse
+import collections
 import fcntl
 import importlib.util
 import json
@@ -169,6 +170,23 @@ class ToolTest(unittest.TestCase):
         for part in parts:
             self.assertIn(part, result.stderr)
         self.assertNotIn("bug in dapple-plan", result.stderr)
+
+    def assert_cases_agree(self, cases, subjects, compare, words_of):
+        """compare(seed) finds no fault for any seed below `cases` times the scale, or for the one of
+        DAPPLE_TEST_CASE, and all seeds together meet each subject. It returns a seed's faults and
+        the subjects that it meets; words_of(seed) is what a fault is reported with."""
+        only = os.environ.get("DAPPLE_TEST_CASE")
+        met, wrong = collections.Counter(), []
+        for seed in [int(only)] if only else range(cases * SCALE):
+            faults, of_case = compare(seed)
+            met += of_case
+            if faults:
+                wrong.append("\n  ".join([f"seed {seed}: {words_of(seed)}", *faults[:20]]))
+        if SCALE > 1:
+            print(json.dumps(met, indent=1), file=sys.stderr)
+        self.assertFalse(wrong, f"{len(wrong)} cases differ:\n" + "\n".join(wrong[:20]))
+        if not only:
+            self.assertEqual([subject for subject in subjects if not met[subject]], [])
 
 
 def main_with_torch():

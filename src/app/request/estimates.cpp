@@ -188,15 +188,17 @@ const estimate::Calibration& calibration_of(const estimate::GpuTable& table,
 
 }  // namespace
 
+estimate::GpuTable known_gpus(const std::optional<std::string>& path) {
+  if (!path) return io::shipped_gpus();
+  return io::read_gpus(io::read_file(*path), command_line::source_name(*path));
+}
+
 ModelProfile estimated_profile(const std::string& text, const std::string& path,
                                const EstimateRequest& request,
                                const TopologyDescription* topology) {
   const estimate::Architecture architecture =
       interop::read_configuration(text, command_line::source_name(path));
-  const estimate::GpuTable table =
-      request.gpus
-          ? io::read_gpus(io::read_file(*request.gpus), command_line::source_name(*request.gpus))
-          : io::shipped_gpus();
+  const estimate::GpuTable table = known_gpus(request.gpus);
   const std::set<std::string> kinds = kinds_of(topology);
   const estimate::Gpu& gpu = gpu_of(table, request, kinds);
   const std::vector<Violation> faults = estimate::option_faults(architecture, gpu, request.options);

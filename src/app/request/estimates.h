@@ -7,6 +7,7 @@
 
 #include "dapple/command_line/options.h"
 #include "dapple/estimate/estimate.h"
+#include "dapple/estimate/gpu.h"
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/topology/description.h"
 
@@ -31,6 +32,10 @@ std::vector<command_line::OptionSpec> more_estimate_options();
 
 /// Reads these options, of those that the command has.
 EstimateRequest estimate_request(const command_line::Options& options);
+
+/// Returns the GPUs that the program knows and those of the file, if there is one. Throws
+/// Error(BadInput) for faults of the file.
+estimate::GpuTable known_gpus(const std::optional<std::string>& path);
 
 /// Estimates the profile of a configuration. The GPU is the one asked for, or the only kind of
 /// device of the topology, whose name the profile then has. Throws Error(Usage) if there is neither

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "dapple/interop/text/value_table.h"
 #include "dapple/plan/schedule_family.h"
 #include "interop/graphs/transformer_blocks.h"
 #include "interop/plans/plan_formats.h"
@@ -23,34 +24,8 @@ constexpr std::size_t kMostLayouts = 100'000;
 /// The faults of a table that are reported; reading ends with the last of them.
 constexpr std::size_t kMostFaults = 20;
 
-bool is_layout_word(std::string_view word) {
-  return std::find(std::begin(kLayoutWords), std::end(kLayoutWords), word) !=
-         std::end(kLayoutWords);
-}
-
 std::string unknown_word(std::string_view word) {
   return fmt::format("expected one of {}, got \"{}\"", fmt::join(kLayoutWords, ", "), shown(word));
-}
-
-/// Takes the text before the next separator from the text, or all of it.
-std::string_view take_part(std::string_view& text, char separator) {
-  const std::size_t end = std::min(text.find(separator), text.size());
-  const std::string_view part = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return part;
-}
-
-/// Calls `visit` with every line that is neither empty nor a comment, and its number, until it
-/// returns false. A byte order mark in front is skipped.
-template <class Visit>
-void for_each_line(std::string_view text, const Visit& visit) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (begins_with(text, kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  for (std::int64_t number = 1; !text.empty(); ++number) {
-    const std::string_view line = trim(take_part(text, '\n'));
-    if (line.empty() || line.front() == '#') continue;
-    if (!visit(number, line)) return;
-  }
 }
 
 /// Makes the plan of one layout.
@@ -262,17 +237,9 @@ Plan LayoutPlanner::run() {
 }
 
 /// Returns the cells of a row, of which a table has no more than there are words; one more stands
-/// for all others. Quotes around a cell are left out.
+/// for all others.
 std::vector<std::string> cells_of(std::string_view line) {
-  std::vector<std::string> cells;
-  for (bool is_last = false; !is_last && cells.size() <= std::size(kLayoutWords);) {
-    is_last = line.find(',') == std::string_view::npos;
-    std::string_view cell = trim(take_part(line, ','));
-    const bool is_quoted = cell.size() > 1 && cell.front() == '"' && cell.back() == '"';
-    if (is_quoted) cell = cell.substr(1, cell.size() - 2);
-    cells.emplace_back(cell);
-  }
-  return cells;
+  return cells_of_row(line, std::size(kLayoutWords));
 }
 
 /// Returns the columns of a table, each a word.
@@ -295,6 +262,11 @@ std::vector<std::string> columns_of(std::string_view line, const std::string& pl
 }
 
 }  // namespace
+
+bool is_layout_word(std::string_view word) {
+  return std::find(std::begin(kLayoutWords), std::end(kLayoutWords), word) !=
+         std::end(kLayoutWords);
+}
 
 const std::string* Layout::value(std::string_view word) const {
   const auto found = std::find_if(words.begin(), words.end(),
@@ -328,7 +300,7 @@ Layout read_layout(std::string_view text, const std::string& source) {
     if (layout.value(word) != nullptr) refuse(fmt::format("expected {} once, got it twice", word));
     layout.words.emplace_back(word, value);
   };
-  for_each_line(text, [&](std::int64_t, std::string_view line) {
+  for_each_row(text, [&](std::int64_t, std::string_view line) {
     for (bool is_last = false; !is_last;) {
       is_last = line.find(',') == std::string_view::npos;
       add(take_part(line, ','));
@@ -343,7 +315,7 @@ std::vector<Layout> read_layouts(std::string_view text, const std::string& sourc
   std::vector<Layout> layouts;
   std::vector<Violation> faults;
   std::vector<std::string> columns;
-  for_each_line(text, [&](std::int64_t number, std::string_view line) {
+  for_each_row(text, [&](std::int64_t number, std::string_view line) {
     const std::string place = fmt::format("line {}", number);
     if (columns.empty()) {
       columns = columns_of(line, place, source);
@@ -384,7 +356,7 @@ Plan plan_of_layout(const Layout& layout, const PlanGround& ground,
 
 bool is_layout(std::string_view text) {
   bool is_one = false;
-  for_each_line(text, [&](std::int64_t, std::string_view line) {
+  for_each_row(text, [&](std::int64_t, std::string_view line) {
     const std::size_t sign = line.find('=');
     is_one = sign != std::string_view::npos && is_layout_word(trim(line.substr(0, sign)));
     return false;

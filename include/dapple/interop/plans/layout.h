@@ -36,6 +36,9 @@ inline constexpr std::string_view kLayoutWords[] = {
     "pp", "dp", "mbs", "vpp", "gbs", "layers", "schedule", "recompute",
     "tp", "sp", "cp",  "ep",  "etp", "zero",   "fsdp"};
 
+/// Whether the text is one of kLayoutWords. O(1).
+bool is_layout_word(std::string_view word);
+
 /// Splits "pp=4,dp=2,mbs=1", which may be on several lines. Throws Error(BadInput) for an unknown
 /// word, a word without a value, a word given twice, and no word. O(length).
 Layout read_layout(std::string_view text, const std::string& source);

@@ -15,6 +15,7 @@
 #include "app/commands/calibrate/measured_runs.h"
 #include "app/commands/calibrate/run_pricing.h"
 #include "app/commands/commands.h"
+#include "app/request/estimates.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/parallel.h"
 #include "dapple/io/files/read_file.h"
@@ -341,9 +342,7 @@ int run_calibrate(const command_line::Options& options, command_line::Console& c
   const CalibrateRequest request = calibrate_request(options);
   std::vector<MeasuredRun> runs = read_runs(io::read_file(request.runs), request.runs);
   if (request.output) check_outputs({{"--output", *request.output}}, inputs_of(request, runs));
-  estimate::GpuTable table = request.gpus ? io::read_gpus(io::read_file(*request.gpus),
-                                                          command_line::source_name(*request.gpus))
-                                          : io::shipped_gpus();
+  estimate::GpuTable table = known_gpus(request.gpus);
   const estimate::Gpu* const gpu = table.find(request.gpu);
   if (gpu == nullptr) {
     throw command_line::usage_error(

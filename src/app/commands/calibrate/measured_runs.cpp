@@ -13,34 +13,14 @@
 #include "dapple/command_line/files.h"
 #include "dapple/core/decimal.h"
 #include "dapple/core/error.h"
+#include "dapple/interop/plans/layout.h"
+#include "dapple/interop/text/value_table.h"
 
 namespace dapple::app {
 namespace {
 
 constexpr std::size_t kMostRuns = 100'000;
 constexpr std::size_t kMostFaults = 20;
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kAround = " \t\r";
-  const std::size_t begin = text.find_first_not_of(kAround);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kAround) - begin + 1);
-}
-
-/// Returns the cells of a row, without blanks and quotes around them.
-std::vector<std::string> cells_in(std::string_view line) {
-  std::vector<std::string> cells;
-  while (true) {
-    const std::size_t end = line.find(',');
-    std::string_view cell = trimmed(line.substr(0, end));
-    if (cell.size() > 1 && cell.front() == '"' && cell.back() == '"') {
-      cell = cell.substr(1, cell.size() - 2);
-    }
-    cells.emplace_back(cell);
-    if (end == std::string_view::npos) return cells;
-    line.remove_prefix(end + 1);
-  }
-}
 
 /// A value that is none: what was expected in its place.
 struct WrongValue {
@@ -157,17 +137,12 @@ class RunReader {
   std::int64_t line_ = 0;
 };
 
-bool is_word_of_layouts(std::string_view name) {
-  return std::find(std::begin(interop::kLayoutWords), std::end(interop::kLayoutWords), name) !=
-         std::end(interop::kLayoutWords);
-}
-
 void RunReader::read_header(std::string_view line) {
-  header_ = cells_in(line);
+  header_ = interop::cells_of_row(line);
   std::set<std::string> seen;
   for (const std::string& name : header_) {
     if (faults_.size() == kMostFaults) return;
-    const bool is_known = is_word_of_layouts(name) ||
+    const bool is_known = interop::is_layout_word(name) ||
                           std::any_of(columns_.begin(), columns_.end(),
                                       [&](const Column& some) { return some.name == name; });
     if (!is_known) {
@@ -207,7 +182,7 @@ void RunReader::complete(MeasuredRun& run) {
     const std::string* const text = run.layout.value(word);
     const auto count = text != nullptr && is_plain_decimal(*text) ? scaled_exactly(*text, 1)
                                                                   : std::optional<Wide>(otherwise);
-    // What is no degree is refused where the layout is read.
+    // read_layout() refuses text that is not a degree.
     constexpr Wide kMost = 1024;
     return static_cast<std::int64_t>(std::clamp<Wide>(count.value_or(1), 1, kMost));
   };
@@ -220,7 +195,7 @@ void RunReader::complete(MeasuredRun& run) {
 }
 
 void RunReader::read_row(std::string_view line) {
-  const std::vector<std::string> cells = cells_in(line);
+  const std::vector<std::string> cells = interop::cells_of_row(line);
   if (cells.size() != header_.size()) {
     add(fmt::format("expected {} cells, as the first row has, got {}", header_.size(),
                     cells.size()));
@@ -245,24 +220,19 @@ void RunReader::read_row(std::string_view line) {
 }
 
 std::vector<MeasuredRun> RunReader::read(std::string_view text) {
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  while (!text.empty() && faults_.size() < kMostFaults) {
-    const std::size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    ++line_;
-    if (trimmed(line).empty() || trimmed(line).front() == '#') continue;
+  interop::for_each_row(text, [&](std::int64_t number, std::string_view line) {
+    line_ = number;
     if (header_.empty()) {
       read_header(line);
-      if (!faults_.empty()) break;
-    } else if (runs_.size() == kMostRuns) {
-      add(fmt::format("expected at most {} runs, got more", kMostRuns));
-      break;
-    } else {
-      read_row(line);
+      return faults_.empty();
     }
-  }
+    if (runs_.size() == kMostRuns) {
+      add(fmt::format("expected at most {} runs, got more", kMostRuns));
+      return false;
+    }
+    read_row(line);
+    return faults_.size() < kMostFaults;
+  });
   if (faults_.empty() && runs_.empty()) {
     faults_.push_back({"", "expected a row of columns and a row for each run, got none"});
   }
