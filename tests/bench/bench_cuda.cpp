@@ -189,11 +189,7 @@ class Bench {
   /// The same normal numbers again and again.
   DeviceTensor random(nn::Shape shape, Type type) {
     DeviceTensor tensor = make_tensor(device_, std::move(shape), type);
-    const std::int64_t count = tensor.count();
-    for (std::int64_t begin = 0; begin < count; begin += kDrawn) {
-      const std::int64_t end = std::min(count, begin + kDrawn);
-      copy(device_.compute(), drawn_.view().part(0, end - begin), tensor.view().part(begin, end));
-    }
+    repeat(device_.compute(), drawn_.view(), tensor.view());
     return tensor;
   }
 

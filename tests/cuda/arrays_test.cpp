@@ -53,6 +53,20 @@ TEST_CASE("token numbers pass as they are", "[cuda]") {
   CHECK(small::rounded(tokens, Type::Int32).values == tokens.values);
 }
 
+TEST_CASE("a larger array repeats the numbers, of which the last time may take some only",
+          "[cuda]") {
+  cuda::Device& device = small::device_of_tests();
+  const cuda::DeviceTensor once = to_device(device, {{3}, {1, 2, 3}}, Type::Float32);
+  for (const Type type : {Type::Float32, Type::BFloat16, Type::Int32}) {
+    const cuda::DeviceTensor again = make_tensor(device, {2, 4}, type);
+    repeat(device.compute(), once.view(), again.view());
+    CHECK(to_host(device, again).values == std::vector<float>{1, 2, 3, 1, 2, 3, 1, 2});
+    const cuda::DeviceTensor less = make_tensor(device, {2}, type);
+    repeat(device.compute(), once.view(), less.view());
+    CHECK(to_host(device, less).values == std::vector<float>{1, 2});
+  }
+}
+
 TEST_CASE("arrays are added, scaled and cleared wherever they begin", "[cuda]") {
   Dice dice(81);
   cuda::Device& device = small::device_of_tests();

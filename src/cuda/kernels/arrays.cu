@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/numbers.h"
 #include "cuda/kernels/reductions.h"
@@ -126,6 +128,14 @@ void copy(const Stream& stream, View from, View to) {
       });
     });
   });
+}
+
+void repeat(const Stream& stream, View from, View to) {
+  check(from.count > 0, "an empty array is repeated");
+  for (std::int64_t begin = 0; begin < to.count; begin += from.count) {
+    const std::int64_t end = std::min(to.count, begin + from.count);
+    copy(stream, from.part(0, end - begin), to.part(begin, end));
+  }
 }
 
 void add(const Stream& stream, View addend, View sum) {

@@ -36,6 +36,11 @@ std::int64_t padded_stride(std::int64_t columns, Type type) {
   return (columns + unit - 1) / unit * unit;
 }
 
+std::int64_t aligned_columns(std::int64_t columns, Type type) {
+  const std::int64_t unit = kWidestAccess / size_of(type);
+  return columns / unit * unit;
+}
+
 DeviceTensor with_stride(Device& device, DeviceTensor tensor, std::int64_t columns,
                          std::int64_t stride) {
   const std::int64_t from_stride = tensor.shape.back();

@@ -124,6 +124,10 @@ void Device::forget_most_memory_in_use() {
   arena_->forget_most_in_use();
 }
 
+Bytes Device::most_product_workspace() const {
+  return libraries_->products.most_workspace();
+}
+
 void Device::upload(std::span<const std::byte> from, std::byte* to, const Stream& stream) {
   staging_.upload(from, to, stream);
 }

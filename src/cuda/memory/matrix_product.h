@@ -59,6 +59,9 @@ class MatrixProducts {
   /// without addend, its gradient with neither.
   void multiply(Device& device, const Product& product);
 
+  /// Returns the largest workspace of a product so far; at most kProductWorkspace.
+  Bytes most_workspace() const;
+
  private:
   class Plans;
   std::unique_ptr<Plans> plans_;

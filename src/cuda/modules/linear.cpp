@@ -8,8 +8,34 @@
 #include "cuda/modules/modules.h"
 
 namespace dapple::cuda {
+namespace {
 
-void apply(Device& device, const LinearOperation& operation, const LinearForward& arrays) {
+/// A range of outputs of a layer with one weight vector after another, and no bias, as a layer of
+/// its own.
+struct OutputRange {
+  LinearOperation operation;
+  View weight;
+  // The outputs of this range in the array of all outputs.
+  View outputs;
+
+  bool is_empty() const { return operation.outputs == 0; }
+};
+
+OutputRange part_of(const LinearOperation& operation, const View& weight, const View& outputs,
+                    std::int64_t begin, std::int64_t end) {
+  OutputRange part{operation, weight.part(begin * operation.inputs, end * operation.inputs),
+                   outputs.part(begin, outputs.count)};
+  part.operation.outputs = end - begin;
+  return part;
+}
+
+/// Whether rows of outputs that are `stride` numbers apart have gaps.
+bool has_gaps(const LinearOperation& operation, std::int64_t stride) {
+  return stride > operation.outputs;
+}
+
+void multiply_forward(Device& device, const LinearOperation& operation,
+                      const LinearForward& arrays) {
   const bool has_gelu = arrays.gelu_input.count > 0;
   device.libraries().products.multiply(
       device, {.rows = arrays.input.count / operation.inputs,
@@ -25,8 +51,9 @@ void apply(Device& device, const LinearOperation& operation, const LinearForward
                .gelu_input = arrays.gelu_input});
 }
 
-void apply_backward(Device& device, const LinearOperation& operation,
-                    const LinearBackward& arrays) {
+/// Adds the product to `addend` unless that is empty.
+void multiply_backward(Device& device, const LinearOperation& operation,
+                       const LinearBackward& arrays, const View& addend) {
   const bool has_gelu = arrays.gelu_input.count > 0;
   device.libraries().products.multiply(
       device,
@@ -36,8 +63,53 @@ void apply_backward(Device& device, const LinearOperation& operation,
        .left = {arrays.output_gradient, false, arrays.output_gradient_stride},
        .right = {arrays.weight, !operation.transposed},
        .result = arrays.input_gradient,
+       .addend = addend,
        .activation = has_gelu ? Product::Activation::GeluGradient : Product::Activation::None,
        .gelu_input = arrays.gelu_input});
+}
+
+}  // namespace
+
+/// A product of a number of columns that is no multiple of 16 bytes takes seven times as long on
+/// tensor cores, even if its rows are aligned. The few columns beyond the last such multiple are
+/// therefore a product of their own.
+void apply(Device& device, const LinearOperation& operation, const LinearForward& arrays) {
+  if (!has_gaps(operation, arrays.output_stride)) {
+    multiply_forward(device, operation, arrays);
+    return;
+  }
+  const std::int64_t aligned = aligned_columns(operation.outputs, arrays.output.type);
+  for (const OutputRange& part :
+       {part_of(operation, arrays.weight, arrays.output, 0, aligned),
+        part_of(operation, arrays.weight, arrays.output, aligned, operation.outputs)}) {
+    if (part.is_empty()) continue;
+    LinearForward of_part = arrays;
+    of_part.weight = part.weight;
+    of_part.output = part.outputs;
+    multiply_forward(device, part.operation, of_part);
+  }
+}
+
+/// The columns that are split off, as in apply(), come first: what is rounded before the other
+/// product is added to it is small.
+void apply_backward(Device& device, const LinearOperation& operation,
+                    const LinearBackward& arrays) {
+  if (!has_gaps(operation, arrays.output_gradient_stride)) {
+    multiply_backward(device, operation, arrays, {});
+    return;
+  }
+  const std::int64_t aligned = aligned_columns(operation.outputs, arrays.output_gradient.type);
+  View sum;
+  for (const OutputRange& part :
+       {part_of(operation, arrays.weight, arrays.output_gradient, aligned, operation.outputs),
+        part_of(operation, arrays.weight, arrays.output_gradient, 0, aligned)}) {
+    if (part.is_empty()) continue;
+    LinearBackward of_part = arrays;
+    of_part.weight = part.weight;
+    of_part.output_gradient = part.outputs;
+    multiply_backward(device, part.operation, of_part, sum);
+    sum = arrays.input_gradient;
+  }
 }
 
 void add_weight_gradients(Device& device, const LinearOperation& operation,

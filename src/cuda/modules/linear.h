@@ -11,7 +11,8 @@ struct LinearForward {
   View weight;
   View bias;
   View output;
-  // The distance between output rows, in numbers; 0: no gaps.
+  // The distance between output rows, in numbers; 0: no gaps. With gaps there must be neither
+  // addend, bias nor GELU, and the weight must be stored transposed.
   std::int64_t output_stride = 0;
   // Shaped as the output; empty: nothing is added.
   View addend = {};

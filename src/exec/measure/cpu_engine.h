@@ -28,9 +28,16 @@ class CpuEngine {
   Mark mark() const { return {.moment = monotonic_now()}; }
   std::int64_t moment_of(const Mark& mark) const { return mark.moment; }
 
-  /// Bring a layer's input to where it is computed: activations, or tokens and targets.
-  Tensor numbers(Tensor tensor) { return tensor; }
-  Tensor whole_numbers(Tensor tensor) { return tensor; }
+  /// Returns tokens or targets where they are computed with.
+  Tensor tokens(Tensor tensor) { return tensor; }
+  /// Returns a layer's input where it is computed with: the numbers again and again.
+  Tensor repeated(const Tensor& numbers, nn::Shape shape) {
+    Tensor tensor = nn::zeros(std::move(shape));
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      tensor.values[i] = numbers.values[i % numbers.values.size()];
+    }
+    return tensor;
+  }
   Tensor copy_of(const Tensor& tensor) { return tensor; }
   static Bytes size_of(const Tensor& tensor) {
     return {static_cast<std::int64_t>(tensor.values.size() * sizeof(float))};

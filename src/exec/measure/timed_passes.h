@@ -45,14 +45,25 @@ inline nn::Shape of_samples(std::int64_t samples, nn::Shape shape) {
   return shape;
 }
 
-/// Returns a random input of a layer: tokens below `below`, or normally distributed numbers if it
-/// is zero.
-inline nn::Tensor random_tensor(nn::Shape shape, std::int64_t below) {
+/// Returns random tokens below `below`.
+inline nn::Tensor random_tokens(nn::Shape shape, std::int64_t below) {
   nn::Tensor tensor = nn::zeros(std::move(shape));
   const RandomStream stream(kMeasuredSeed);
   for (std::size_t i = 0; i < tensor.values.size(); ++i) {
-    tensor.values[i] =
-        below > 0 ? static_cast<float>(stream.below(below, i)) : stream.normal_pair(i).first;
+    tensor.values[i] = static_cast<float>(stream.below(below, i));
+  }
+  return tensor;
+}
+
+/// Returns as many normally distributed numbers as a tensor of that shape has, but at most a
+/// million, which larger tensors repeat: the time of a pass does not depend on the values, and
+/// those of a loss over a large vocabulary would take longer to draw than all passes.
+inline nn::Tensor random_numbers(const nn::Shape& shape) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 20;
+  nn::Tensor tensor = nn::zeros({std::min(nn::count_of(shape), kMost)});
+  const RandomStream stream(kMeasuredSeed);
+  for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+    tensor.values[i] = stream.normal_pair(i).first;
   }
   return tensor;
 }
@@ -132,13 +143,17 @@ class TimedLayer {
     const auto* loss = std::get_if<SoftmaxCrossEntropyOperation>(&layer.operation);
     Batch& batch = batches_.emplace_back(engine_);
     const nn::Shape shape = of_samples(samples, layer.input);
-    batch.input = embedding != nullptr
-                      ? engine_.whole_numbers(random_tensor(shape, embedding->vocabulary))
-                      : engine_.numbers(random_tensor(layer_.taken_shape(shape), 0));
+    if (embedding != nullptr) {
+      batch.input = engine_.tokens(random_tokens(shape, embedding->vocabulary));
+    } else {
+      nn::Shape taken = layer_.taken_shape(shape);
+      const nn::Tensor numbers = random_numbers(taken);
+      batch.input = engine_.repeated(numbers, std::move(taken));
+    }
     if (loss != nullptr) {
       nn::Shape positions = shape;
       positions.pop_back();
-      batch.targets = engine_.whole_numbers(random_tensor(positions, loss->classes));
+      batch.targets = engine_.tokens(random_tokens(positions, loss->classes));
     }
     batch.passes.sizes.batch_size = samples;
   }

@@ -15,6 +15,10 @@ void fill_with_zeros(const Stream& stream, View values);
 /// Requires: counts are equal; Int32 and floats are converted as numbers.
 void copy(const Stream& stream, View from, View to);
 
+/// Fills `to` with the numbers of `from` again and again, converted like copy(). Requires: `from`
+/// has a number.
+void repeat(const Stream& stream, View from, View to);
+
 /// Copies bytes. Requires: equal sizes.
 void copy(const Stream& stream, std::span<const std::byte> from, std::span<std::byte> to);
 

@@ -190,6 +190,8 @@ class Device {
   /// Returns the peak of memory_in_use() since construction or forget_most_memory_in_use().
   Bytes most_memory_in_use() const;
   void forget_most_memory_in_use();
+  /// Returns the largest workspace that a matrix product has allocated for its duration.
+  Bytes most_product_workspace() const;
 
   /// Copies like Staging, through the device's own staging memory.
   void upload(std::span<const std::byte> from, std::byte* to, const Stream& stream);
