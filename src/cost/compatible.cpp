@@ -154,6 +154,7 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
   const LayerSums sums = sum_layers(profile, global_batch);
   const Optimizer& optimizer = profile.optimizer;
   const double gradient = in_units(optimizer.gradient_bytes_per_parameter_byte);
+  const double framework = in_units(optimizer.framework_bytes_per_parameter_byte);
   const double state = in_units(optimizer.state_bytes_per_parameter_byte);
   const double step = in_units(optimizer.step_ns_per_parameter_byte.value_or(Factor{}));
   const double layers = static_cast<double>(profile.layers.size());
@@ -172,8 +173,8 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
         2 * layers * slowest_collective_ns(0, ring) +
         2 * slowest_collective_ns(sums.parameter_bytes * std::max(1.0, gradient), ring);
   }
-  result.bytes =
-      sums.kept_bytes + sums.parameter_bytes * (1 + gradient + state) + 9 * sums.output_bytes;
+  result.bytes = sums.kept_bytes + sums.parameter_bytes * (1 + gradient + framework + state) +
+                 9 * sums.output_bytes;
   result.communication_ns +=
       (2 * crossings * sums.output_bytes +
        4 * sums.parameter_bytes * gradient * most_hops_through_a_port(topology.description())) *

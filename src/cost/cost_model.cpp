@@ -205,6 +205,7 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t sample
   const Bytes updated = updated_parameters(stage.layers);
   cost.weights = profile_.group.shards_all_state ? updated : parameters(stage.layers);
   cost.gradients = scale_up(cost.weights, profile_.optimizer.gradient_bytes_per_parameter_byte);
+  cost.framework = scale_up(cost.weights, profile_.optimizer.framework_bytes_per_parameter_byte);
   cost.optimizer_state = scale_up(updated, profile_.optimizer.state_bytes_per_parameter_byte);
   if (topology_.description().shards_optimizer) {
     cost.optimizer_state = {divide_up(cost.optimizer_state.count, stage.replicas)};

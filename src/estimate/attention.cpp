@@ -119,6 +119,7 @@ Wide gathered_input(const AttentionOnDevice& on) {
 void add_gather_of_encoded(const AttentionOnDevice& on, LayerEstimate& layer) {
   if (!on.division.form.sequence) return;
   const Wide size = Wide{on.division.bytes} * on.kv_tokens * on.division.hidden;
+  layer.kept += on.division.kept_of_gathered(size);
   layer.forward_collectives.push_back(
       {.kind = CollectiveKind::AllGather, .size_per_sample = {capped(size)}});
   layer.backward_collectives.push_back(

@@ -18,6 +18,7 @@ struct Division {
   std::int64_t hidden = 0;
   bool has_dropout = false;
   bool has_fused_attention = true;
+  bool keeps_gathered_inputs = false;
   Factor imbalance = kOne;
   /// The tokens of a sample (s), and those of the encoder that a decoder attends to.
   std::int64_t sequence = 0;
@@ -30,6 +31,12 @@ struct Division {
   std::int64_t encoder_tokens() const { return encoder_sequence / form.context; }
   /// A hidden vector of every token of a device, in bytes (y).
   Wide activation() const { return Wide{bytes} * tokens() * hidden; }
+  /// Returns what the framework keeps of `gathered` bytes that sequence parallelism gathers, beside
+  /// the device's own part.
+  Wide kept_of_gathered(Wide gathered) const {
+    if (!keeps_gathered_inputs || !form.sequence) return 0;
+    return gathered - gathered / form.tensor;
+  }
 };
 
 /// Whether the form divides the blocks as they have to be divided.

@@ -65,6 +65,7 @@ class Estimator {
             .hidden = architecture_.hidden,
             .has_dropout = architecture_.has_dropout,
             .has_fused_attention = options_.has_fused_attention,
+            .keeps_gathered_inputs = options_.framework.keeps_gathered_inputs,
             .imbalance = options_.imbalance,
             .sequence = is_decoder ? decoder_sequence_of(architecture_, options_) : whole,
             .encoder_sequence = whole};
@@ -304,6 +305,7 @@ Optimizer optimizer_of(const EstimateOptions& options, const Rates& rates) {
   return {.name = "adam",
           .state_bytes_per_parameter_byte = ratio(state, x),
           .gradient_bytes_per_parameter_byte = ratio(options.gradient_bytes, x),
+          .framework_bytes_per_parameter_byte = ratio(options.framework.bytes_per_parameter, x),
           .step_ns_per_parameter_byte = Factor{capped((step + memory - 1) / memory)}};
 }
 
@@ -321,6 +323,19 @@ std::string warning_of_times(const Gpu& gpu, const Calibration& calibration) {
                     calibration.source,
                     100.0 * static_cast<double>(calibration.left_out_error->billionths) /
                         static_cast<double>(kOne.billionths));
+}
+
+/// Returns the warning that memory is estimated, with what is known of how far off it is.
+std::string warning_of_memory(const Framework& framework) {
+  if (framework.name.empty()) {
+    return "memory is estimated without what frameworks keep beside the model, which estimate "
+           "--framework counts: the fullest GPU of published runs needed 28 % more on average "
+           "(docs/accuracy.md)";
+  }
+  return fmt::format(
+      "memory is estimated with what {} keeps beside the model: {} "
+      "(docs/accuracy.md)",
+      framework.name, framework.source);
 }
 
 /// Returns the number of variants of the layer that has most.
@@ -425,9 +440,7 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
       to_string(options.precision), gpu.name, gpu.source);
   profile.notes.push_back(fmt::format("calibration {}: {}", calibration.name, calibration.source));
   profile.warnings.push_back(warning_of_times(gpu, calibration));
-  profile.warnings.emplace_back(
-      "memory is estimated without what frameworks keep beside the model: the fullest GPU of "
-      "published runs needed 28 % more on average (docs/accuracy.md)");
+  profile.warnings.push_back(warning_of_memory(options.framework));
   if (has_experts(architecture) && options.imbalance == kOne) {
     profile.warnings.emplace_back(
         "tokens are taken to be spread evenly over experts; estimate --imbalance takes more for "

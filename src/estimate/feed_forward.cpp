@@ -62,6 +62,7 @@ void add_tensor_collectives(const Division& division, Wide gathered, LayerEstima
     layer.backward_collectives.push_back(over_tensor(CollectiveKind::AllReduce, whole));
     return;
   }
+  layer.kept += division.kept_of_gathered(gathered);
   layer.forward_collectives.push_back(over_tensor(CollectiveKind::AllGather, gathered));
   layer.forward_collectives.push_back(over_tensor(CollectiveKind::ReduceScatter, whole));
   layer.backward_collectives.push_back(over_tensor(CollectiveKind::AllGather, whole));
@@ -81,8 +82,9 @@ void add_feed_forward(const FeedForwardShape& shape, const Division& division,
   if (shape.has_bias) {
     layer.parameters += Wide{matrices_in(shape.is_gated)} * inner.width + division.hidden;
   }
+  const Wide gathered = division.kept_of_gathered(division.activation());
   layer.part(RecomputedPart::FeedForward) = {.exists = true,
-                                             .kept = inner.kept(),
+                                             .kept = inner.kept() + gathered,
                                              .work = inner.forward(),
                                              .collectives = gathered_again(division)};
   add_tensor_collectives(division, division.activation(), layer);
@@ -125,13 +127,14 @@ void add_experts(const ExpertsShape& shape, const Division& division, LayerEstim
   }
   if (shape.shared_width > 0 || !is_spread) {
     all.collectives = gathered_again(division);
+    all.kept += division.kept_of_gathered(division.activation());
     add_tensor_collectives(division, division.activation(), layer);
   }
   layer.add_products(products);
   layer.add(others);
   layer.kept += kept;
   all.exists = true;
-  all.kept = kept;
+  all.kept += kept;
   all.work = products + others;
   add_exchange(division, inner.rows, all.collectives);
   add_exchange(division, inner.rows, layer.forward_collectives);

@@ -52,6 +52,9 @@ void GpuTable::add(const GpuTable& other) {
                     [&](const Calibration& some) { return some.name == calibration.name; });
     if (!is_known) calibrations.push_back(calibration);
   }
+  for (const Framework& other_framework : other.frameworks) {
+    if (framework(other_framework.name) == nullptr) frameworks.push_back(other_framework);
+  }
   for (const Gpu& gpu : other.gpus) {
     if (find(gpu.name) != nullptr) continue;
     Gpu added = gpu;
@@ -59,6 +62,20 @@ void GpuTable::add(const GpuTable& other) {
                   [&](const std::string& name) { return find(name) != nullptr; });
     gpus.push_back(std::move(added));
   }
+}
+
+const Framework* GpuTable::framework(std::string_view name) const {
+  const auto found = std::find_if(frameworks.begin(), frameworks.end(),
+                                  [&](const Framework& some) { return some.name == name; });
+  return found == frameworks.end() ? nullptr : &*found;
+}
+
+std::string framework_names(const GpuTable& table) {
+  std::string names;
+  for (const Framework& framework : table.frameworks) {
+    names += (names.empty() ? "" : ", ") + framework.name;
+  }
+  return names;
 }
 
 const Calibration& GpuTable::calibration_of(const Gpu& gpu) const {

@@ -80,8 +80,8 @@ LayerEstimate embedding_of(const EmbeddingShape& shape, const Division& division
 LayerEstimate head_of(const HeadShape& shape, const Division& division);
 
 /// Adds what a part needs over the tensor ranks that has a whole hidden tensor behind it, and one
-/// of `gathered` bytes per sample in front: an all-reduce, or an all-gather and a reduce-scatter,
-/// in both directions.
+/// of `gathered` bytes per sample in front: an all-reduce, or an all-gather, whose result may be
+/// kept, and a reduce-scatter, in both directions.
 void add_tensor_collectives(const Division& division, Wide gathered, LayerEstimate& layer);
 
 /// Returns the layer with those of the parts recomputed that it has (docs/estimate.md, section 8).

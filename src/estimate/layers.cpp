@@ -174,6 +174,7 @@ LayerEstimate head_of(const HeadShape& shape, const Division& division) {
   layer.forward_collectives = {
       over_tensor_ranks(CollectiveKind::AllReduce, 4 * Wide{division.tokens()}, 3)};
   if (division.form.sequence) {
+    layer.kept += division.kept_of_gathered(size);
     layer.forward_collectives.push_back(over_tensor_ranks(CollectiveKind::AllGather, size));
     layer.backward_collectives = {over_tensor_ranks(CollectiveKind::ReduceScatter, size)};
   } else {

@@ -99,6 +99,43 @@ class Calibrate(ToolTest):
             self.assert_error(run, USAGE, "--name")
         self.assertFalse((self.folder / "new.json").exists())
 
+    def test_runs_that_took_much_longer_than_the_others_count_less(self):
+        rows = self.made_runs()
+        for row in rows[::7]:
+            row["iteration_s"] = 3 * float(row["iteration_s"])
+        run = self.calibrate(self.table(rows), "--gpus", "true.json", "--fit", "matrix", "--name",
+                             "found", "-o", "found.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        found, = (each for each in self.read("found.json")["calibrations"]
+                  if each["name"] == "found")
+        # By least squares it would be a sixth less.
+        self.assertAlmostEqual(found["matrix"] / TRUE["matrix"], 1, delta=0.02)
+
+    def test_what_a_framework_keeps_in_memory(self):
+        """Two bytes for each parameter on the fullest GPU, and the gathered inputs of its blocks."""
+        gpus = json.loads((self.folder / self.gpus("true.json", TRUE)).read_text())
+        kept = {"name": "mine", "keeps_gathered_inputs": True, "bytes_per_parameter": 2,
+                "source": "made up"}
+        self.write("gpus.json", {**gpus, "frameworks": [kept]})
+        row = {**self.rows()[0], "tp": 4, "dp": 1, "sequence": 512, "mbs": 1}
+
+        def bytes_of(**more):
+            run = self.calibrate(self.table([{**row, **more}]), "--gpus", "gpus.json", "--fit",
+                                 "none", "--csv")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            return int(next(csv.DictReader(io.StringIO(run.stdout)))["estimated_bytes"])
+
+        hidden, layers, vocabulary = 512, 4, 32000
+        blocks = layers * (4 * hidden**2 + 3 * hidden * 4 * hidden) // 4
+        norms = (2 * layers + 1) * hidden
+        parameters = blocks + norms + 2 * vocabulary * hidden // 4
+        gathered = (2 * layers + 1) * (512 * hidden * 2) * 3 // 4
+        self.assertEqual(bytes_of(framework="mine") - bytes_of(), 2 * parameters + gathered)
+        self.assertEqual(bytes_of(framework="mine", sp="off") - bytes_of(sp="off"), 2 * parameters)
+        run = self.calibrate(self.table([{**row, "framework": "yours"}]), "--gpus", "gpus.json")
+        self.assert_error(run, BAD_INPUT, 'runs.csv: line 4: framework: expected one of mine, '
+                                          'nanotron, got "yours"')
+
     def test_figures_of_runs(self):
         rows = self.made_runs()
         rows[0]["iteration_s"] = float(rows[0]["iteration_s"]) * 2

@@ -216,10 +216,29 @@ class Estimate(ToolTest):
                  "expected as calibration of mine one of the file's, got whole"),
                 ({"calibrations": [{**gpus["calibrations"][0], "matrix": 1.5}]},
                  "/calibrations/0/matrix"),
+                ({"frameworks": [{"name": "mine"}]}, "/frameworks/0", "source"),
+                ({"frameworks": [{"name": "mine", "source": "x"}] * 2},
+                 "expected frameworks with names of their own, got mine twice"),
+                ({"frameworks": [{"name": "mine", "source": "x", "bytes_per_parameter": 65}]},
+                 "/frameworks/0/bytes_per_parameter"),
+                ({"frameworks": [{"name": "mine", "source": "x", "keeps_gathered_inputs": 1}]},
+                 "/frameworks/0/keeps_gathered_inputs"),
+                ({"frameworks": {}}, "/frameworks: expected an array"),
                 ({"more": 1}, "/more")):
             with self.subTest(change=change):
                 run = self.estimate("--gpus", self.write("g.json", {**gpus, **change}))
                 self.assert_error(run, BAD_INPUT, "g.json: ", *words)
+
+    def test_what_a_framework_keeps_is_counted_and_said(self):
+        run = self.estimate("--framework", "nanotron")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("memory is estimated with what nanotron keeps beside the model: ", run.stderr)
+        self.assertEqual(self.read("out.json")["optimizer"]["framework_bytes_per_parameter_byte"], 1)
+        run = self.estimate()
+        self.assertIn("memory is estimated without what frameworks keep", run.stderr)
+        self.assertNotIn("framework_bytes_per_parameter_byte", self.read("out.json")["optimizer"])
+        run = self.estimate("--framework", "none")
+        self.assert_error(run, USAGE, "--framework: expected one of nanotron, got none")
 
     def test_names_are_not_code(self):
         folder = self.folder / "$(touch x); \x1b[31m"

@@ -32,6 +32,7 @@ OFTEN = ("qwen2_moe", "llama4_text", "deepseek_v3", "t5", "t5", "vit")  # have m
 # What a case can be about; a run has to meet each.
 SUBJECTS = (
     *FAMILIES, "bf16", "fp16", "tf32", "fp32", "gradients of 2 bytes", "gradients of 4 bytes",
+    "a framework", "gathered inputs that are kept",
     "a GPU of the file", "a GPU with a calibration of its own", "a GPU with that of others",
     "fused attention", "unfused attention", "scores with dropout", "scores without dropout",
     "all layers with dropout", "a window within the sequence", "a window beyond the sequence",
@@ -121,9 +122,12 @@ class Part:
 
 
 class Machine:
-    """What a GPU reaches in one precision."""
+    """What a GPU reaches in one precision, and what a framework keeps in its memory."""
 
-    def __init__(self, document, name, precision):
+    def __init__(self, document, name, precision, framework=None):
+        kept = next((one for one in document.get("frameworks", []) if one["name"] == framework), {})
+        self.keeps_gathered = kept.get("keeps_gathered_inputs", False)
+        self.bytes_per_parameter = kept.get("bytes_per_parameter", 0)
         gpu = next(gpu for gpu in document["gpus"] if name in (gpu["name"], *gpu.get("also", [])))
         wanted = gpu.get("calibration", document["calibrations"][0]["name"])
         reached = next(one for one in document["calibrations"] if one["name"] == wanted)
@@ -420,7 +424,7 @@ class Options:
 
     def __init__(self, sequence=None, decoder_sequence=None, precision="bf16", fused=True,
                  sequence_parallel=True, max_tensor=8, max_context=1, max_experts=64,
-                 recompute=(("full",),), gradient_bytes=4, imbalance="1"):
+                 recompute=(("full",),), gradient_bytes=4, imbalance="1", framework=None):
         self.sequence = sequence
         self.decoder_sequence = decoder_sequence
         self.precision, self.fused = precision, fused
@@ -429,6 +433,7 @@ class Options:
         self.recompute = recompute
         self.gradient_bytes = gradient_bytes
         self.imbalance = exact(imbalance)
+        self.framework = framework
 
     def arguments(self):
         """As the program takes them."""
@@ -438,6 +443,8 @@ class Options:
                  "--recompute", ",".join("+".join(parts) for parts in self.recompute) or "none",
                  "--gradient-bytes", self.gradient_bytes,
                  "--imbalance", str(float(self.imbalance))]
+        if self.framework:
+            words += ["--framework", self.framework]
         if self.sequence is not None:
             words += ["--sequence", self.sequence]
         if self.decoder_sequence is not None:
@@ -575,6 +582,7 @@ class Estimate:
             figures.kept += x * whole * (2 * queries + 2 * values + rotated)
         if attention.of_encoder:
             figures.kept += x * (keys // form.divided) * h
+            figures.kept += self.kept_of_gathered(x * keys * h, form)
         if self.options.fused:
             for_core = 4 * heads * n
         else:
@@ -595,6 +603,12 @@ class Estimate:
             figures.backward.add("reduce-scatter", size, "context")
         return core.forward, for_core
 
+    def kept_of_gathered(self, size, form):
+        """What a framework keeps of a gathered input beside the device's own part."""
+        if not form.sequence or not self.machine.keeps_gathered:
+            return 0
+        return size - size // form.tensor
+
     def around(self, figures, size, form, gathered=None):
         """Collectives over tensor ranks of an attention or of what follows it."""
         if form.tensor == 1:
@@ -604,6 +618,7 @@ class Estimate:
             figures.backward.add("all-reduce", size)
             return
         gathered = size if gathered is None else gathered
+        figures.kept += self.kept_of_gathered(gathered, form)
         figures.forward.add("all-gather", gathered)
         figures.forward.add("reduce-scatter", size)
         figures.backward.add("all-gather", size)
@@ -625,7 +640,7 @@ class Estimate:
         figures.kept += kept
         figures.parameters += (p + 1) * h * inner + (p * inner + h if feed.biases else 0)
         self.around(figures, self.bytes * n * h, form)
-        return part.forward, kept
+        return part.forward, kept + self.kept_of_gathered(self.bytes * n * h, form)
 
     def add_experts(self, figures, feed, n, form):
         """Adds experts; returns their work and what they keep, all and for activations alone."""
@@ -656,6 +671,7 @@ class Estimate:
         figures.parameters += (p + 1) * h * inner * held + h * feed.count
         if form.experts == 1 or feed.shared:
             self.around(figures, x * n * h, form)
+            kept += self.kept_of_gathered(x * n * h, form)
         if form.experts > 1:
             for one in figures.forward, figures.backward:
                 one.add("all-to-all", x * rows * h, "experts", 2)
@@ -770,6 +786,7 @@ class Estimate:
             figures.forward.add("all-reduce", 4 * n, count=3)
             if form.sequence:
                 figures.forward.add("all-gather", x * n * h)
+                figures.kept += self.kept_of_gathered(x * n * h, form)
             figures.backward.add("reduce-scatter" if form.sequence else "all-reduce", x * n * h)
         return figures
 
@@ -827,6 +844,9 @@ class Estimate:
         return {
             model.family: True, options.precision: True,
             f"gradients of {options.gradient_bytes} bytes": True,
+            "a framework": options.framework is not None,
+            "gathered inputs that are kept": self.machine.keeps_gathered
+            and options.sequence_parallel and options.max_tensor > 1,
             "fused attention": options.fused, "unfused attention": not options.fused,
             "scores with dropout": not options.fused and model.dropout,
             "scores without dropout": not options.fused and not model.dropout,
@@ -1033,7 +1053,9 @@ class Estimate:
         def rounded(number):
             return Fraction(math.ceil(number * SECOND), SECOND)
 
+        kept = self.machine.bytes_per_parameter
         return {"name": "adam",
+                **({"framework_bytes_per_parameter_byte": rounded(Fraction(kept, x))} if kept else {}),
                 "state_bytes_per_parameter_byte": rounded(Fraction(12 if x == 2 else 8, x)),
                 "gradient_bytes_per_parameter_byte": rounded(Fraction(gradient, x)),
                 "step_ns_per_parameter_byte": Fraction(
@@ -1252,6 +1274,9 @@ class Draw:
 
         return {"schema": "dapple-gpus/1", "source": "drawn",
                 "calibrations": [calibration("first"), calibration("second")],
+                "frameworks": [{"name": "drawn", "keeps_gathered_inputs": self.chance(0.7),
+                                "bytes_per_parameter": self.choice(0, 1, 3, 64),
+                                "source": "drawn"}],
                 "gpus": [gpu("card"), gpu("big-board", also=["board"], calibration="second")]}
 
     def draw_options(self):
@@ -1274,7 +1299,8 @@ class Draw:
             fused=self.chance(0.6), sequence_parallel=self.chance(0.7),
             max_tensor=self.choice(1, 2, 3, 4, 8, 8), max_context=self.choice(1, 1, 2, 2, 4, 7, 8),
             max_experts=self.choice(1, 2, 4, 8, 64), recompute=tuple(recompute),
-            gradient_bytes=self.choice(2, 4), imbalance=self.choice("1", "1", "1.3", "2.123456789"))
+            gradient_bytes=self.choice(2, 4), imbalance=self.choice("1", "1", "1.3", "2.123456789"),
+            framework=self.choice(None, "drawn" if self.gpus else "nanotron"))
 
 
 def differences(ours, theirs, place=""):
@@ -1333,7 +1359,7 @@ class EstimateForms(ToolTest):
         draw = Draw(seed)
         run = self.estimate(draw.config, draw.options, draw.gpu, draw.gpus)
         machine = Machine(draw.gpus or json.loads(GPUS.read_text()), draw.gpu,
-                          draw.options.precision)
+                          draw.options.precision, draw.options.framework)
         ours = Estimate(read_model(draw.config), draw.options, machine)
         layers = ours.layers()
         met = collections.Counter(self.subjects(draw, ours, layers))

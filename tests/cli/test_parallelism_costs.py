@@ -164,6 +164,7 @@ class Model:
         optimizer = profile["optimizer"]
         self.state = optimizer["state_bytes_per_parameter_byte"]
         self.gradient = optimizer.get("gradient_bytes_per_parameter_byte", 1)
+        self.framework = optimizer.get("framework_bytes_per_parameter_byte", 0)
         self.step = optimizer.get("step_ns_per_parameter_byte", 0)
         self.last_consumer = [-1] * len(self.names)
         for number, layer in enumerate(profile["layers"]):
@@ -800,6 +801,7 @@ class Plan:
         else:
             state = scale_up(weights, self.model.state)
         fixed = (weights + scale_up(weights, self.model.gradient) + state
+                 + scale_up(weights, self.model.framework)
                  + max(self.buckets(stage), default=0)
                  + max(self.model.workspace(layer, samples) for layer in self.layers_of(stage)))
         if stage > 0:
@@ -1089,6 +1091,8 @@ class Draw:
             0, 1, 2, 0.123456789, 3.7)}
         if self.chance(0.5):
             optimizer["gradient_bytes_per_parameter_byte"] = self.choice(1, 2, 0.5, 0.333333333)
+        if self.chance(0.3):
+            optimizer["framework_bytes_per_parameter_byte"] = self.choice(1, 0.333333333, 2.5)
         if self.chance(0.8):
             optimizer["step_ns_per_parameter_byte"] = self.choice(0.01, 0.000123457, 1.3)
         return {"schema": "dapple-profile/1", "name": "drawn", "source": "made up",

@@ -85,6 +85,7 @@ CountedMemory of_replica(const ModelProfile& profile, const TopologyDescription&
   const Optimizer& optimizer = profile.optimizer;
   CountedMemory memory;
   memory.fixed = weights + scaled_up(weights, optimizer.gradient_bytes_per_parameter_byte) +
+                 scaled_up(weights, optimizer.framework_bytes_per_parameter_byte) +
                  scaled_up(weights, optimizer.state_bytes_per_parameter_byte) +
                  largest_bucket(profile, plan, stage) + (4 + before) * input +
                  (4 + behind) * output + workspace;

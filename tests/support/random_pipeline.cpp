@@ -50,6 +50,8 @@ ModelProfile random_model(Dice& dice, const Ranges& ranges) {
   if (dice.chance(30)) profile.batch_scaling = BatchScaling::Floor;
   profile.optimizer.gradient_bytes_per_parameter_byte = Factor{dice.roll(1, 4) * 500'000'000};
   profile.optimizer.state_bytes_per_parameter_byte = Factor{dice.roll(0, 2'000'000'000)};
+  profile.optimizer.framework_bytes_per_parameter_byte =
+      Factor{profile.optimizer.state_bytes_per_parameter_byte.billionths % 700'000'000};
   if (dice.chance(50)) {
     profile.optimizer.step_ns_per_parameter_byte = Factor{dice.roll(0, 1'000'000'000)};
   }

@@ -78,6 +78,10 @@ class ProblemMaker {
     profile.optimizer.gradient_bytes_per_parameter_byte =
         dice_.chance(80) ? kOne : Factor{500'000'000};
     profile.optimizer.state_bytes_per_parameter_byte = {dice_.roll(0, 2) * kOne.billionths};
+    // Without a roll of its own, which would change the instances behind it.
+    if (profile.optimizer.gradient_bytes_per_parameter_byte != kOne) {
+      profile.optimizer.framework_bytes_per_parameter_byte = Factor{333'333'333};
+    }
     if (dice_.chance(30)) {
       profile.optimizer.step_ns_per_parameter_byte = Factor{dice_.roll(1, 50'000'000)};
     }

@@ -16,6 +16,8 @@ struct PlanCost;
 struct MemoryCost {
   Bytes weights;
   Bytes gradients;
+  /// What the framework keeps besides for the parameters.
+  Bytes framework;
   Bytes optimizer_state;
   Bytes communication_buffers;
   /// The largest workspace of any layer.
@@ -29,7 +31,7 @@ struct MemoryCost {
 
   /// Returns the memory that does not depend on the micro-batches in flight.
   Bytes fixed() const {
-    return weights + gradients + optimizer_state + communication_buffers + workspace;
+    return weights + gradients + framework + optimizer_state + communication_buffers + workspace;
   }
   Bytes peak() const { return fixed() + recompute_stash + in_flight * per_micro_batch; }
 };

@@ -39,6 +39,8 @@ struct EstimateOptions {
   std::int64_t gradient_bytes = 4;
   /// The load of the busiest device with experts over the mean, at least 1.
   Factor imbalance = kOne;
+  /// What trains the model; by default something that keeps nothing besides.
+  Framework framework = {};
 };
 
 /// Returns the faults of options for this model, each with the name of the option as its place;

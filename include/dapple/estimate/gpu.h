@@ -44,6 +44,17 @@ struct Calibration {
   std::optional<Factor> left_out_error = {};
 };
 
+/// What a framework keeps in a GPU's memory beside the model.
+struct Framework {
+  std::string name;
+  /// Whether inputs that sequence parallelism gathers are kept for the backward, rather than
+  /// gathered once more.
+  bool keeps_gathered_inputs = false;
+  /// For each parameter on the GPU, in bytes.
+  std::int64_t bytes_per_parameter = 0;
+  std::string source;
+};
+
 /// A GPU's peaks, by its vendor.
 struct Gpu {
   /// As topologies name the kind of device.
@@ -66,18 +77,26 @@ struct Gpu {
   }
 };
 
-/// The GPUs that are known, and the calibrations, of which the first stands for GPUs without one.
+/// The GPUs that are known, the calibrations, of which the first stands for GPUs without one, and
+/// frameworks.
 struct GpuTable {
   std::string source = {};
   std::vector<Gpu> gpus;
   std::vector<Calibration> calibrations;
+  std::vector<Framework> frameworks = {};
 
   /// Returns the GPU that has the name or another name, letters' case aside, or nullptr. O(names).
   const Gpu* find(std::string_view name) const;
-  /// Adds the GPUs and calibrations of another table whose names this one does not have.
+  /// Adds the GPUs, calibrations and frameworks of another table whose names this one does not
+  /// have.
   void add(const GpuTable& other);
+  /// Returns the framework that has the name, or nullptr. O(frameworks).
+  const Framework* framework(std::string_view name) const;
   /// Returns the calibration of the GPU. Requires: there is a calibration.
   const Calibration& calibration_of(const Gpu& gpu) const;
 };
+
+/// Returns the names of the frameworks, with commas between them.
+std::string framework_names(const GpuTable& table);
 
 }  // namespace dapple::estimate

@@ -115,6 +115,8 @@ struct Optimizer {
   std::string name;
   Factor state_bytes_per_parameter_byte;
   Factor gradient_bytes_per_parameter_byte = kOne;
+  /// What a framework keeps besides on every device that has the parameter.
+  Factor framework_bytes_per_parameter_byte = {};
   std::optional<Factor> step_ns_per_parameter_byte;
 };
 

@@ -93,6 +93,10 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
            .value = "NAME",
            .text = "Estimate by this calibration (default: the GPU's).",
            .details = "topologies/gpus.json has them; dapple-plan calibrate makes others."},
+          {.name = "framework",
+           .value = "NAME",
+           .text = "Count what this framework keeps in memory.",
+           .details = "topologies/gpus.json has nanotron; without one nothing is counted."},
           {.name = "decoder-sequence",
            .value = "N",
            .text = "Take N tokens for a decoder.",
@@ -102,8 +106,7 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
            .choices = {"fused", "unfused"},
            .text = "Compute attention {}, that is without or with stored scores.",
            .default_value = "fused"},
-          {.name = "no-sequence-parallel",
-           .text = "Leave out sequence parallelism beside tensor parallelism."},
+          {.name = "no-sequence-parallel", .text = "Leave out sequence parallelism."},
           {.name = "max-context",
            .value = "N",
            .text = "Make variants up to context degree N.",
@@ -138,6 +141,7 @@ EstimateRequest estimate_request(const command_line::Options& options) {
   request.gpu = options.text("gpu");
   request.gpus = options.text("gpus");
   request.calibration = options.text("calibration");
+  request.framework = options.text("framework");
   estimate.sequence = options.positive_integer("sequence", estimate::kMostTokens).value_or(0);
   estimate.decoder_sequence = options.positive_integer("decoder-sequence", estimate::kMostTokens);
   for (const estimate::Precision each : estimate::kPrecisions) {
@@ -186,6 +190,13 @@ const estimate::Calibration& calibration_of(const estimate::GpuTable& table,
                                                                printable(*request.calibration)));
 }
 
+const estimate::Framework& framework_of(const estimate::GpuTable& table, const std::string& name) {
+  if (const estimate::Framework* const found = table.framework(name)) return *found;
+  throw command_line::usage_error(
+      "--framework",
+      fmt::format("expected one of {}, got {}", estimate::framework_names(table), printable(name)));
+}
+
 }  // namespace
 
 estimate::GpuTable known_gpus(const std::optional<std::string>& path) {
@@ -201,12 +212,14 @@ ModelProfile estimated_profile(const std::string& text, const std::string& path,
   const estimate::GpuTable table = known_gpus(request.gpus);
   const std::set<std::string> kinds = kinds_of(topology);
   const estimate::Gpu& gpu = gpu_of(table, request, kinds);
-  const std::vector<Violation> faults = estimate::option_faults(architecture, gpu, request.options);
+  estimate::EstimateOptions how = request.options;
+  if (request.framework) how.framework = framework_of(table, *request.framework);
+  const std::vector<Violation> faults = estimate::option_faults(architecture, gpu, how);
   if (!faults.empty()) {
     throw command_line::usage_error(faults.front().place, faults.front().message);
   }
-  ModelProfile profile = estimate::estimate_profile(
-      architecture, gpu, calibration_of(table, gpu, request), request.options);
+  ModelProfile profile =
+      estimate::estimate_profile(architecture, gpu, calibration_of(table, gpu, request), how);
   for (const std::string& kind : kinds) {
     if (table.find(kind) == &gpu) profile.device = kind;
   }

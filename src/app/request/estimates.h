@@ -21,6 +21,8 @@ struct EstimateRequest {
   std::optional<std::string> gpus;
   /// The name of the calibration; that of the GPU if not given.
   std::optional<std::string> calibration;
+  /// The name of the framework; one that keeps nothing besides if not given.
+  std::optional<std::string> framework;
   /// The names of the options that were given.
   std::vector<std::string> given;
 };

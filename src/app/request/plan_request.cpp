@@ -47,7 +47,7 @@ OptionSection plan_schedule() {
           {{.name = "schedule",
             .value = "FAMILY",
             .choices = schedule_choices(),
-            .text = "Plan the family {}.",
+            .text = "Plan {}.",
             .default_value = "1f1b",
             .details = "With auto every family is tried, and the best is taken."},
            {.name = "bucket-size",

@@ -70,7 +70,7 @@ void multiply_backward(Device& device, const LinearOperation& operation,
 
 }  // namespace
 
-/// A product of a number of columns that is no multiple of 16 bytes takes seven times as long on
+/// A product of columns that do not fill a multiple of 16 bytes takes seven times as long on
 /// tensor cores, even if its rows are aligned. The few columns beyond the last such multiple are
 /// therefore a product of their own.
 void apply(Device& device, const LinearOperation& operation, const LinearForward& arrays) {

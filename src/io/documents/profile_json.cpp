@@ -21,6 +21,8 @@ Optimizer read_optimizer(const Field& field) {
       read_factor(object.field("state_bytes_per_parameter_byte"), kPerByte).value_or(Factor{});
   if (const Field gradient = object.field("gradient_bytes_per_parameter_byte"); gradient.present())
     optimizer.gradient_bytes_per_parameter_byte = read_factor(gradient, kPerByte).value_or(kOne);
+  if (const Field kept = object.field("framework_bytes_per_parameter_byte"); kept.present())
+    optimizer.framework_bytes_per_parameter_byte = read_factor(kept, kPerByte).value_or(Factor{});
   if (const Field step = object.field("step_ns_per_parameter_byte"); step.present())
     optimizer.step_ns_per_parameter_byte = read_factor(step, kPerByte);
   object.finish();
@@ -35,6 +37,10 @@ void write_optimizer(JsonWriter& writer, const Optimizer& optimizer) {
   if (optimizer.gradient_bytes_per_parameter_byte != kOne) {
     writer.key("gradient_bytes_per_parameter_byte")
         .raw(factor_text(optimizer.gradient_bytes_per_parameter_byte));
+  }
+  if (optimizer.framework_bytes_per_parameter_byte != Factor{}) {
+    writer.key("framework_bytes_per_parameter_byte")
+        .raw(factor_text(optimizer.framework_bytes_per_parameter_byte));
   }
   if (optimizer.step_ns_per_parameter_byte) {
     writer.key("step_ns_per_parameter_byte")

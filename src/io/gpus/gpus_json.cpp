@@ -16,6 +16,7 @@ namespace dapple::io {
 namespace {
 
 using estimate::Calibration;
+using estimate::Framework;
 using estimate::Gpu;
 using estimate::GpuTable;
 
@@ -46,6 +47,23 @@ Calibration read_calibration(const Field& field) {
   }
   object.finish();
   return calibration;
+}
+
+Framework read_framework(const Field& field) {
+  constexpr std::int64_t kMostBytesOfParameter = 64;
+  ObjectReader object(field);
+  Framework framework;
+  framework.name = read_name(object.field("name")).value_or("");
+  if (const Field keeps = object.field("keeps_gathered_inputs"); keeps.present()) {
+    framework.keeps_gathered_inputs = read_boolean(keeps).value_or(false);
+  }
+  if (const Field bytes = object.field("bytes_per_parameter"); bytes.present()) {
+    framework.bytes_per_parameter =
+        read_integer(bytes, {.least = 0, .most = kMostBytesOfParameter}).value_or(0);
+  }
+  framework.source = read_text(object.field("source")).value_or("");
+  object.finish();
+  return framework;
 }
 
 Gpu read_gpu(const Field& field) {
@@ -85,6 +103,13 @@ void check_names(const Field& field, const GpuTable& table, const GpuTable& othe
                             printable(calibration.name)));
     }
   }
+  std::set<std::string> frameworks;
+  for (const Framework& framework : table.frameworks) {
+    if (!frameworks.insert(framework.name).second) {
+      field.add(fmt::format("expected frameworks with names of their own, got {} twice",
+                            printable(framework.name)));
+    }
+  }
   for (const Gpu& gpu : table.gpus) {
     const bool is_known =
         calibrations.count(gpu.calibration) + of_others.count(gpu.calibration) > 0;
@@ -102,24 +127,25 @@ void check_names(const Field& field, const GpuTable& table, const GpuTable& othe
   }
 }
 
+/// Returns the items of a list that may be missing.
+template <class Item>
+std::vector<Item> read_list(const Field& field, Item (*read)(const Field&)) {
+  std::vector<Item> items;
+  if (!field.present()) return items;
+  const ArrayReader array(field, "an array");
+  for (std::size_t i = 0; i < array.size(); ++i) items.push_back(read(array.at(i)));
+  return items;
+}
+
 /// Reads a table whose GPUs may name calibrations of `others` too.
 GpuTable read_table(const Field& field, const GpuTable& others) {
   ObjectReader object(field);
   GpuTable table;
   if (!check_schema(object, "dapple-gpus/1")) return table;
   table.source = optional_text(object.field("source"));
-  for (const char* const key : {"calibrations", "gpus"}) {
-    const Field list = object.field(key);
-    if (!list.present()) continue;
-    const ArrayReader array(list, "an array");
-    for (std::size_t i = 0; i < array.size(); ++i) {
-      if (std::string_view(key) == "gpus") {
-        table.gpus.push_back(read_gpu(array.at(i)));
-      } else {
-        table.calibrations.push_back(read_calibration(array.at(i)));
-      }
-    }
-  }
+  table.calibrations = read_list(object.field("calibrations"), read_calibration);
+  table.frameworks = read_list(object.field("frameworks"), read_framework);
+  table.gpus = read_list(object.field("gpus"), read_gpu);
   object.finish();
   check_names(field, table, others);
   return table;
@@ -139,6 +165,17 @@ void write_calibration(JsonWriter& writer, const Calibration& calibration) {
   if (calibration.left_out_error) {
     writer.key("left_out_error").raw(factor_text(*calibration.left_out_error));
   }
+  writer.close();
+}
+
+void write_framework(JsonWriter& writer, const Framework& framework) {
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("name").text(framework.name);
+  if (framework.keeps_gathered_inputs) writer.key("keeps_gathered_inputs").boolean(true);
+  if (framework.bytes_per_parameter != 0) {
+    writer.key("bytes_per_parameter").integer(framework.bytes_per_parameter);
+  }
+  writer.key("source").text(framework.source);
   writer.close();
 }
 
@@ -172,6 +209,11 @@ std::string write_gpus(const GpuTable& table) {
   writer.key("calibrations").open_array(JsonWriter::Layout::Lines);
   for (const Calibration& calibration : table.calibrations) write_calibration(writer, calibration);
   writer.close();
+  if (!table.frameworks.empty()) {
+    writer.key("frameworks").open_array(JsonWriter::Layout::Lines);
+    for (const Framework& framework : table.frameworks) write_framework(writer, framework);
+    writer.close();
+  }
   writer.key("gpus").open_array(JsonWriter::Layout::Lines);
   for (const Gpu& gpu : table.gpus) write_gpu(writer, gpu);
   writer.close();

@@ -350,7 +350,7 @@ int run_calibrate(const command_line::Options& options, command_line::Console& c
         fmt::format("expected a GPU that \"dapple-plan estimate\" or --gpus FILE knows, got {}",
                     printable(request.gpu)));
   }
-  const RunPricing pricing(std::move(runs), *gpu);
+  const RunPricing pricing(std::move(runs), *gpu, table);
   Calibrator calibrator(pricing, request, table.calibration_of(*gpu));
   if (!request.constants.empty()) calibrator.fit();
   calibrator.price();

@@ -57,10 +57,18 @@ estimate::Calibration stepped(estimate::Calibration calibration, FittedConstant 
   return calibration;
 }
 
-double sum_of_squares(const std::vector<double>& errors, const std::vector<bool>& counts) {
+/// The square of an error, and beyond kOutlier what grows as the error does, without a step. Two
+/// measurements of one plan differ by about as much.
+double loss_of(double error) {
+  constexpr double kOutlier = 0.05;
+  const double size = std::abs(error);
+  return size <= kOutlier ? size * size : kOutlier * (2 * size - kOutlier);
+}
+
+double sum_of_losses(const std::vector<double>& errors, const std::vector<bool>& counts) {
   double sum = 0;
   for (std::size_t i = 0; i < errors.size(); ++i) {
-    if (counts[i]) sum += errors[i] * errors[i];
+    if (counts[i]) sum += loss_of(errors[i]);
   }
   return sum;
 }
@@ -93,7 +101,7 @@ estimate::Calibration fitted(const estimate::Calibration& start,
                              const std::vector<FittedConstant>& constants, const RunErrors& errors,
                              const std::vector<bool>& counts) {
   estimate::Calibration best = start;
-  double least = sum_of_squares(errors(best), counts);
+  double least = sum_of_losses(errors(best), counts);
   for (double step = kFirstStep; step >= kLastStep;) {
     bool is_better = false;
     for (const FittedConstant constant : constants) {
@@ -102,7 +110,7 @@ estimate::Calibration fitted(const estimate::Calibration& start,
         while (true) {
           const estimate::Calibration next = stepped(best, constant, sign * step);
           if (are_equal(next, best)) break;
-          const double sum = sum_of_squares(errors(next), counts);
+          const double sum = sum_of_losses(errors(next), counts);
           if (sum >= least) break;
           best = next;
           least = sum;

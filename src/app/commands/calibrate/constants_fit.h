@@ -23,10 +23,12 @@ std::string to_string(FittedConstant constant);
 /// Returns log(estimated / measured) of every run by a calibration.
 using RunErrors = std::function<std::vector<double>(const estimate::Calibration&)>;
 
-/// Returns the calibration with the least sum of squared errors over the runs that count, by a
-/// pattern search (Hooke and Jeeves 1961) over the constants: fractions in steps of their
-/// logarithm, which stay at most 1, floors in steps of a time. It starts at `start`, and ends where
-/// no step of 0.1 % or 0.5 us makes the sum less. Deterministic; a local minimum.
+/// Returns the calibration with the least sum of Huber's loss (1964) of the errors of the runs that
+/// count: the square of errors up to 0.05, and of larger ones what is in proportion to their
+/// size, as measured runs have outliers. It is found by a pattern search (Hooke and Jeeves 1961)
+/// over the constants: fractions in steps of their logarithm, which stay at most 1, floors in steps
+/// of a time. It starts at `start`, and ends where no step of 0.1 % or 0.5 us makes the sum less.
+/// Deterministic; a local minimum.
 estimate::Calibration fitted(const estimate::Calibration& start,
                              const std::vector<FittedConstant>& constants, const RunErrors& errors,
                              const std::vector<bool>& counts);

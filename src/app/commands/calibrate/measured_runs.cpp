@@ -98,6 +98,8 @@ std::vector<Column> columns() {
        [](const std::string& text, MeasuredRun& run) {
          run.options.gradient_bytes = choice_in(text, {"2", "4"}) == 0 ? 2 : 4;
        }},
+      {"framework", false,
+       [](const std::string& text, MeasuredRun& run) { run.framework = name_in(text); }},
       {"recompute", false, take_recomputation},
       {"iteration_s", true,
        [](const std::string& text, MeasuredRun& run) {

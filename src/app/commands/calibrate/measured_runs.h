@@ -21,6 +21,8 @@ struct MeasuredRun {
   std::string configuration;
   std::string topology;
   estimate::EstimateOptions options;
+  /// The name of the framework, whose figures are not in `options` yet; empty if it is not stated.
+  std::string framework;
   interop::Layout layout;
   Duration iteration;
   /// The most memory of any device, if it was measured.

@@ -22,16 +22,33 @@ auto key_of(const MeasuredRun& run) {
   return std::tuple(run.configuration, run.topology, options.sequence,
                     static_cast<int>(options.precision), options.has_fused_attention,
                     options.has_sequence_parallelism, options.max_tensor, options.max_context,
-                    options.max_experts, options.recomputations, options.gradient_bytes);
+                    options.max_experts, options.recomputations, options.gradient_bytes,
+                    run.framework);
+}
+
+/// Sets what the run's framework keeps in memory. Throws if the table does not have it.
+void set_framework(const estimate::GpuTable& table, MeasuredRun& run) {
+  if (run.framework.empty()) return;
+  if (const estimate::Framework* const found = table.framework(run.framework)) {
+    run.options.framework = *found;
+    return;
+  }
+  throw Error{ErrorKind::BadInput,
+              run.layout.source,
+              {{run.layout.place,
+                fmt::format("framework: expected one of {}, got \"{}\"",
+                            estimate::framework_names(table), printable(run.framework))}}};
 }
 
 }  // namespace
 
-RunPricing::RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu)
+RunPricing::RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu,
+                       const estimate::GpuTable& table)
     : runs_(std::move(runs)), gpu_(gpu) {
   std::map<decltype(key_of(runs_.front())), std::vector<std::size_t>> by_key;
   for (std::size_t i = 0; i < runs_.size(); ++i) {
-    const MeasuredRun& run = runs_[i];
+    MeasuredRun& run = runs_[i];
+    set_framework(table, run);
     const std::string& model = run.configuration;
     if (models_.count(model) == 0) {
       models_.emplace(model, interop::read_configuration(io::read_file(model),

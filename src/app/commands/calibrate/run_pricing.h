@@ -25,7 +25,8 @@ class RunPricing {
  public:
   /// Reads the files that the runs name. Throws Error(BadInput) for faults of these, of options
   /// that do not fit a model, and of layouts, each with the run's line.
-  RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu);
+  RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu,
+             const estimate::GpuTable& table);
 
   const std::vector<MeasuredRun>& runs() const { return runs_; }
 

@@ -195,6 +195,8 @@ bool same(const ModelProfile& a, const ModelProfile& b) {
          a.optimizer.state_bytes_per_parameter_byte == b.optimizer.state_bytes_per_parameter_byte &&
          a.optimizer.gradient_bytes_per_parameter_byte ==
              b.optimizer.gradient_bytes_per_parameter_byte &&
+         a.optimizer.framework_bytes_per_parameter_byte ==
+             b.optimizer.framework_bytes_per_parameter_byte &&
          a.optimizer.step_ns_per_parameter_byte == b.optimizer.step_ns_per_parameter_byte &&
          a.ties == b.ties &&
          std::equal(a.layers.begin(), a.layers.end(), b.layers.begin(), b.layers.end(),
@@ -255,6 +257,8 @@ ModelProfile random_profile(Dice& dice) {
   profile.optimizer.state_bytes_per_parameter_byte = pick_factor(dice, 0, 1'000 * kOne.billionths);
   if (dice.chance(50))
     profile.optimizer.gradient_bytes_per_parameter_byte = pick_factor(dice, 0, kOne.billionths);
+  if (dice.chance(50))
+    profile.optimizer.framework_bytes_per_parameter_byte = pick_factor(dice, 0, kOne.billionths);
   if (dice.chance(50))
     profile.optimizer.step_ns_per_parameter_byte = pick_factor(dice, 0, kOne.billionths);
   std::int32_t stem = 0;
