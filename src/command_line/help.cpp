@@ -68,7 +68,7 @@ std::string names_text(const OptionSection& section) {
   for (const OptionSpec& option : section.options) {
     names += fmt::format("{}--{}", names.empty() ? "" : ", ", option.name);
   }
-  return filled("", fmt::format("{} (see the manual page): {}", section.title, names), 2);
+  return filled("", fmt::format("{} (manual page): {}", section.title, names), 2);
 }
 
 std::string options_text(const std::vector<OptionSection>& sections) {

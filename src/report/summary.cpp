@@ -285,6 +285,38 @@ std::string write_summary(const PlanDocument& document, const Timeline& timeline
   return text;
 }
 
+std::string write_time_parts(const PlanDocument& document, const TextStyle& style) {
+  struct Row {
+    std::string name;
+    Duration iteration;
+    const TimeParts* parts;
+  };
+  const Prediction& prediction = document.prediction;
+  std::vector<Row> rows{{"this plan", prediction.iteration, &prediction.parts}};
+  for (const Baseline& baseline : document.baselines) {
+    if (baseline.feasible) rows.push_back({baseline.name, baseline.iteration, &baseline.parts});
+  }
+  std::vector<Column> columns{{"iteration of"}};
+  std::vector<Duration TimeParts::*> shown;
+  for (const TimePart& part : kTimeParts) {
+    const bool is_zero = std::all_of(rows.begin(), rows.end(), [&](const Row& row) {
+      return row.parts->*part.part == Duration{};
+    });
+    if (is_zero) continue;
+    columns.push_back({part.name, Align::Right});
+    shown.push_back(part.part);
+  }
+  Table table{std::move(columns)};
+  for (const Row& row : rows) {
+    std::vector<Cell> cells{{printable(row.name)}};
+    for (Duration TimeParts::*const part : shown) {
+      cells.push_back({show(row.parts->*part, row.iteration)});
+    }
+    table.add_row(std::move(cells));
+  }
+  return table.text(0, style) + '\n';
+}
+
 std::string other_replicas_text(const Prediction& prediction, std::optional<Duration> otherwise) {
   if (!otherwise) return {};
   const bool are_together = prediction.replicas == Replicas::Together;

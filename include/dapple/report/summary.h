@@ -20,6 +20,10 @@ namespace dapple::report {
 std::string write_summary(const PlanDocument& document, const Timeline& timeline,
                           const Topology& topology, const TextStyle& style);
 
+/// Returns a table of the parts of the plan's iteration beside those of the baselines that fit
+/// memory; parts that none of them has are left out.
+std::string write_time_parts(const PlanDocument& document, const TextStyle& style);
+
 /// Returns a line that states the iteration with the replicas simulated the other way, together or
 /// independent, such as "Independent replicas: 338.2 ms (0.1 % less)". `otherwise` is that
 /// iteration; the text is empty without it.

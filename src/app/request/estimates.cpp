@@ -218,8 +218,11 @@ ModelProfile estimated_profile(const std::string& text, const std::string& path,
   if (!faults.empty()) {
     throw command_line::usage_error(faults.front().place, faults.front().message);
   }
-  ModelProfile profile =
-      estimate::estimate_profile(architecture, gpu, calibration_of(table, gpu, request), how);
+  estimate::Calibration calibration = calibration_of(table, gpu, request);
+  for (Duration* const floor : {&calibration.launch_floor, &calibration.collective_floor}) {
+    *floor = scale_up(*floor, request.launch_share);
+  }
+  ModelProfile profile = estimate::estimate_profile(architecture, gpu, calibration, how);
   for (const std::string& kind : kinds) {
     if (table.find(kind) == &gpu) profile.device = kind;
   }

@@ -23,6 +23,8 @@ struct EstimateRequest {
   std::optional<std::string> calibration;
   /// The name of the framework; one that keeps nothing besides if not given.
   std::optional<std::string> framework;
+  /// The share of the calibration's floors that is taken.
+  Factor launch_share = kOne;
   /// The names of the options that were given.
   std::vector<std::string> given;
 };

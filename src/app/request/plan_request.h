@@ -29,6 +29,8 @@ struct PlanCommandRequest {
   std::optional<std::string> trace;
   /// The folder for plans of baselines.
   std::optional<std::string> baselines;
+  /// Whether to search for what would change the plan's time.
+  bool explains = false;
   bool is_json = false;
 };
 

@@ -2,16 +2,19 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <ostream>
 #include <utility>
 #include <variant>
+#include <vector>
 
-#include "app/commands/baseline_files.h"
 #include "app/commands/commands.h"
 #include "app/commands/json_result.h"
 #include "app/commands/no_plan_text.h"
 #include "app/commands/other_scaling.h"
+#include "app/commands/plan/baseline_files.h"
+#include "app/commands/plan/sensitivity.h"
 #include "app/commands/progress_line.h"
 #include "app/request/for_target.h"
 #include "app/request/groups.h"
@@ -165,6 +168,51 @@ SearchEnd search(const Inputs& inputs, const Topology& topology,
   return end;
 }
 
+/// Returns the inputs in which one thing is otherwise, of those that --explain searches with.
+std::vector<ChangedInputs> changed_inputs(const PlanCommandRequest& request, const Inputs& inputs,
+                                          bool fits) {
+  std::vector<ChangedInputs> changes = changed_topologies(inputs.profile, inputs.topology);
+  PlanCommandRequest halved = request;
+  halved.foreign.estimate.launch_share = Factor{kOne.billionths / 2};
+  Inputs launched_sooner = load_inputs(halved);
+  // Only an estimate depends on it.
+  if (io::write_profile(launched_sooner.profile) != io::write_profile(inputs.profile)) {
+    changes.push_back({"half the launch floors", std::move(launched_sooner.profile),
+                       std::move(launched_sooner.topology)});
+  }
+  if (fits) return changes;
+  std::vector<ChangedInputs> more =
+      changes_for_memory(inputs.profile, inputs.topology, request.planner.sharding);
+  std::move(more.begin(), more.end(), std::back_inserter(changes));
+  return changes;
+}
+
+/// Searches with each of the changes, until a search is ended by a signal.
+std::vector<Sensitivity> search_with(const std::vector<ChangedInputs>& changes,
+                                     const PlanCommandRequest& request,
+                                     planner::PlannerOptions planner,
+                                     command_line::Console& console) {
+  std::vector<Sensitivity> found;
+  planner.baselines = false;
+  for (const ChangedInputs& change : changes) {
+    const Topology topology{change.topology, command_line::source_name(request.topology)};
+    planner.sharding = change.sharding.value_or(request.planner.sharding);
+    planner.pins = pins_of(request, change.profile, topology);
+    std::optional<planner::PlanRestriction> restriction;
+    if (request.target) restriction = restriction_of(*request.target, planner, change.profile);
+    ProgressLine progress{console, request.time_limit};
+    const auto result = make_plan({change.profile, topology, planner, &progress}, restriction);
+    Sensitivity& one = found.emplace_back(Sensitivity{.words = change.words});
+    one.was_stopped = progress.stop_reason() != StopReason::None;
+    if (const auto* made = std::get_if<planner::MadePlan>(&result)) {
+      one.iteration = made->document.prediction.iteration;
+      one.shape = shape_of(made->document.plan);
+    }
+    if (progress.stop_reason() == StopReason::Signal) break;
+  }
+  return found;
+}
+
 /// Adds to the request what the planner does not know. Doubts about an imported profile are left
 /// out, as every plan file states them as warnings.
 void complete_request(PlanRequest& request, const Inputs& inputs, StopReason reason,
@@ -182,6 +230,7 @@ struct Finding {
   const planner::MadePlan& made;
   const std::optional<OtherScaling>& scaling;
   const Topology& topology;
+  const std::vector<Sensitivity>& sensitivities;
 };
 
 /// Writes all files together, then the summary.
@@ -209,6 +258,11 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   stream << report::write_summary(document, timeline, topology, style)
          << report::other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
          << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
+  if (request.explains) {
+    stream << '\n'
+           << report::write_time_parts(document, style)
+           << sensitivity_text(finding.sensitivities, document.prediction.iteration, style);
+  }
   command_line::print_warnings_if_quiet(console, document.warnings);
   if (trace && *trace != "-") stream << "trace written to " << printable(*trace) << '\n';
   if (output != "-") stream << "plan written to " << printable(output) << '\n';
@@ -217,10 +271,14 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
 
 /// Says why there is no plan: to people, and to programs if a result was asked for.
 int report_no_plan(const planner::Infeasible& infeasible, const PlanCommandRequest& request,
-                   const Inputs& inputs, const Topology& topology, command_line::Console& console) {
+                   const Inputs& inputs, const Topology& topology,
+                   const std::vector<Sensitivity>& sensitivities, command_line::Console& console) {
   io::NoPlanResult reasons = no_plan_result(infeasible, inputs.profile, topology);
   console.err << no_plan_text(reasons, inputs.profile.name, inputs.topology.name,
                               console.err_style);
+  if (!sensitivities.empty()) {
+    console.err << sensitivity_text(sensitivities, std::nullopt, console.err_style);
+  }
   if (request.is_json) {
     print_result(
         {.command = "plan", .exit_code = command_line::kInfeasible, .no_plan = std::move(reasons)},
@@ -247,11 +305,17 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   if (request.target) restriction = restriction_of(*request.target, planner, inputs.profile);
   SearchEnd end =
       search(inputs, topology, planner, restriction, ProgressLine{console, request.time_limit});
+  std::vector<Sensitivity> sensitivities;
+  if (request.explains && end.stop_reason != StopReason::Signal) {
+    const bool fits = std::holds_alternative<planner::MadePlan>(end.result);
+    sensitivities = search_with(changed_inputs(request, inputs, fits), request, planner, console);
+  }
   if (const auto* infeasible = std::get_if<planner::Infeasible>(&end.result)) {
     PlanDocument closest;
     set_inputs(closest, inputs.profile, topology, infeasible->parallelism,
                command_line::source_name(request.topology));
-    return report_no_plan(*infeasible, request, inputs, Topology{closest.topology}, console);
+    return report_no_plan(*infeasible, request, inputs, Topology{closest.topology}, sensitivities,
+                          console);
   }
   planner::MadePlan made = std::get<planner::MadePlan>(std::move(end.result));
   const Topology of_plan{made.document.topology};
@@ -260,7 +324,7 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   complete_request(*made.document.request, inputs, is_done ? StopReason::None : end.stop_reason,
                    request.time_limit);
   made.document.warnings = planner::warnings_of(made.document, of_plan);
-  return write_outputs({made, end.scaling, of_plan}, request, console);
+  return write_outputs({made, end.scaling, of_plan, sensitivities}, request, console);
 }
 
 int run_plan(const command_line::Options& options, command_line::Console& console) {

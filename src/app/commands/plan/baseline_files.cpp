@@ -1,4 +1,4 @@
-#include "app/commands/baseline_files.h"
+#include "app/commands/plan/baseline_files.h"
 
 #include <fmt/format.h>
 
