@@ -41,6 +41,8 @@ OPTIMIZERS = {  # how it is made, and bytes of its state per byte of parameters
     "adam": (lambda parameters: torch.optim.Adam(parameters, lr=1e-6), 2),
     "adamw": (lambda parameters: torch.optim.AdamW(parameters, lr=1e-6), 2),
 }
+ROUND, MOST_ROUNDS = 15, 8  # of runs, until medians are stable
+TRUSTED_DRIFT = 0.02  # the share by which medians of both halves of the runs differ
 SLOWEST_STEP = 1000  # nanoseconds per byte of parameters, by the profile's schema
 
 
@@ -145,11 +147,26 @@ def stash_bytes(layer, value, parameters):
     return own + sum(size for address, size in kept.items() if address not in inputs)
 
 
-def measure_layer(layer, value, watch, repeats, warm_up):
-    """Median times of one layer on one input, and its sizes; the output comes along."""
+def drift_of(times):
+    """By which share the medians of the first and the second half of the times differ."""
+    half = len(times) // 2
+    middle = statistics.median(times)
+    if half < 2 or middle == 0:
+        return 0
+    return abs(statistics.median(times[:half]) - statistics.median(times[half:])) / middle
+
+
+def measure_layer(layer, value, watch, repeats, warm_up, drifts):
+    """Median times of one layer on one input, and its sizes; the output comes along. Without a number
+    of repeats there are as many as make the medians stable, up to a limit. Their drift is added to
+    `drifts`."""
     parameters = list(layer.parameters())
-    forward_times, backward_times = [], []
-    for repeat in range(warm_up + repeats):
+    forward_times, backward_times, times = [], [], []
+    round_of, most = (repeats, repeats) if repeats else (ROUND, MOST_ROUNDS * ROUND)
+    for repeat in range(warm_up + most):
+        done = repeat - warm_up
+        if done > 0 and done % round_of == 0 and drift_of(times) <= TRUSTED_DRIFT:
+            break
         start = watch.now()
         output = run(layer, value)
         middle = watch.now()
@@ -158,6 +175,8 @@ def measure_layer(layer, value, watch, repeats, warm_up):
         if repeat >= warm_up:
             forward_times.append(watch.between(start, middle))
             backward_times.append(watch.between(middle, end))
+            times.append(forward_times[-1] + backward_times[-1])
+    drifts.append(drift_of(times))
     if not tensors_of(output):
         raise ModelError(f"expected tensors as its output, got {type(output).__name__}")
     can_learn = any(tensor.requires_grad for tensor in tensors_of(output))
@@ -211,12 +230,12 @@ def named(layers):
 
 
 def profile_layers(layers, make_input, batch_sizes, name, *, device="cpu", device_name=None,
-                   optimizer="adam", global_batch_size=None, repeats=15, warm_up=3):
+                   optimizer="adam", global_batch_size=None, repeats=None, warm_up=3):
     """A dapple-profile/1 of the layers as a dictionary. Leaves gradients and parameters changed.
 
     layers: a torch.nn.Sequential or modules in their order; make_input(batch_size): what the first
-    takes, a tensor or a tuple of its arguments, samples first; batch_sizes: rising. Raises
-    ModelError where a layer fails or makes no tensors.
+    takes, a tensor or a tuple of its arguments, samples first; batch_sizes: rising; repeats: how
+    often each layer is run, by default until its median is stable. Raises ModelError where a layer fails or makes no tensors.
     """
     if not batch_sizes or sorted(set(batch_sizes)) != list(batch_sizes) or batch_sizes[0] < 1:
         raise ModelError(f"expected rising batch sizes of at least 1, got {list(batch_sizes)}")
@@ -224,6 +243,7 @@ def profile_layers(layers, make_input, batch_sizes, name, *, device="cpu", devic
     watch = Stopwatch(device)
     pairs = [(layer_name, module.to(device).train()) for layer_name, module in named(layers)]
     holders, lost, entries = {}, 0, []  # of a parameter the first layer that has it
+    drifts = []
     for number, (layer_name, module) in enumerate(pairs):
         own = [p for p in module.parameters() if id(p) not in holders]
         shared = [p for p in module.parameters() if id(p) in holders]
@@ -243,7 +263,7 @@ def profile_layers(layers, make_input, batch_sizes, name, *, device="cpu", devic
         for number, (layer_name, module) in enumerate(pairs):
             value = detached(value, wants_gradient=number > 0)
             try:
-                figures, value = measure_layer(module, value, watch, repeats, warm_up)
+                figures, value = measure_layer(module, value, watch, repeats, warm_up, drifts)
             except (ModelError, RuntimeError, TypeError, ValueError, IndexError) as fault:
                 raise ModelError(f"layer {layer_name}, {batch_size} samples: {fault}") from fault
             entries[number]["measurements"].append({"batch_size": batch_size, **figures})
@@ -254,15 +274,22 @@ def profile_layers(layers, make_input, batch_sizes, name, *, device="cpu", devic
         "name": name,
         "source": f"measured with PyTorch {torch.__version__} on {device_name}, "
                   f"{torch.get_num_threads()} threads, {platform.machine()}; "
-                  f"medians of {repeats} after {warm_up}",
+                  f"medians of {repeats or f'{ROUND} or more'} after {warm_up}",
     }
-    step = step_time([module for _, module in pairs], optimizer, watch, repeats, warm_up)
+    step = step_time([module for _, module in pairs], optimizer, watch, repeats or ROUND, warm_up)
     notes = []
     if lost:
         notes.append(f"{lost} parameter tensors that earlier layers hold too are counted there, and "
                      "reduced as if they were used there alone")
     if step > SLOWEST_STEP:
         notes.append(f"the optimizer's step took {step} ns per byte, more than a profile can say")
+    unstable = sum(drift > TRUSTED_DRIFT for drift in drifts)
+    if unstable:
+        profile["warnings"] = [
+            f"measured times are not stable: in {unstable} of {len(drifts)} measurements the medians "
+            f"of the first and of the second half of the runs differ by more than "
+            f"{100 * TRUSTED_DRIFT:.0f} %, by up to {100 * max(drifts):.0f} %; a quieter machine or "
+            "more runs (--repeat) make them truer"]
     if notes:
         profile["notes"] = notes
     if global_batch_size:
@@ -353,7 +380,8 @@ def main():
     parser.add_argument("--device-name", help="what topologies call it (default: its own name)")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adam", help="(default: adam)")
     parser.add_argument("--global-batch", type=count, metavar="N", help="the profile's default")
-    parser.add_argument("--repeat", type=count, default=15, metavar="N", help="(default: 15)")
+    parser.add_argument("--repeat", type=count, metavar="N", help="run each layer N times (default: "
+                        f"{ROUND} to {MOST_ROUNDS * ROUND}, until its median is stable)")
     parser.add_argument("--threads", type=count, metavar="N", help="of the CPU (default: all)")
     parser.add_argument("-o", "--output", default="-", metavar="FILE", help="(default: stdout)")
     options = parser.parse_args()

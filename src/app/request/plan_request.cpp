@@ -93,7 +93,7 @@ OptionSection plan_search() {
             .text = "Leave out the comparison with other planners.",
             .details = "Of plans that take equally long another one may then be chosen."},
            {.name = "explain",
-            .text = "Say what the time consists of, and search for what would change it.",
+            .text = "Split the time into parts, and find what would help.",
             .details = "The plan's iteration is split into its parts beside those of the "
                        "baselines. Further searches, each as long as the first, find the fastest "
                        "plan with links between servers twice as fast, a quarter more memory, one "

@@ -172,7 +172,9 @@ class CudaEngine::Step {
 CorePasses passes_on_gpu(const MeasurementSubject& subject, const MeasureOptions& options) {
   usable_gpus();
   CudaEngine engine(options.precision);
-  CorePasses passes = timed_passes(engine, subject, options);
+  Agreement agreement(1);
+  AgreeingCore alone(agreement, 0);
+  CorePasses passes = timed_passes(engine, subject, options, alone);
   passes.gpu = cuda::properties_of(0).name;
   return passes;
 }

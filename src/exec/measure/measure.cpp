@@ -35,21 +35,31 @@ Kinds kinds_of(const ModelProfile& profile, const std::vector<nn::ModelLayer>& m
 }
 
 CorePasses passes_on_core(std::size_t core, const MeasurementSubject& subject,
-                          const MeasureOptions& options) {
+                          const MeasureOptions& options, Agreement& agreement) {
+  AgreeingCore agreeing(agreement, core);
   const PinnedThread pinned(core);
   CpuEngine engine;
-  CorePasses passes = timed_passes(engine, subject, options);
+  CorePasses passes = timed_passes(engine, subject, options, agreeing);
   passes.is_pinned = pinned.is_pinned();
   return passes;
 }
 
 /// Makes passes on all cores at the same time and merges them.
 CorePasses passes_on_cores(const MeasurementSubject& subject, const MeasureOptions& options) {
+  Agreement agreement(static_cast<std::size_t>(options.cores));
   std::vector<std::future<CorePasses>> cores;
   for (std::int64_t core = 0; core < options.cores; ++core) {
-    cores.push_back(std::async(std::launch::async, [&, core] {
-      return passes_on_core(static_cast<std::size_t>(core), subject, options);
-    }));
+    try {
+      cores.push_back(std::async(std::launch::async, [&, core] {
+        return passes_on_core(static_cast<std::size_t>(core), subject, options, agreement);
+      }));
+    } catch (...) {
+      // Those that run must not wait for those that cannot be started.
+      for (std::int64_t rest = core; rest < options.cores; ++rest) {
+        agreement.leave(static_cast<std::size_t>(rest));
+      }
+      throw;
+    }
   }
   CorePasses all = cores.front().get();
   for (std::size_t core = 1; core < cores.size(); ++core) {
@@ -57,6 +67,7 @@ CorePasses passes_on_cores(const MeasurementSubject& subject, const MeasureOptio
     all.is_pinned = all.is_pinned && own.is_pinned;
     all.counted = std::min(all.counted, own.counted);
     all.warm_ups = std::min(all.warm_ups, own.warm_ups);
+    all.drift = std::max(all.drift, own.drift);
     all.steps.insert(all.steps.end(), own.steps.begin(), own.steps.end());
     for (std::size_t n = 0; n < all.whole.size(); ++n) all.whole[n].append(own.whole[n]);
     for (std::size_t kind = 0; kind < all.by_kind.size(); ++kind) {
@@ -157,6 +168,14 @@ void add_provenance(const MeasureOptions& options, const CorePasses& passes, boo
       passes.counted, passes.counted == 1 ? "" : "es", passes.warm_ups, where);
 }
 
+std::string drift_warning(const CorePasses& passes) {
+  return fmt::format(
+      "measured times are not stable: after {} passes the medians of their first and second half "
+      "differ by {:.1f} %, added up over the layers; a quieter machine or more passes (--repeat) "
+      "make them truer",
+      passes.counted, 100 * passes.drift);
+}
+
 }  // namespace
 
 std::vector<std::string> warn_of_spread(const std::vector<MeasuredLayer>& layers) {
@@ -211,6 +230,7 @@ MeasuredModel measure_model(const io::Specification& specification, const std::s
   }
   profile.device = options.device;
   profile.warnings = warn_of_spread(measured.layers);
+  if (passes.drift > kTrustedDrift) profile.warnings.push_back(drift_warning(passes));
   profile.batch_scaling.reset();
   if (options.batch_sizes.size() == 1) profile.batch_scaling = BatchScaling::Proportional;
   profile.optimizer.step_ns_per_parameter_byte = measured_step(passes);

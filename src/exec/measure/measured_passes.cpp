@@ -55,13 +55,33 @@ PassTimes Passes::medians() const {
   return {median(forwards), median(input_gradients), median(weight_gradients)};
 }
 
-double Passes::spread() const {
+std::vector<Duration> Passes::wholes() const {
   std::vector<Duration> whole;
   for (std::size_t i = 0; i < forwards.size(); ++i) {
     whole.push_back(forwards[i] + input_gradients[i] + weight_gradients[i]);
   }
+  return whole;
+}
+
+double Passes::spread() const {
+  const std::vector<Duration> whole = wholes();
   const auto middle = static_cast<double>(std::max<std::int64_t>(1, median(whole).ns));
   return static_cast<double>((quantile(whole, 0.75) - quantile(whole, 0.25)).ns) / middle;
+}
+
+double drift_of(const std::vector<std::vector<Duration>>& times) {
+  constexpr std::size_t kFewest = 4;
+  Wide changes = 0;
+  Wide all = 0;
+  for (const std::vector<Duration>& of_layer : times) {
+    if (of_layer.size() < kFewest) return 0;
+    const auto middle = of_layer.begin() + static_cast<std::ptrdiff_t>(of_layer.size() / 2);
+    const Duration first = median({of_layer.begin(), middle});
+    const Duration second = median({middle, of_layer.end()});
+    changes += std::max(first, second).ns - std::min(first, second).ns;
+    all += median(of_layer).ns;
+  }
+  return all == 0 ? 0 : static_cast<double>(changes) / static_cast<double>(all);
 }
 
 Measurement measurement_of(const Passes& layer, const PassTimes& all_medians,

@@ -1,6 +1,8 @@
 // The passes that are measured for a model's layers, and their times.
 #pragma once
 
+#include <algorithm>
+#include <barrier>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -48,6 +50,8 @@ struct Passes {
   void add(const Passes& others);
 
   PassTimes medians() const;
+  /// Returns the times of whole passes.
+  std::vector<Duration> wholes() const;
   /// The interquartile range of the times of whole passes, divided by their median.
   double spread() const;
 };
@@ -94,12 +98,56 @@ struct CorePasses {
   std::int64_t counted = 0;
   /// The number of passes before those.
   std::int64_t warm_ups = 0;
+  /// The largest drift_of() any batch size.
+  double drift = 0;
   /// The bytes of the parameters that a step updates.
   std::int64_t stepped = 0;
   /// Whether the thread was pinned to a core.
   bool is_pinned = false;
   /// The GPU's name; empty for a core.
   std::string gpu;
+};
+
+/// The cores that make passes at the same time, and end together.
+class Agreement {
+ public:
+  explicit Agreement(std::size_t cores)
+      : barrier_(static_cast<std::ptrdiff_t>(cores)), is_stable_(cores, 0) {}
+
+  /// Waits for all cores that have not left, and returns whether the medians of all are stable.
+  bool agree(std::size_t core, bool is_stable) {
+    is_stable_[core] = is_stable ? 1 : 0;
+    barrier_.arrive_and_wait();
+    const bool is_agreed =
+        std::all_of(is_stable_.begin(), is_stable_.end(), [](char other) { return other != 0; });
+    barrier_.arrive_and_wait();  // All have read it.
+    return is_agreed;
+  }
+  /// Waits no more for this core. Its medians no longer count.
+  void leave(std::size_t core) {
+    is_stable_[core] = 1;
+    barrier_.arrive_and_drop();
+  }
+
+ private:
+  std::barrier<> barrier_;
+  // By core; one byte each, as cores write at the same time.
+  std::vector<char> is_stable_;
+};
+
+/// One of the cores of an agreement, which leaves it at the end.
+class AgreeingCore {
+ public:
+  AgreeingCore(Agreement& agreement, std::size_t core) : agreement_(agreement), core_(core) {}
+  ~AgreeingCore() { agreement_.leave(core_); }
+  AgreeingCore(const AgreeingCore&) = delete;
+  AgreeingCore& operator=(const AgreeingCore&) = delete;
+
+  bool agree(bool is_stable) { return agreement_.agree(core_, is_stable); }
+
+ private:
+  Agreement& agreement_;
+  const std::size_t core_;
 };
 
 /// Makes the passes on a GPU of this machine, timed by its own clock. Throws Error(Environment) if

@@ -180,11 +180,24 @@ inline std::size_t stepped_parameters(std::int64_t parameter_count) {
   return static_cast<std::size_t>(std::clamp<std::int64_t>(parameter_count, 1, kMost));
 }
 
+/// Returns the largest drift of any batch size.
+template <class Engine>
+double most_drift_of(const std::vector<TimedLayer<Engine>>& timed, std::size_t batch_sizes) {
+  double most = 0;
+  for (std::size_t n = 0; n < batch_sizes; ++n) {
+    std::vector<std::vector<Duration>> times;
+    for (const TimedLayer<Engine>& layer : timed) times.push_back(layer.passes(n).wholes());
+    most = std::max(most, drift_of(times));
+  }
+  return most;
+}
+
 /// Runs passes over all timed layers, for each batch size in turn, and the optimizer's step, whose
-/// parameters are not used between steps.
+/// parameters are not used between steps. It ends together with the other
+/// cores.
 template <class Engine>
 CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
-                        const MeasureOptions& options) {
+                        const MeasureOptions& options, AgreeingCore& core) {
   std::vector<TimedLayer<Engine>> timed;
   timed.reserve(subject.kinds.timed.size());
   for (const std::size_t layer : subject.kinds.timed) {
@@ -198,9 +211,17 @@ CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
                     .steps = {},
                     .counted = 0,
                     .warm_ups = 0,
+                    .drift = 0,
                     .stepped = static_cast<std::int64_t>(stepped * sizeof(float)),
                     .gpu = {}};
-  while (passes.warm_ups + passes.counted < kWarmUps + options.repeats) {
+  const auto goes_on = [&] {
+    if (passes.warm_ups + passes.counted < kWarmUps + options.repeats) return true;
+    if (passes.counted % options.repeats != 0) return passes.counted < options.most_repeats;
+    passes.drift = most_drift_of(timed, options.batch_sizes.size());
+    const bool is_agreed = core.agree(passes.drift <= kTrustedDrift);
+    return !is_agreed && passes.counted < options.most_repeats;
+  };
+  while (goes_on()) {
     if (passes.counted > 0 && passes.warm_ups < kWarmUps) {
       for (TimedLayer<Engine>& layer : timed) layer.forget();
       passes.steps.clear();

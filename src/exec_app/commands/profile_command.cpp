@@ -62,7 +62,12 @@ ProfileRequest profile_request(const command_line::Options& options) {
                          .output = options.text("output")};
   exec::MeasureOptions& measure = request.measure;
   if (const auto sizes = options.text("batch-sizes")) measure.batch_sizes = batch_sizes_of(*sizes);
-  if (const auto n = options.positive_integer("repeat", kMostRepeats)) measure.repeats = *n;
+  constexpr std::int64_t kMostRounds = 8;
+  measure.most_repeats = kMostRounds * measure.repeats;
+  if (const auto n = options.positive_integer("repeat", kMostRepeats)) {
+    measure.repeats = *n;
+    measure.most_repeats = *n;
+  }
   if (const auto n = options.positive_integer("cores", kMostCores)) measure.cores = *n;
   request.device = compute_device(options);
   measure.on_gpu = request.device.kind == ComputeDevice::Kind::Cuda;
@@ -154,8 +159,11 @@ std::vector<command_line::OptionSection> profile_options() {
             {.name = "repeat",
              .value = "N",
              .text = "Take the median of N passes over all layers.",
-             .default_value = "15",
-             .details = "N is at most 10,000."},
+             .default_value = "as many as it takes",
+             .details = "N is at most 10,000. By default there are 15, and up to 120 until the "
+                        "medians of the first and of the second half of the passes differ by 2 % "
+                        "of a pass at most, added up over the layers. If they differ by more, a "
+                        "warning says so."},
             {.name = "cores",
              .value = "N",
              .text = "Measure on N cores at once, each with its passes.",

@@ -29,6 +29,9 @@ struct MeasureOptions {
   std::vector<std::int64_t> batch_sizes{1, 2, 4, 8};
   /// The passes that count, after two warm-up passes.
   std::int64_t repeats = 15;
+  /// The most passes that count. Passes are made in rounds of `repeats` until the medians are
+  /// stable (kTrustedDrift), on all cores, or there are as many as this; one round if this is less.
+  std::int64_t most_repeats = 0;
   /// The cores that make passes at the same time; medians are over the passes of all cores.
   std::int64_t cores = 1;
   /// The device's name in topologies.
@@ -53,6 +56,15 @@ struct MeasuredLayer {
   /// their median, for each batch size.
   std::vector<double> spreads;
 };
+
+/// Medians are stable if those of the first and of the second half of the passes differ by no more
+/// than this share of a pass, added up over the layers, for every batch size.
+inline constexpr double kTrustedDrift = 0.02;
+
+/// Returns by which share of a pass the medians of the first and of the second half of the passes
+/// differ, added up over the layers; 0 for fewer than four passes. `times` are those of whole
+/// passes, by layer. O(passes). Requires: as many passes of each layer.
+double drift_of(const std::vector<std::vector<Duration>>& times);
 
 struct MeasuredModel {
   /// The measured profile, from which plans can be made and which can still be run.

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,6 +64,71 @@ TEST_CASE(
             "measured times spread by more than 20 % in 4 of the profile's measurements, most in b "
             "at "
             "batch 8, by 50 %: a quieter machine or more passes (--repeat) make them truer"});
+}
+
+std::vector<Duration> times_of(const std::vector<std::int64_t>& nanoseconds) {
+  std::vector<Duration> times;
+  for (const std::int64_t ns : nanoseconds) times.push_back({ns});
+  return times;
+}
+
+TEST_CASE("the drift of passes is by how much the medians of both halves differ") {
+  const std::vector<Duration> steady = times_of({100, 300, 100, 100, 100, 100});
+  const std::vector<Duration> slower = times_of({10, 10, 10, 12, 12, 12});
+  const std::vector<Duration> quicker = times_of({12, 12, 12, 10, 10, 10});
+  CHECK(drift_of({steady}) == 0);
+  CHECK(drift_of({slower}) == Approx(0.2));  // of the lower median
+  CHECK(drift_of({quicker}) == Approx(0.2));
+  CHECK(drift_of({slower, quicker}) == Approx(0.2));
+  CHECK(drift_of({steady, slower}) == Approx(2.0 / 110));
+  CHECK(drift_of({times_of({1, 1, 9})}) == 0);
+  CHECK(drift_of({times_of({0, 0, 0, 0})}) == 0);
+}
+
+TEST_CASE("passes are made in rounds until they are stable, or there are as many as are allowed") {
+  for (const std::int64_t cores : {1, 2}) {
+    const MeasureOptions options{
+        .batch_sizes = {1}, .repeats = 4, .most_repeats = 12, .cores = cores};
+    MeasuredModel measured;
+    try {
+      measured = measure_model(shipped("gpt2-tiny"), "m.json", options);
+    } catch (const Error&) {
+      continue;  // on a machine of one core
+    }
+    INFO(measured.passes << " passes on " << cores << " cores");
+    CHECK(measured.passes % 4 == 0);
+    CHECK(measured.passes <= 12);
+    const bool is_unstable = std::any_of(
+        measured.profile.warnings.begin(), measured.profile.warnings.end(),
+        [](const std::string& text) { return text.find("not stable") != std::string::npos; });
+    if (is_unstable) CHECK(measured.passes == 12);
+  }
+}
+
+TEST_CASE("a core that is stopped does not keep the others waiting") {
+  std::mutex mutex;
+  std::map<std::thread::id, int> passes;
+  const auto stop_the_first = [&] {
+    const std::lock_guard lock(mutex);
+    const bool is_first = passes.empty() || passes.count(std::this_thread::get_id()) > 0;
+    if (passes.size() < 2 || is_first) ++passes[std::this_thread::get_id()];
+    return passes.size() == 1 && passes.begin()->second == 1;
+  };
+  try {
+    measure_model(shipped("gpt2-tiny"), "m.json",
+                  {.batch_sizes = {1},
+                   .repeats = 4,
+                   .most_repeats = 8,
+                   .cores = 2,
+                   .should_stop = stop_the_first});
+  } catch (const Error&) {
+    return;  // on a machine of one core
+  }
+  REQUIRE(passes.size() == 2);
+  std::vector<int> counts;
+  for (const auto& [thread, count] : passes) counts.push_back(count);
+  CHECK(*std::min_element(counts.begin(), counts.end()) == 1);
+  CHECK(*std::max_element(counts.begin(), counts.end()) >= 4);
 }
 
 TEST_CASE("no more cores are measured on than there are") {
