@@ -39,6 +39,8 @@ struct LayerEstimate {
   Wide kept = 0;
   Wide workspace = 0;
   Wide output = 0;
+  /// How often as many kernels as in a forward are launched in the backward.
+  std::int64_t launches_of_backward = 2;
   /// What a whole layer that is recomputed keeps.
   Wide input = 0;
   std::vector<Collective> forward_collectives;

@@ -195,6 +195,7 @@ LayerEstimate recomputed(const LayerEstimate& layer, RecomputedParts parts) {
   };
   if (parts.contains(RecomputedPart::Layer)) {
     recompute(layer.kept - layer.input, layer.forward, layer.forward_collectives);
+    ++result.launches_of_backward;
     return result;
   }
   for (const RecomputedPart which : kRecomputedParts) {
@@ -212,7 +213,8 @@ std::vector<Measurement> measurements_of(const LayerEstimate& layer, const Rates
     return passes * rates.launch_floor + count_of(collectives) * rates.collective_floor;
   };
   const Direction forwards{layer.forward, floor(1, layer.forward_collectives)};
-  const Direction backwards{layer.backward, floor(2, layer.backward_collectives)};
+  const Direction backwards{layer.backward,
+                            floor(layer.launches_of_backward, layer.backward_collectives)};
   for (const Direction* const direction : {&forwards, &backwards}) {
     const std::int64_t most = most_samples_at_floor(*direction, rates);
     if (most > 0) batches.insert({most, most + 1});

@@ -223,6 +223,8 @@ class Estimate(ToolTest):
                  "/frameworks/0/bytes_per_parameter"),
                 ({"frameworks": [{"name": "mine", "source": "x", "keeps_gathered_inputs": 1}]},
                  "/frameworks/0/keeps_gathered_inputs"),
+                ({"frameworks": [{"name": "mine", "source": "x" * 1001}]},
+                 "/frameworks/0/source: expected a text of at most 1000 characters"),
                 ({"frameworks": {}}, "/frameworks: expected an array"),
                 ({"more": 1}, "/more")):
             with self.subTest(change=change):

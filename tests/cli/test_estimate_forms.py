@@ -473,6 +473,7 @@ class Figures:
         self.more = Work()  # what the backward recomputes
         self.parameters = self.expert_parameters = 0
         self.kept = self.workspace = self.output = 0
+        self.launches = 2
         self.forward, self.backward = Collectives(), Collectives()
 
 
@@ -724,6 +725,7 @@ class Estimate:
                 given += self.tokens // form.context // form.divided
             more, spared = figures.part.forward, figures.kept - x * given * h
             figures.backward.merge(figures.forward)
+            figures.launches = 3
         figures.more = more
         figures.kept -= spared
         figures.workspace += spared
@@ -953,7 +955,7 @@ class Estimate:
         back = figures.part.backward + figures.more
         floor, back_floor = (
             self.machine.floor(launches, sum(collectives.count.values()))
-            for launches, collectives in ((1, figures.forward), (2, figures.backward)))
+            for launches, collectives in ((1, figures.forward), (figures.launches, figures.backward)))
         written = []
         batches, hidden = self.machine.batches((work, floor), (back, back_floor))
         self.met |= {subject for subject, is_met in {

@@ -117,6 +117,41 @@ class Explain(ToolTest):
         self.assert_found(found["twice the memory"], self.searched(profile, roomier))
         self.assertEqual(found["twice the memory"][1], "fits")
 
+    def test_what_is_impossible_leaves_the_rest_as_it_is(self):
+        """Whatever a change makes impossible, the plan or the reasons why there is none are told."""
+        alone = copy.deepcopy(NETWORK)
+        alone["servers"][0].update(count=1, devices=1)
+        del alone["servers"][0]["links"]
+        alone["devices"]["card"]["memory"] = "2 MiB"
+        run = self.explained(tool.small_profile(), alone)
+        self.assertEqual(run.returncode, INFEASIBLE, run.stderr)
+        self.assertIn("tightest device", run.stderr)
+        self.assertEqual(self.rows(run.stderr)["--shard full"][:2], ["-", "impossible"])
+        # A third server cannot share what two of them share in groups of four.
+        run = self.explained(tool.small_profile(), NETWORK, "--shard", "full", "--pin", "shards=4")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.rows(run.stdout)["one more server"][:2], ["-", "impossible"])
+        self.assertTrue((self.folder / "p.json").exists())
+        # One more server would have the name of another, or no NIC.
+        named = copy.deepcopy(NETWORK)
+        named["servers"] = [{**NETWORK["servers"][0], "name": "a1", "count": 1},
+                            {**NETWORK["servers"][0], "name": "a", "count": 10}]
+        single = copy.deepcopy(NETWORK)
+        single["servers"][0]["count"] = 1
+        del single["servers"][0]["nics"]
+        for topology in (named, single):
+            run = self.explained(tool.small_profile(), topology)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            grown = self.rows(run.stdout).get("one more server", ["-", "impossible"])
+            self.assertEqual(grown[:2], ["-", "impossible"])
+
+    def test_a_model_is_read_once(self):
+        topology = self.write("t.json", NETWORK)
+        run = self.run_tool("--model", "-", "--topo", topology, "--explain", "-o", "p.json",
+                            input=json.dumps(tool.small_profile()))
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("a quarter more memory", run.stdout)
+
     def test_half_the_launch_floors_of_an_estimate(self):
         config = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4,
                   "num_attention_heads": 4, "intermediate_size": 512, "vocab_size": 1000}

@@ -33,7 +33,8 @@ struct Calibration {
   Factor matrix;
   Factor attention;
   Factor memory;
-  /// The least time of a layer's forward, as its kernels are launched; of a backward twice that.
+  /// The least time of a layer's forward, as its kernels are launched; of a backward twice that,
+  /// and three times if it recomputes the whole layer.
   Duration launch_floor;
   /// By how much each collective of a forward, or of a backward, raises that.
   Duration collective_floor;

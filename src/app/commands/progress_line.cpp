@@ -20,7 +20,19 @@ constexpr auto kLineInterval = std::chrono::seconds(10);
 }  // namespace
 
 ProgressLine::ProgressLine(command_line::Console& console, std::optional<Duration> time_limit)
-    : console_(console), start_(std::chrono::steady_clock::now()), last_(start_) {
+    : console_(console) {
+  restart(time_limit);
+}
+
+void ProgressLine::restart(std::optional<Duration> time_limit) {
+  clear();
+  start_ = std::chrono::steady_clock::now();
+  last_ = start_;
+  half_time_.reset();
+  deadline_.reset();
+  stop_reason_ = StopReason::None;
+  has_ended_first_part_ = false;
+  latest_.reset();
   if (!time_limit) return;
   half_time_ = start_ + std::chrono::nanoseconds(time_limit->ns / 2);
   deadline_ = start_ + std::chrono::nanoseconds(time_limit->ns);

@@ -27,6 +27,8 @@ class ProgressLine : public planner::Progress {
   /// The first part of a search may take half of the time limit.
   bool should_end_first_part() override;
   void clear();
+  /// Begins anew for another search with the time limit. A signal that was received stops it, too.
+  void restart(std::optional<Duration> time_limit);
 
   /// The reason why the search, or its first part, was stopped; None if it was not.
   StopReason stop_reason() const;

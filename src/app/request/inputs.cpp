@@ -145,9 +145,9 @@ ForeignRequest foreign_request(const command_line::Options& options) {
   return request;
 }
 
-interop::ImportedProfile load_profile(const std::string& path, const ForeignRequest& foreign,
-                                      const std::function<const TopologyDescription&()>& topology) {
-  const std::string text = io::read_file(path);
+interop::ImportedProfile profile_of(const std::string& text, const std::string& path,
+                                    const ForeignRequest& foreign,
+                                    const std::function<const TopologyDescription&()>& topology) {
   // With options for one, a file that is no document of ours and no graph can only be meant as one.
   const bool is_meant = !foreign.estimate.given.empty() && io::document_kind(text).empty() &&
                         !interop::is_pipedream_graph(text);

@@ -41,12 +41,13 @@ struct ForeignRequest {
 /// has.
 ForeignRequest foreign_request(const command_line::Options& options);
 
-/// Loads a profile in our format, or makes one of a PipeDream graph or of a model's configuration;
-/// which it is, its content tells. Throws Error(Usage) if options are given that are for another
-/// kind of file, as they would have no effect.
-/// The topology is called for if the configuration's GPU has to be known.
-interop::ImportedProfile load_profile(const std::string& path, const ForeignRequest& foreign,
-                                      const std::function<const TopologyDescription&()>& topology);
+/// Reads a profile in our format, or makes one of a PipeDream graph or of a model's configuration;
+/// which it is, the text tells. `path` is its name for messages. Throws Error(Usage) if options are
+/// given that are for another kind of file, as they would have no effect. The topology is called
+/// for if the configuration's GPU has to be known.
+interop::ImportedProfile profile_of(const std::string& text, const std::string& path,
+                                    const ForeignRequest& foreign,
+                                    const std::function<const TopologyDescription&()>& topology);
 
 // These load our formats; the error for another tool's file names the command that takes it.
 

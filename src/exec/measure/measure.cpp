@@ -67,6 +67,7 @@ CorePasses passes_on_cores(const MeasurementSubject& subject, const MeasureOptio
     all.is_pinned = all.is_pinned && own.is_pinned;
     all.counted = std::min(all.counted, own.counted);
     all.warm_ups = std::min(all.warm_ups, own.warm_ups);
+    all.was_stopped = all.was_stopped || own.was_stopped;
     all.drift = std::max(all.drift, own.drift);
     all.steps.insert(all.steps.end(), own.steps.begin(), own.steps.end());
     for (std::size_t n = 0; n < all.whole.size(); ++n) all.whole[n].append(own.whole[n]);
@@ -222,7 +223,8 @@ MeasuredModel measure_model(const io::Specification& specification, const std::s
   MeasuredModel measured{.profile = specification.profile,
                          .layers = measured_layers(subject, passes),
                          .is_pinned = passes.is_pinned,
-                         .passes = passes.counted};
+                         .passes = passes.counted,
+                         .was_stopped = passes.was_stopped};
   ModelProfile& profile = measured.profile;
   for (std::size_t i = 0; i < model.size(); ++i) {
     profile.layers[i].measurements = measured.layers[subject.kinds.of_layer[i]].measurements;

@@ -98,6 +98,8 @@ struct CorePasses {
   std::int64_t counted = 0;
   /// The number of passes before those.
   std::int64_t warm_ups = 0;
+  /// Whether should_stop() ended the passes.
+  bool was_stopped = false;
   /// The largest drift_of() any batch size.
   double drift = 0;
   /// The bytes of the parameters that a step updates.

@@ -211,14 +211,15 @@ CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
                     .steps = {},
                     .counted = 0,
                     .warm_ups = 0,
+                    .was_stopped = false,
                     .drift = 0,
                     .stepped = static_cast<std::int64_t>(stepped * sizeof(float)),
                     .gpu = {}};
   const auto goes_on = [&] {
     if (passes.warm_ups + passes.counted < kWarmUps + options.repeats) return true;
     if (passes.counted % options.repeats != 0) return passes.counted < options.most_repeats;
-    passes.drift = most_drift_of(timed, options.batch_sizes.size());
-    const bool is_agreed = core.agree(passes.drift <= kTrustedDrift);
+    const double drift = most_drift_of(timed, options.batch_sizes.size());
+    const bool is_agreed = core.agree(drift <= kTrustedDrift);
     return !is_agreed && passes.counted < options.most_repeats;
   };
   while (goes_on()) {
@@ -236,8 +237,10 @@ CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
     for (TimedLayer<Engine>& layer : timed) layer.settle();
     steps.settle(passes.steps);
     ++passes.counted;
-    if (options.should_stop && options.should_stop()) break;
+    passes.was_stopped = options.should_stop && options.should_stop();
+    if (passes.was_stopped) break;
   }
+  passes.drift = most_drift_of(timed, options.batch_sizes.size());
   passes.by_kind.resize(subject.kinds.first.size(),
                         std::vector<Passes>(options.batch_sizes.size()));
   for (std::size_t i = 0; i < timed.size(); ++i) {

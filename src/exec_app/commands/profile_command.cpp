@@ -131,10 +131,12 @@ int run_profile(const command_line::Options& options, command_line::Console& con
   command_line::write_result(console, output, io::write_profile(measured.profile));
   const auto [stream, style] = console.words(output == "-");
   report(measured, stream, style);
-  if (measured.passes < measure.repeats) {
+  const bool is_number_given = measure.most_repeats == measure.repeats;
+  if (measured.was_stopped && !(is_number_given && measured.passes == measure.repeats)) {
     command_line::print_warning(
-        console, fmt::format("interrupted: the profile has the medians of {} of {} passes",
-                             measured.passes, measure.repeats));
+        console,
+        fmt::format("interrupted: the profile has the medians of {}{} passes", measured.passes,
+                    is_number_given ? fmt::format(" of {}", measure.repeats) : ""));
   }
   for (const std::string& doubt : doubts_about(measured.profile))
     command_line::print_warning(console, doubt);

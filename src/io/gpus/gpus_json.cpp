@@ -61,7 +61,13 @@ Framework read_framework(const Field& field) {
     framework.bytes_per_parameter =
         read_integer(bytes, {.least = 0, .most = kMostBytesOfParameter}).value_or(0);
   }
-  framework.source = read_text(object.field("source")).value_or("");
+  // Warnings of profiles repeat it.
+  constexpr std::size_t kLongestSource = 1'000;
+  const Field source = object.field("source");
+  framework.source = read_text(source).value_or("");
+  if (framework.source.size() > kLongestSource) {
+    source.refuse(fmt::format("a text of at most {} characters", kLongestSource));
+  }
   object.finish();
   return framework;
 }

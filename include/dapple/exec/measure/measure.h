@@ -75,6 +75,8 @@ struct MeasuredModel {
   bool is_pinned = false;
   /// The smallest number of counted passes on any core; fewer than requested if stopped.
   std::int64_t passes = 0;
+  /// Whether should_stop() ended the passes.
+  bool was_stopped = false;
 };
 
 /// Measures a model. Sizes of outputs and stashes are those of the tensors. The optimizer's step is

@@ -23,6 +23,7 @@
 #include "app/request/plan_request.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/plan_restriction.h"
@@ -56,6 +57,8 @@ void log_limits(const planner::PlannerOptions& options) {
 
 struct Inputs {
   ModelProfile profile;
+  /// The same with half the launch floors, for --explain, if the profile is an estimate.
+  std::optional<ModelProfile> launched_sooner;
   TopologyDescription topology;
   std::vector<std::string> warnings;
 };
@@ -67,9 +70,22 @@ Inputs load_inputs(const PlanCommandRequest& request) {
     if (!topology) topology = load_topology(request.topology);
     return *topology;
   };
-  interop::ImportedProfile imported = load_profile(request.model, request.foreign, loaded_topology);
+  const std::string text = io::read_file(request.model);
+  interop::ImportedProfile imported =
+      profile_of(text, request.model, request.foreign, loaded_topology);
+  std::optional<ModelProfile> launched_sooner;
+  if (request.explains) {
+    ForeignRequest halved = request.foreign;
+    halved.estimate.launch_share = Factor{kOne.billionths / 2};
+    ModelProfile other = profile_of(text, request.model, halved, loaded_topology).profile;
+    // Only an estimate depends on it.
+    if (io::write_profile(other) != io::write_profile(imported.profile)) {
+      launched_sooner = std::move(other);
+    }
+  }
   loaded_topology();
   Inputs inputs{.profile = std::move(imported.profile),
+                .launched_sooner = std::move(launched_sooner),
                 .topology = *std::move(topology),
                 .warnings = std::move(imported.warnings)};
   settle_device(inputs.profile, inputs.topology, inputs.warnings);
@@ -147,11 +163,11 @@ std::variant<planner::MadePlan, planner::Infeasible> make_plan(
   }
 }
 
-/// Searches for a plan. Takes `progress` by value, as signals are caught only while it exists.
+/// Searches for a plan.
 SearchEnd search(const Inputs& inputs, const Topology& topology,
                  const planner::PlannerOptions& planner,
                  const std::optional<planner::PlanRestriction>& restriction,
-                 ProgressLine progress) {
+                 ProgressLine& progress) {
   const planner::PlanningContext context{inputs.profile, topology, planner, &progress};
   auto result = make_plan(context, restriction);
   SearchEnd end{.result = std::move(result), .stop_reason = progress.stop_reason()};
@@ -172,13 +188,8 @@ SearchEnd search(const Inputs& inputs, const Topology& topology,
 std::vector<ChangedInputs> changed_inputs(const PlanCommandRequest& request, const Inputs& inputs,
                                           bool fits) {
   std::vector<ChangedInputs> changes = changed_topologies(inputs.profile, inputs.topology);
-  PlanCommandRequest halved = request;
-  halved.foreign.estimate.launch_share = Factor{kOne.billionths / 2};
-  Inputs launched_sooner = load_inputs(halved);
-  // Only an estimate depends on it.
-  if (io::write_profile(launched_sooner.profile) != io::write_profile(inputs.profile)) {
-    changes.push_back({"half the launch floors", std::move(launched_sooner.profile),
-                       std::move(launched_sooner.topology)});
+  if (inputs.launched_sooner) {
+    changes.push_back({"half the launch floors", *inputs.launched_sooner, inputs.topology});
   }
   if (fits) return changes;
   std::vector<ChangedInputs> more =
@@ -187,29 +198,42 @@ std::vector<ChangedInputs> changed_inputs(const PlanCommandRequest& request, con
   return changes;
 }
 
-/// Searches with each of the changes, until a search is ended by a signal.
-std::vector<Sensitivity> search_with(const std::vector<ChangedInputs>& changes,
-                                     const PlanCommandRequest& request,
-                                     planner::PlannerOptions planner,
-                                     command_line::Console& console) {
-  std::vector<Sensitivity> found;
-  planner.baselines = false;
-  for (const ChangedInputs& change : changes) {
+/// Searches with one change. What is asked for may be impossible with it.
+Sensitivity search_with(const ChangedInputs& change, const PlanCommandRequest& request,
+                        planner::PlannerOptions planner, ProgressLine& progress) {
+  Sensitivity found{.words = change.words};
+  try {
     const Topology topology{change.topology, command_line::source_name(request.topology)};
-    planner.sharding = change.sharding.value_or(request.planner.sharding);
+    planner.sharding = change.sharding.value_or(planner.sharding);
     planner.pins = pins_of(request, change.profile, topology);
+    planner.baselines = false;
+    found.is_impossible =
+        !check_compatible(change.profile, topology, planner.global_batch_size).empty();
+    if (found.is_impossible) return found;
     std::optional<planner::PlanRestriction> restriction;
     if (request.target) restriction = restriction_of(*request.target, planner, change.profile);
-    ProgressLine progress{console, request.time_limit};
     const auto result = make_plan({change.profile, topology, planner, &progress}, restriction);
-    Sensitivity& one = found.emplace_back(Sensitivity{.words = change.words});
-    one.was_stopped = progress.stop_reason() != StopReason::None;
+    found.was_stopped = progress.stop_reason() != StopReason::None;
     if (const auto* made = std::get_if<planner::MadePlan>(&result)) {
-      one.iteration = made->document.prediction.iteration;
-      one.shape = shape_of(made->document.plan);
+      found.iteration = made->document.prediction.iteration;
+      found.shape = shape_of(made->document.plan);
     }
-    if (progress.stop_reason() == StopReason::Signal) break;
+  } catch (const Error&) { found.is_impossible = true; }
+  return found;
+}
+
+/// Searches with each change, until a signal is received.
+std::vector<Sensitivity> search_with_each(const std::vector<ChangedInputs>& changes,
+                                          const PlanCommandRequest& request,
+                                          const planner::PlannerOptions& planner,
+                                          ProgressLine& progress) {
+  std::vector<Sensitivity> found;
+  for (const ChangedInputs& change : changes) {
+    progress.restart(request.time_limit);
+    if (progress.should_stop()) break;
+    found.push_back(search_with(change, request, planner, progress));
   }
+  progress.clear();
   return found;
 }
 
@@ -303,13 +327,16 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   planner.pins = pins_of(request, inputs.profile, topology);
   std::optional<planner::PlanRestriction> restriction;
   if (request.target) restriction = restriction_of(*request.target, planner, inputs.profile);
-  SearchEnd end =
-      search(inputs, topology, planner, restriction, ProgressLine{console, request.time_limit});
+  // Signals are caught while it exists, until all searches are done.
+  std::optional<ProgressLine> progress{std::in_place, console, request.time_limit};
+  SearchEnd end = search(inputs, topology, planner, restriction, *progress);
   std::vector<Sensitivity> sensitivities;
   if (request.explains && end.stop_reason != StopReason::Signal) {
     const bool fits = std::holds_alternative<planner::MadePlan>(end.result);
-    sensitivities = search_with(changed_inputs(request, inputs, fits), request, planner, console);
+    sensitivities =
+        search_with_each(changed_inputs(request, inputs, fits), request, planner, *progress);
   }
+  progress.reset();
   if (const auto* infeasible = std::get_if<planner::Infeasible>(&end.result)) {
     PlanDocument closest;
     set_inputs(closest, inputs.profile, topology, infeasible->parallelism,

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "dapple/core/error.h"
+#include "dapple/io/documents/documents.h"
 #include "dapple/plan/plan.h"
-#include "dapple/profile/limits.h"
 #include "dapple/report/table.h"
 
 namespace dapple::app {
@@ -52,13 +54,12 @@ TopologyDescription with_memory(TopologyDescription topology, std::int64_t numer
   return topology;
 }
 
-/// Whether another server can be connected like those that there are.
-bool may_grow(const TopologyDescription& topology) {
-  std::int64_t devices = topology.servers.back().devices;
-  for (const ServerGroup& group : topology.servers) {
-    devices += std::int64_t{group.count} * group.devices;
-  }
-  return topology.network && topology.racks.empty() && devices <= kMaxGroup;
+/// Returns the topology with one more server; nothing if no file may describe such a topology.
+std::optional<TopologyDescription> with_one_server_more(TopologyDescription topology) {
+  ++topology.servers.back().count;
+  try {
+    return io::read_topology(io::write_topology(topology), topology.name);
+  } catch (const Error&) { return std::nullopt; }
 }
 
 }  // namespace
@@ -71,10 +72,8 @@ std::vector<ChangedInputs> changed_topologies(const ModelProfile& profile,
         {"links between servers twice as fast", profile, with_faster_network(topology)});
   }
   changes.push_back({"a quarter more memory", profile, with_memory(topology, 5, 4)});
-  if (may_grow(topology)) {
-    ChangedInputs& change =
-        changes.emplace_back(ChangedInputs{"one more server", profile, topology});
-    ++change.topology.servers.back().count;
+  if (std::optional<TopologyDescription> grown = with_one_server_more(topology)) {
+    changes.push_back({"one more server", profile, *std::move(grown)});
   }
   return changes;
 }
@@ -94,13 +93,15 @@ std::vector<ChangedInputs> changes_for_memory(const ModelProfile& profile,
 
 std::string sensitivity_text(const std::vector<Sensitivity>& found,
                              std::optional<Duration> iteration, const report::TextStyle& style) {
+  if (found.empty()) return {};
   report::Table table{{{"with"},
                        {"iteration", report::Align::Right},
                        {"is"},
                        {"stages, micro-batches", report::Align::Left, 12}}};
   for (const Sensitivity& one : found) {
     const bool fits = one.iteration.has_value();
-    std::string is = "no plan fits";
+    std::string is = one.is_impossible ? "impossible" : "no plan fits";
+    if (one.was_stopped && !fits) is = "none found";
     if (fits && !iteration) is = "fits";
     if (fits && iteration) {
       const double change =

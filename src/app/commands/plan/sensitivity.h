@@ -28,7 +28,9 @@ struct ChangedInputs {
 /// What a search with changed inputs has found.
 struct Sensitivity {
   std::string words;
-  /// The iteration of the plan, and shape_of() it; nothing if no plan fits.
+  /// Whether the change leaves nothing to be searched: what is asked for is impossible with it.
+  bool is_impossible = false;
+  /// The iteration of the plan, and shape_of() it; nothing if no plan was found.
   std::optional<Duration> iteration = {};
   std::string shape = {};
   /// Whether the search was stopped before it was done.
@@ -36,8 +38,8 @@ struct Sensitivity {
 };
 
 /// Returns the changes of a topology: links between servers twice as fast, if there are several
-/// servers; a quarter more memory on every device; one more server of the last kind, if servers
-/// are connected by one switch. Bandwidths and sizes end at kMaxCount.
+/// servers; a quarter more memory on every device; one more server of the last kind, if it can be
+/// connected like the others. Bandwidths and sizes end at kMaxCount.
 std::vector<ChangedInputs> changed_topologies(const ModelProfile& profile,
                                               const TopologyDescription& topology);
 
@@ -48,7 +50,7 @@ std::vector<ChangedInputs> changes_for_memory(const ModelProfile& profile,
                                               Sharding sharding);
 
 /// Returns a table of what was found beside the plan's own iteration, which is nothing where no
-/// plan fits.
+/// plan fits; an empty text if nothing was searched.
 std::string sensitivity_text(const std::vector<Sensitivity>& found,
                              std::optional<Duration> iteration, const report::TextStyle& style);
 
