@@ -303,7 +303,9 @@ std::string write_time_parts(const PlanDocument& document, const TextStyle& styl
       return row.parts->*part.part == Duration{};
     });
     if (is_zero) continue;
-    columns.push_back({part.name, Align::Right});
+    // A shorter name lets the table fit a terminal.
+    const bool is_step = part.part == &TimeParts::optimizer_step;
+    columns.push_back({is_step ? "step" : part.name, Align::Right});
     shown.push_back(part.part);
   }
   Table table{std::move(columns)};

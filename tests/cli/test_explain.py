@@ -89,7 +89,8 @@ class Explain(ToolTest):
         head, _, ours, *others = table.splitlines()
         parts = self.read("p.json")["predicted"]["time_parts"]
         names = re.split(r"  +", head.strip())[1:]
-        keys = [re.sub("[ -]", "_", name) + "_ns" for name in names]
+        keys = [re.sub("[ -]", "_", "optimizer step" if name == "step" else name) + "_ns"
+                for name in names]
         self.assertLessEqual({key for key, time in parts.items() if time}, set(keys))
         for key, text in zip(keys, re.split(r"  +", ours.strip())[1:]):
             number, unit = text.split()

@@ -94,10 +94,10 @@ std::vector<ChangedInputs> changes_for_memory(const ModelProfile& profile,
 std::string sensitivity_text(const std::vector<Sensitivity>& found,
                              std::optional<Duration> iteration, const report::TextStyle& style) {
   if (found.empty()) return {};
-  report::Table table{{{"with"},
+  report::Table table{{{"with", report::Align::Left, 20},
                        {"iteration", report::Align::Right},
                        {"is"},
-                       {"stages, micro-batches", report::Align::Left, 12}}};
+                       {"stages", report::Align::Left, 12}}};
   for (const Sensitivity& one : found) {
     const bool fits = one.iteration.has_value();
     std::string is = one.is_impossible ? "impossible" : "no plan fits";
