@@ -70,14 +70,6 @@ const Framework* GpuTable::framework(std::string_view name) const {
   return found == frameworks.end() ? nullptr : &*found;
 }
 
-std::string framework_names(const GpuTable& table) {
-  std::string names;
-  for (const Framework& framework : table.frameworks) {
-    names += (names.empty() ? "" : ", ") + framework.name;
-  }
-  return names;
-}
-
 const Calibration& GpuTable::calibration_of(const Gpu& gpu) const {
   check(!calibrations.empty(), "no calibration of GPUs");
   const auto found =

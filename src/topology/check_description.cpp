@@ -31,12 +31,6 @@ class ViolationList {
   std::vector<Violation> violations_;
 };
 
-std::int64_t server_count(const TopologyDescription& description) {
-  std::int64_t servers = 0;
-  for (const ServerGroup& group : description.servers) servers += group.count;
-  return servers;
-}
-
 /// Checks the links between the devices of a server: its switch, or its link matrix.
 class LinkChecker : private ViolationList {
  public:

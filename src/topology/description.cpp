@@ -12,4 +12,10 @@ Duration reduction_time(const BusBandwidthTable& table, const BusBandwidthTable:
                     Wide{table.ranks()} * point.bandwidth.bytes_per_second)};
 }
 
+std::int64_t server_count(const TopologyDescription& description) {
+  std::int64_t servers = 0;
+  for (const ServerGroup& group : description.servers) servers += group.count;
+  return servers;
+}
+
 }  // namespace dapple

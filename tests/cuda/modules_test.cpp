@@ -249,7 +249,8 @@ TEST_CASE("a module takes no more for a moment than it says", "[cuda]") {
   constexpr cuda::Precision kPrecision = cuda::Precision::Float32;
   for (const auto& [operation, shape] : kinds) {
     INFO("kind " << operation.index());
-    // What is said on top of that is for cuBLASLt, whose share is counted below, and partial sums.
+    // The rest of workspace_of() is an allowance for partial sums and for cuBLASLt, whose workspace
+    // is counted below.
     const Bytes limit = workspace_of(operation, shape, kPrecision) -
                         workspace_of(ReluOperation{}, shape, kPrecision);
     cuda::Device device(0, Bytes{std::int64_t{32} << 20});

@@ -97,7 +97,12 @@ struct GpuTable {
   const Calibration& calibration_of(const Gpu& gpu) const;
 };
 
-/// Returns the names of the frameworks, with commas between them.
-std::string framework_names(const GpuTable& table);
+/// Returns the names of GPUs, calibrations or frameworks, with commas between them.
+template <class Named>
+std::string names_of(const std::vector<Named>& items) {
+  std::string names;
+  for (const Named& item : items) names += (names.empty() ? "" : ", ") + item.name;
+  return names;
+}
 
 }  // namespace dapple::estimate

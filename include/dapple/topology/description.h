@@ -173,4 +173,7 @@ struct TopologyDescription {
   bool shards_optimizer = false;
 };
 
+/// Returns the number of servers of all groups. O(groups).
+std::int64_t server_count(const TopologyDescription& description);
+
 }  // namespace dapple

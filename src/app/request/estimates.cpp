@@ -53,10 +53,7 @@ std::set<std::string> kinds_of(const TopologyDescription* topology) {
 /// Returns the GPU that is asked for, or that the topology consists of.
 const estimate::Gpu& gpu_of(const estimate::GpuTable& table, const EstimateRequest& request,
                             const std::set<std::string>& kinds) {
-  std::string known;
-  for (const estimate::Gpu& gpu : table.gpus) {
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", printable(gpu.name));
-  }
+  const std::string known = printable(estimate::names_of(table.gpus));
   if (!request.gpu && kinds.size() != 1) {
     throw command_line::usage_error(
         "--gpu",
@@ -181,20 +178,20 @@ const estimate::Calibration& calibration_of(const estimate::GpuTable& table,
                                             const estimate::Gpu& gpu,
                                             const EstimateRequest& request) {
   if (!request.calibration) return table.calibration_of(gpu);
-  std::string known;
   for (const estimate::Calibration& calibration : table.calibrations) {
     if (calibration.name == *request.calibration) return calibration;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", printable(calibration.name));
   }
-  throw command_line::usage_error("--calibration", fmt::format("expected one of {}, got {}", known,
-                                                               printable(*request.calibration)));
+  throw command_line::usage_error(
+      "--calibration",
+      fmt::format("expected one of {}, got {}", printable(estimate::names_of(table.calibrations)),
+                  printable(*request.calibration)));
 }
 
 const estimate::Framework& framework_of(const estimate::GpuTable& table, const std::string& name) {
   if (const estimate::Framework* const found = table.framework(name)) return *found;
   throw command_line::usage_error(
-      "--framework",
-      fmt::format("expected one of {}, got {}", estimate::framework_names(table), printable(name)));
+      "--framework", fmt::format("expected one of {}, got {}",
+                                 printable(estimate::names_of(table.frameworks)), printable(name)));
 }
 
 }  // namespace

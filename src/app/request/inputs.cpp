@@ -145,13 +145,17 @@ ForeignRequest foreign_request(const command_line::Options& options) {
   return request;
 }
 
-interop::ImportedProfile profile_of(const std::string& text, const std::string& path,
-                                    const ForeignRequest& foreign,
-                                    const std::function<const TopologyDescription&()>& topology) {
+bool is_estimated(const std::string& text, const ForeignRequest& foreign) {
   // With options for one, a file that is no document of ours and no graph can only be meant as one.
   const bool is_meant = !foreign.estimate.given.empty() && io::document_kind(text).empty() &&
                         !interop::is_pipedream_graph(text);
-  const bool is_configuration = is_meant || interop::is_configuration(text);
+  return is_meant || interop::is_configuration(text);
+}
+
+interop::ImportedProfile profile_of(const std::string& text, const std::string& path,
+                                    const ForeignRequest& foreign,
+                                    const std::function<const TopologyDescription&()>& topology) {
+  const bool is_configuration = is_estimated(text, foreign);
   if (!is_configuration && !foreign.estimate.given.empty()) {
     throw command_line::usage_error("--" + foreign.estimate.given.front(),
                                     "expected only with a model's configuration as --model, got " +

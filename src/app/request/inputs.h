@@ -41,6 +41,10 @@ struct ForeignRequest {
 /// has.
 ForeignRequest foreign_request(const command_line::Options& options);
 
+/// Whether the text is, or is meant as, a model's configuration, whose profile is estimated.
+/// O(length).
+bool is_estimated(const std::string& text, const ForeignRequest& foreign);
+
 /// Reads a profile in our format, or makes one of a PipeDream graph or of a model's configuration;
 /// which it is, the text tells. `path` is its name for messages. Throws Error(Usage) if options are
 /// given that are for another kind of file, as they would have no effect. The topology is called

@@ -193,8 +193,7 @@ double most_drift_of(const std::vector<TimedLayer<Engine>>& timed, std::size_t b
 }
 
 /// Runs passes over all timed layers, for each batch size in turn, and the optimizer's step, whose
-/// parameters are not used between steps. It ends together with the other
-/// cores.
+/// parameters are not used between steps. It ends together with the other cores.
 template <class Engine>
 CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
                         const MeasureOptions& options, AgreeingCore& core) {
@@ -218,8 +217,8 @@ CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
   const auto goes_on = [&] {
     if (passes.warm_ups + passes.counted < kWarmUps + options.repeats) return true;
     if (passes.counted % options.repeats != 0) return passes.counted < options.most_repeats;
-    const double drift = most_drift_of(timed, options.batch_sizes.size());
-    const bool is_agreed = core.agree(drift <= kTrustedDrift);
+    passes.drift = most_drift_of(timed, options.batch_sizes.size());
+    const bool is_agreed = core.agree(passes.drift <= kTrustedDrift);
     return !is_agreed && passes.counted < options.most_repeats;
   };
   while (goes_on()) {
@@ -238,9 +237,11 @@ CorePasses timed_passes(Engine& engine, const MeasurementSubject& subject,
     steps.settle(passes.steps);
     ++passes.counted;
     passes.was_stopped = options.should_stop && options.should_stop();
-    if (passes.was_stopped) break;
+    if (passes.was_stopped) {
+      passes.drift = most_drift_of(timed, options.batch_sizes.size());
+      break;
+    }
   }
-  passes.drift = most_drift_of(timed, options.batch_sizes.size());
   passes.by_kind.resize(subject.kinds.first.size(),
                         std::vector<Passes>(options.batch_sizes.size()));
   for (std::size_t i = 0; i < timed.size(); ++i) {

@@ -114,7 +114,6 @@ class Importer {
   void add_bus_bandwidth(const MeasuredCollective& measured, ServerGroup& group);
   void refuse_figures();
   void warn_of_unused();
-  std::int64_t server_count() const;
   [[noreturn]] void refuse(const std::string& file, std::string message) const;
 
   const std::vector<ForeignFile>& files_;
@@ -184,12 +183,6 @@ void Importer::refuse_figures() {
   for (const auto& [option, is_given] : given) {
     if (is_given) notes_.want(option, "expected not with an ASTRA-sim network, which says it");
   }
-}
-
-std::int64_t Importer::server_count() const {
-  std::int64_t count = 0;
-  for (const ServerGroup& group : description_.servers) count += group.count;
-  return count;
 }
 
 /// Makes a server from a result of nccl-tests alone: it has the listed devices, connected at the
@@ -331,7 +324,7 @@ void Importer::add_tree() {
 }
 
 void Importer::add_network() {
-  if (server_count() < 2) {
+  if (server_count(description_) < 2) {
     if (options_.network) {
       notes_.want("--network-bandwidth", "expected only with more than one server");
     }

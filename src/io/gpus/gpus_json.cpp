@@ -99,27 +99,25 @@ Gpu read_gpu(const Field& field) {
   return gpu;
 }
 
+/// Returns the names of the items, of which no two may have the same.
+template <class Named>
+std::set<std::string> own_names(const Field& field, const char* what,
+                                const std::vector<Named>& items) {
+  std::set<std::string> names;
+  for (const Named& item : items) {
+    if (names.insert(item.name).second) continue;
+    field.add(fmt::format("expected {} with names of their own, got {} twice", what,
+                          printable(item.name)));
+  }
+  return names;
+}
+
 void check_names(const Field& field, const GpuTable& table, const GpuTable& others) {
-  std::set<std::string> of_others;
-  for (const Calibration& calibration : others.calibrations) of_others.insert(calibration.name);
-  std::set<std::string> calibrations;
-  for (const Calibration& calibration : table.calibrations) {
-    if (!calibrations.insert(calibration.name).second) {
-      field.add(fmt::format("expected calibrations with names of their own, got {} twice",
-                            printable(calibration.name)));
-    }
-  }
-  std::set<std::string> frameworks;
-  for (const Framework& framework : table.frameworks) {
-    if (!frameworks.insert(framework.name).second) {
-      field.add(fmt::format("expected frameworks with names of their own, got {} twice",
-                            printable(framework.name)));
-    }
-  }
+  std::set<std::string> calibrations = own_names(field, "calibrations", table.calibrations);
+  own_names(field, "frameworks", table.frameworks);
+  for (const Calibration& calibration : others.calibrations) calibrations.insert(calibration.name);
   for (const Gpu& gpu : table.gpus) {
-    const bool is_known =
-        calibrations.count(gpu.calibration) + of_others.count(gpu.calibration) > 0;
-    if (!gpu.calibration.empty() && !is_known) {
+    if (!gpu.calibration.empty() && calibrations.count(gpu.calibration) == 0) {
       field.add(fmt::format("expected as calibration of {} one of the file's, got {}",
                             printable(gpu.name), printable(gpu.calibration)));
     }

@@ -8,8 +8,8 @@
 
 namespace dapple::io {
 
-/// Reads a document, and adds the GPUs and calibrations that the program knows and the document
-/// does not have. Errors refer to it as `source_name`. Throws Error(BadInput). O(length).
+/// Reads a document, and adds the GPUs, calibrations and frameworks that the program knows and the
+/// document does not have. Errors refer to it as `source_name`. Throws Error(BadInput). O(length).
 estimate::GpuTable read_gpus(std::string_view text, const std::string& source_name);
 
 /// Returns the table as a document. O(size).

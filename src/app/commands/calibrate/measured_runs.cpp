@@ -77,7 +77,6 @@ void take_recomputation(const std::string& text, MeasuredRun& run) {
 }
 
 std::vector<Column> columns() {
-  constexpr std::int64_t kMillisecondsOfSecond = kNanosecondsPerSecond;
   return {
       {"id", true, [](const std::string& text, MeasuredRun& run) { run.id = name_in(text); }},
       {"group", false,
@@ -103,7 +102,7 @@ std::vector<Column> columns() {
       {"recompute", false, take_recomputation},
       {"iteration_s", true,
        [](const std::string& text, MeasuredRun& run) {
-         run.iteration = {quantity_in(text, kMillisecondsOfSecond, "seconds")};
+         run.iteration = {quantity_in(text, kNanosecondsPerSecond, "seconds")};
        }},
       {"memory_bytes", false, [](const std::string& text, MeasuredRun& run) {
          run.memory = Bytes{quantity_in(text, 1, "bytes")};

@@ -35,9 +35,9 @@ void set_framework(const estimate::GpuTable& table, MeasuredRun& run) {
   }
   throw Error{ErrorKind::BadInput,
               run.layout.source,
-              {{run.layout.place,
-                fmt::format("framework: expected one of {}, got \"{}\"",
-                            estimate::framework_names(table), printable(run.framework))}}};
+              {{run.layout.place, fmt::format("framework: expected one of {}, got \"{}\"",
+                                              printable(estimate::names_of(table.frameworks)),
+                                              printable(run.framework))}}};
 }
 
 }  // namespace

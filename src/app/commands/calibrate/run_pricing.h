@@ -24,7 +24,8 @@ struct RunPrice {
 class RunPricing {
  public:
   /// Reads the files that the runs name. Throws Error(BadInput) for faults of these, of options
-  /// that do not fit a model, and of layouts, each with the run's line.
+  /// that do not fit a model, of layouts, and of frameworks that the table does not have, each with
+  /// the run's line.
   RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu,
              const estimate::GpuTable& table);
 

@@ -74,11 +74,11 @@ Inputs load_inputs(const PlanCommandRequest& request) {
   interop::ImportedProfile imported =
       profile_of(text, request.model, request.foreign, loaded_topology);
   std::optional<ModelProfile> launched_sooner;
-  if (request.explains) {
+  if (request.explains && is_estimated(text, request.foreign)) {
     ForeignRequest halved = request.foreign;
     halved.estimate.launch_share = Factor{kOne.billionths / 2};
     ModelProfile other = profile_of(text, request.model, halved, loaded_topology).profile;
-    // Only an estimate depends on it.
+    // A calibration may have no floors.
     if (io::write_profile(other) != io::write_profile(imported.profile)) {
       launched_sooner = std::move(other);
     }
@@ -184,7 +184,7 @@ SearchEnd search(const Inputs& inputs, const Topology& topology,
   return end;
 }
 
-/// Returns the inputs in which one thing is otherwise, of those that --explain searches with.
+/// Returns the inputs that --explain searches with, each with one change.
 std::vector<ChangedInputs> changed_inputs(const PlanCommandRequest& request, const Inputs& inputs,
                                           bool fits) {
   std::vector<ChangedInputs> changes = changed_topologies(inputs.profile, inputs.topology);

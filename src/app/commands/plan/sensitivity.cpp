@@ -22,12 +22,6 @@ void double_bandwidth(Bandwidth& bandwidth) {
   bandwidth = {at_most_largest(2 * Wide{bandwidth.bytes_per_second})};
 }
 
-std::int64_t servers_of(const TopologyDescription& topology) {
-  std::int64_t servers = 0;
-  for (const ServerGroup& group : topology.servers) servers += group.count;
-  return servers;
-}
-
 TopologyDescription with_faster_network(TopologyDescription topology) {
   if (topology.network) double_bandwidth(topology.network->bandwidth);
   for (ServerGroup& group : topology.servers) {
@@ -67,7 +61,7 @@ std::optional<TopologyDescription> with_one_server_more(TopologyDescription topo
 std::vector<ChangedInputs> changed_topologies(const ModelProfile& profile,
                                               const TopologyDescription& topology) {
   std::vector<ChangedInputs> changes;
-  if (servers_of(topology) > 1) {
+  if (server_count(topology) > 1) {
     changes.push_back(
         {"links between servers twice as fast", profile, with_faster_network(topology)});
   }

@@ -15,13 +15,13 @@
 
 namespace dapple::app {
 
-/// The inputs of a search in which one thing is otherwise.
+/// The inputs of a search with one change.
 struct ChangedInputs {
-  /// What is otherwise, such as "links between servers twice as fast".
+  /// The change in words, such as "links between servers twice as fast".
   std::string words;
   ModelProfile profile;
   TopologyDescription topology;
-  /// What is sharded, if that is what is otherwise.
+  /// The state that is sharded, if that is the change.
   std::optional<Sharding> sharding = {};
 };
 
