@@ -272,6 +272,40 @@ bool AllReduceModel::is_as_fast_as(const AllReduceModel& other) const {
                     });
 }
 
+void AllReduceModel::forget_ports() {
+  for (Alternative& alternative : alternatives_) {
+    for (Rings& rings : alternative.rings) rings.ports = {};
+  }
+}
+
+/// Whether rounds * size / (members * bandwidth) and the latencies of all rounds are no larger;
+/// busy times are rounded once, so that their order stays.
+bool AllReduceModel::is_never_slower(const Rings& a, const Rings& b) {
+  return a.rounds() * a.hop_latency <= b.rounds() * b.hop_latency &&
+         Wide{a.rounds()} * b.members * b.bandwidth.bytes_per_second <=
+             Wide{b.rounds()} * a.members * a.bandwidth.bytes_per_second;
+}
+
+bool AllReduceModel::is_never_slower(const Alternative& a, const Alternative& b) {
+  if (a.rings.size() == b.rings.size()) {
+    return std::equal(a.rings.begin(), a.rings.end(), b.rings.begin(),
+                      [](const Rings& x, const Rings& y) { return is_never_slower(x, y); });
+  }
+  return a.rings.size() == 1 && std::any_of(b.rings.begin(), b.rings.end(), [&](const Rings& y) {
+           return is_never_slower(a.rings.front(), y);
+         });
+}
+
+bool AllReduceModel::is_never_slower_than(const AllReduceModel& other) const {
+  if (!measured_.empty() || !other.measured_.empty()) return is_as_fast_as(other);
+  if (other.alternatives_.empty()) return alternatives_.empty();
+  return std::all_of(
+      other.alternatives_.begin(), other.alternatives_.end(), [&](const Alternative& theirs) {
+        return std::any_of(alternatives_.begin(), alternatives_.end(),
+                           [&](const Alternative& own) { return is_never_slower(own, theirs); });
+      });
+}
+
 AllReducePhase AllReduceModel::phase(const Rings& rings, Bytes size) {
   AllReducePhase phase{.rounds = rings.rounds(),
                        .busy = busy(rings, size),

@@ -104,6 +104,18 @@ std::vector<std::string> exact_dimensions(bool all_placements, bool all_bucket_s
   return searched;
 }
 
+std::vector<std::string> diagram_dimensions(bool all_bucket_sizes) {
+  std::vector<std::string> searched{"stage boundaries",
+                                    "replicas per stage",
+                                    "placement: devices in the order of their numbers",
+                                    "micro-batch sizes that divide the global batch",
+                                    "warm-up depths",
+                                    "recomputation per stage",
+                                    "idle devices"};
+  if (all_bucket_sizes) searched.emplace_back(kBucketSizes);
+  return searched;
+}
+
 std::vector<std::string> dapple_dimensions(bool all_bucket_sizes) {
   std::vector<std::string> searched{
       "stage boundaries",

@@ -104,6 +104,11 @@ std::string warning_of(const GapCauses& causes) {
     texts.emplace_back("some of the searches would have taken too long");
   }
   if (causes.is_budget_spent) texts.emplace_back("the search has spent its budget of work");
+  if (causes.is_bound_relaxed) {
+    texts.emplace_back(
+        "the bound counts the least for where stages are placed and for part of what their depths "
+        "cost");
+  }
   std::vector<std::string> untried;
   if (causes.untried_placements) untried.emplace_back("placements");
   if (!causes.untried_families.empty()) {

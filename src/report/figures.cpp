@@ -205,7 +205,7 @@ std::string counts_text(const SearchRecord& search) {
                        show_count(search.simulated));
   }
   if (search.states == 0 && search.candidates == 0) {
-    if (search.planner == kExactPlanner) {
+    if (search.planner == kExactPlanner || search.planner == kDiagramPlanner) {
       return search.open == 0 ? "nothing beyond the first plans, which none can beat"
                               : "nothing beyond the first plans";
     }

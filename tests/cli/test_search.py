@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import tool
-from tool import DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
+from tool import BAD_INPUT, DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
 
 # So large that any search of it takes seconds.
 LARGE = ("--model", tool.ROOT / "profiles" / "gnmt-16.json",
@@ -113,6 +113,23 @@ class Gaps(ToolTest):
         verified = self.run_tool("verify", "plan.json", "--budget", "100")
         self.assertIn(verified.returncode, (DONE, NOT_VERIFIED), verified.stderr)
         return plan, [each for each in plan["warnings"] if each.endswith(self.STAYS)]
+
+    def test_a_large_cluster_is_planned_with_a_bound_on_all_placements(self):
+        plan, warnings = self.gap_warnings(
+            "--model", tool.ROOT / "profiles" / "bert-large.json", "--topo",
+            tool.ROOT / "topologies" / "64x8xH100-rails.json", "--no-baselines")
+        self.assertEqual(plan["search_space"]["planner"], "diagrams")
+        self.assertFalse(plan["search_space"]["complete"])
+        # More than the work alone proves, which is below 12 ms.
+        self.assertGreater(plan["predicted"]["lower_bound_ns"], 14_000_000)
+        self.assertLess(plan["predicted"]["optimality_gap"], 0.1)
+        self.assertEqual(warnings, ["the bound counts the least for where stages are placed and for "
+                                    "part of what their depths cost" + self.STAYS])
+        # A planner that searched otherwise is a false claim.
+        plan["search_space"]["planner"] = "exact"
+        self.write("plan.json", plan)
+        result = self.run_tool("verify", "plan.json", "--budget", "100")
+        self.assertEqual(result.returncode, BAD_INPUT, result.stderr)
 
     def test_placements_that_were_not_tried_are_named_and_not_the_budget(self):
         mixed = ("--model", tool.ROOT / "profiles" / "bert-48.json", "--topo",

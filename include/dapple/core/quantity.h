@@ -81,20 +81,26 @@ inline constexpr Factor kOne{1'000'000'000};
 /// A type that holds any product of two figures.
 using Wide = __int128;
 
-/// Returns ceil(numerator / denominator). Requires: numerator >= 0, denominator > 0, and a result
-/// within 63 bits.
-constexpr std::int64_t divide_up(Wide numerator, Wide denominator) {
-  return static_cast<std::int64_t>((numerator + denominator - 1) / denominator);
-}
-
 /// Returns floor(numerator / denominator). Requires: numerator >= 0, denominator > 0, and a result
 /// within 63 bits.
 constexpr std::int64_t divide_down(Wide numerator, Wide denominator) {
+  // Most figures are small, and a division of 64 bits takes a fraction of the time.
+  constexpr Wide kMost = std::numeric_limits<std::int64_t>::max();
+  if (numerator <= kMost && denominator <= kMost) {
+    return static_cast<std::int64_t>(numerator) / static_cast<std::int64_t>(denominator);
+  }
   return static_cast<std::int64_t>(numerator / denominator);
+}
+
+/// Returns ceil(numerator / denominator). Requires: numerator >= 0, denominator > 0, and a result
+/// within 63 bits.
+constexpr std::int64_t divide_up(Wide numerator, Wide denominator) {
+  return divide_down(numerator + denominator - 1, denominator);
 }
 
 /// Returns `size` times `factor`, rounded up to a whole byte. Requires: neither is negative.
 constexpr Bytes scale_up(Bytes size, Factor factor) {
+  if (factor.billionths == kOne.billionths) return size;
   return {divide_up(Wide{size.count} * factor.billionths, kOne.billionths)};
 }
 

@@ -89,6 +89,9 @@ class AllReduceModel {
   AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology,
                  bool is_sharded);
 
+  /// Releases what only cost() needs, which may not be called afterwards.
+  void forget_ports();
+
   /// Returns the time of one all-reduce on idle links; zero for one device or no bytes.
   /// O(log points).
   Duration time(Bytes size) const;
@@ -99,6 +102,9 @@ class AllReduceModel {
   /// Whether both models have the same measurements and rings of the same sizes, bandwidths and
   /// latencies, and so take the same time for every size. O(1), apart from comparing measurements.
   bool is_as_fast_as(const AllReduceModel& other) const;
+  /// Whether this model takes no longer than the other one for any size; false if it is not known, as
+  /// where there are measurements. O(1).
+  bool is_never_slower_than(const AllReduceModel& other) const;
 
  private:
   /// The share of what a ring's hops carry that passes one port: taken / all.
@@ -125,6 +131,8 @@ class AllReduceModel {
   static Ticks busy(const Rings& rings, Bytes size);
   static Ticks busy(const Alternative& alternative, Bytes size);
   static Duration latency(const Alternative& alternative);
+  static bool is_never_slower(const Rings& a, const Rings& b);
+  static bool is_never_slower(const Alternative& a, const Alternative& b);
   static AllReducePhase phase(const Rings& rings, Bytes size);
   std::vector<AllReducePhase> phases(const Alternative& alternative, Bytes size) const;
   void halve();

@@ -21,12 +21,14 @@ namespace dapple {
 
 /// The names of the planners in records, beside kReschedulePlanner and the names of the baselines.
 inline constexpr std::string_view kExactPlanner = "exact";
+inline constexpr std::string_view kDiagramPlanner = "diagrams";
 inline constexpr std::string_view kDapplePlanner = "dapple";
 inline constexpr std::string_view kFamiliesPlanner = "families";
 inline constexpr std::string_view kImportPlanner = "import";
 
 /// The dimensions that each planner searches. Bucket sizes are one if `all_bucket_sizes`.
 std::vector<std::string> exact_dimensions(bool all_placements, bool all_bucket_sizes);
+std::vector<std::string> diagram_dimensions(bool all_bucket_sizes);
 std::vector<std::string> dapple_dimensions(bool all_bucket_sizes);
 std::vector<std::string> families_dimensions();
 inline constexpr std::string_view kBucketSizes = "sizes of gradient buckets";
@@ -63,6 +65,9 @@ std::optional<std::vector<double>> figures_in(std::string_view pattern, std::str
 inline constexpr std::string_view kCutOrders = "orders other than gpipe, as asked";
 inline constexpr std::string_view kCutPolicies =
     "placements that are not fresh, append or scatter first";
+inline constexpr std::string_view kCutOfDiagrams =
+    "plans whose stages do not have devices in the order of their numbers, and partial plans that "
+    "looked less promising; the bound holds for them too";
 inline constexpr std::string_view kCutReplicaCounts =
     "replica counts: only those that make the largest share of a micro-batch smaller";
 inline constexpr std::string_view kCutOfImport = "everything but the imported plan";

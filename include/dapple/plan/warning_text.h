@@ -74,6 +74,8 @@ struct GapCauses {
   std::optional<std::int32_t> most_devices = {};
   bool were_searches_too_long = false;
   bool is_budget_spent = false;
+  /// Whether the bound is that of relaxed decision diagrams.
+  bool is_bound_relaxed = false;
   /// What the bound also holds for, although it was not tried.
   bool untried_placements = false;
   std::vector<ScheduleFamily> untried_families = {};

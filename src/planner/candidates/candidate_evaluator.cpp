@@ -56,7 +56,8 @@ bool CandidateEvaluator::try_depths(const Depths& depths, const CostModel& costs
 }
 
 std::vector<Depths> CandidateEvaluator::depths_to_try(const Plan& plan, const PlanCost& costs,
-                                                      Duration bound, bool& are_all) const {
+                                                      Duration bound, const Depths& assumed,
+                                                      bool& are_all) const {
   const std::size_t stages = plan.stages.size();
   const std::int64_t micro_batches = plan.num_micro_batches;
   are_all = true;
@@ -64,7 +65,9 @@ std::vector<Depths> CandidateEvaluator::depths_to_try(const Plan& plan, const Pl
   // A single stage is never idle, at any depth.
   if (stages == 1) return {Depths{1}};
   if (context_.options.pins.least_depths) return {least_depths(stages, micro_batches)};
-  std::vector<Depths> depths = depth_families(stages, micro_batches);
+  std::vector<Depths> depths;
+  if (!assumed.empty()) depths.push_back(assumed);
+  for (Depths& family : depth_families(stages, micro_batches)) depths.push_back(std::move(family));
   for (const std::int64_t slack : {1, 2, 3}) {
     for (const std::int64_t percent : {0, 2, 5, 12}) {
       const Duration target{bound.ns / 100 * (100 + percent)};
@@ -107,7 +110,8 @@ Score CandidateEvaluator::score(const search::Candidate& candidate, std::size_t 
   score.bound = std::max(score.bound, bound_of(deepest, deepest_cost));
   bool are_all = false;
   std::vector<Depths> tried;
-  for (const Depths& wanted : depths_to_try(best.plan, deepest_cost, score.bound, are_all)) {
+  for (const Depths& wanted :
+       depths_to_try(best.plan, deepest_cost, score.bound, candidate.depths, are_all)) {
     if (score.bound >= best.iteration) break;
     if ((budget && score.actions >= *budget) || is_stopped()) {
       are_all = false;
@@ -183,6 +187,12 @@ Score CandidateEvaluator::refine(const SimulatedPlan& start, std::int64_t budget
     }
   }
   return score;
+}
+
+Score CandidateEvaluator::refine_stages(const SimulatedPlan& start, std::int64_t budget) const {
+  return threshold_accepting_of_stages(start, CostModel(context_.profile, context_.topology),
+                                       context_.options,
+                                       {.actions = budget, .should_stop = should_stop_});
 }
 
 }  // namespace dapple::planner

@@ -136,6 +136,11 @@ class CandidateEvaluator {
   /// spent; ends within a step once twice the budget is spent or many neighbours were tried.
   Score refine(const SimulatedPlan& start, std::int64_t budget) const;
 
+  /// Moves layers between stages and changes depths by threshold accepting, which may pass through
+  /// slower plans, until `budget` actions are spent or many changes were tried. Devices stay as
+  /// they are.
+  Score refine_stages(const SimulatedPlan& start, std::int64_t budget) const;
+
   /// Improves the depths by threshold accepting, which may pass through slower plans; returns
   /// `start` where the depths are fixed or there is only one stage.
   Score threshold_accepting(const SimulatedPlan& start, std::int64_t budget) const;
@@ -148,7 +153,7 @@ class CandidateEvaluator {
   }
   Duration bound_of(const Plan& plan, const PlanCost& cost) const;
   std::vector<Depths> depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
-                                    bool& are_all) const;
+                                    const Depths& assumed, bool& are_all) const;
   // Simulates these depths unless a bound shows that they are no faster than `current`, and
   // replaces `current` by a better plan. Returns false if the simulation was abandoned.
   bool try_depths(const Depths& depths, const CostModel& costs, SimulatedPlan& current,

@@ -26,4 +26,11 @@ struct ThresholdAcceptingLimits {
 Score threshold_accepting(const SimulatedPlan& start, const CostModel& costs,
                           const PlannerOptions& options, const ThresholdAcceptingLimits& limits);
 
+/// Returns the best plan visited on the way from `start` over plans with other boundaries between
+/// its stages, and other depths where `options` leave them free; devices stay as they are.
+/// Deterministic, unless stopped. Requires: a 1F1B or GPipe plan with depths that fit.
+Score threshold_accepting_of_stages(const SimulatedPlan& start, const CostModel& costs,
+                                    const PlannerOptions& options,
+                                    const ThresholdAcceptingLimits& limits);
+
 }  // namespace dapple::planner

@@ -13,8 +13,8 @@
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/search/exact/exact_search.h"
-#include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
+#include "planner/request/search_problems.h"
 #include "planner/request/stop_question.h"
 
 namespace dapple::planner {
@@ -35,26 +35,6 @@ std::int64_t all_completion_steps(const PlanningContext& context) {
                            : kSearchLimits.all_completion_steps;
 }
 
-/// Returns the search problems that the options ask for: by bucket size, then micro-batch size.
-std::vector<search::SearchProblem> search_problems(const PlanningContext& context) {
-  const PlannerOptions& options = context.options;
-  std::vector<search::SearchProblem> problems;
-  for (const GradientSynchronization& gradients :
-       gradient_synchronizations(options, context.profile)) {
-    for (const std::int64_t size : micro_batch_sizes(options).sizes) {
-      problems.push_back({.global_batch_size = options.global_batch_size,
-                          .micro_batch_size = size,
-                          .gradients = gradients,
-                          .ignore_memory = options.ignore_memory,
-                          .gpipe = options.family == ScheduleFamily::GPipe,
-                          .links_are_shared = options.contention == Contention::Shared,
-                          .replicas = options.replicas,
-                          .pins = options.pins});
-    }
-  }
-  return problems;
-}
-
 /// A candidate that may be faster than the best plan at some depths.
 struct OpenCandidate {
   // The bound of the candidate rises as more of its depths are excluded.
@@ -72,7 +52,7 @@ class ExactPlanner {
         is_stopped_(context.progress),
         evaluator_(context, [this] { return is_stopped_(); }) {}
 
-  ExactPlans run(std::vector<SimulatedPlan> known);
+  ExactPlans run(KnownPlans known);
 
  private:
   // The phases of a run, and their steps.
@@ -128,12 +108,17 @@ class ExactPlanner {
   std::int64_t actions_ = 0;
   std::size_t order_ = 0;
   std::int64_t work_of_completion_ = 0;
+  // Lower bound on every plan that was known at first, and the part of the budgets to take.
+  Duration known_bound_;
+  std::int64_t part_ = 1;
   // The bytes kept by all candidates that were left unsettled.
   Bytes kept_of_open_candidates_;
 };
 
-ExactPlans ExactPlanner::run(std::vector<SimulatedPlan> known) {
-  best_ = std::move(known);
+ExactPlans ExactPlanner::run(KnownPlans known) {
+  best_ = std::move(known.best);
+  known_bound_ = known.lower_bound;
+  part_ = known.part;
   prepare();
   search_and_simulate();
   settle_open_candidates();
@@ -148,7 +133,7 @@ void ExactPlanner::prepare() {
     searches_.push_back(
         std::make_unique<search::ExactSearch>(context_.profile, context_.topology, problem));
   }
-  const std::int64_t all_steps = all_completion_steps(context_);
+  const std::int64_t all_steps = all_completion_steps(context_) / part_;
   for (std::size_t first = 0; first < searches_.size();
        first += kSearchLimits.completions_in_parallel) {
     const std::size_t count =
@@ -157,7 +142,7 @@ void ExactPlanner::prepare() {
     // Most of the later searches are closed early, so these may take more than their share.
     const auto part = static_cast<std::int64_t>(kSearchLimits.completions_in_parallel);
     const search::Allowance::Limits limits{
-        .work = std::min(completion_steps(context_), (all_steps - spent.work) / part),
+        .work = std::min(completion_steps(context_) / part_, (all_steps - spent.work) / part),
         .kept = {(context_.options.memory_limit.count / kSearchLimits.part_of_completion -
                   spent.kept.count) /
                  part},
@@ -239,12 +224,12 @@ void ExactPlanner::simulate(const std::vector<search::Candidate>& candidates) {
 /// Improves the best plan and raises the bound by searching the depths of the candidates that are
 /// still open, the cheaper methods first.
 void ExactPlanner::settle_open_candidates() {
-  const std::int64_t last = actions_ + kSearchLimits.refinement;
+  const std::int64_t last = actions_ + kSearchLimits.refinement / part_;
   const auto is_open = [&] { return bound() < threshold() && !is_stopped_(); };
   while (is_open() && actions_ < last && refine_depths())
-    exhaust_depths(kSearchLimits.exhaustion_between_refinements);
+    exhaust_depths(kSearchLimits.exhaustion_between_refinements / part_);
   if (is_open()) threshold_accepting();
-  if (is_open()) exhaust_depths(kSearchLimits.exhaustion);
+  if (is_open()) exhaust_depths(kSearchLimits.exhaustion / part_);
   sort_open_candidates();
 }
 
@@ -339,7 +324,8 @@ void ExactPlanner::threshold_accepting() {
   };
   parallel_for(
       starts.size(), threads_with_room(starts, bytes_of, context_.options), [&](std::size_t i) {
-        scores[i] = evaluator_.threshold_accepting(starts[i], kSearchLimits.threshold_accepting);
+        scores[i] =
+            evaluator_.threshold_accepting(starts[i], kSearchLimits.threshold_accepting / part_);
       });
   for (const Score& score : scores) account(score);
   keep_best();
@@ -388,15 +374,17 @@ Duration ExactPlanner::bound_of_unsearched() const {
 Duration ExactPlanner::bound_anywhere() const {
   Duration least = bound();
   for (const auto& search : searches_) least = std::min(least, search->bound_anywhere());
-  return least;
+  return std::max(least, std::min(best(), known_bound_));
 }
 
 bool ExactPlanner::is_spent() const {
   const Spent spent = spent_by_searches();
   const bool is_all = searches_.front()->covers_all_placements();
-  return actions_ > kSearchLimits.actions || spent.entries > kSearchLimits.partial_plans ||
-         spent.states > (is_all ? kSearchLimits.states : kSearchLimits.states_of_some_placements) ||
-         spent.work - work_of_completion_ > kSearchLimits.pairs ||
+  return actions_ > kSearchLimits.actions / part_ ||
+         spent.entries > kSearchLimits.partial_plans / part_ ||
+         spent.states >
+             (is_all ? kSearchLimits.states : kSearchLimits.states_of_some_placements) / part_ ||
+         spent.work - work_of_completion_ > kSearchLimits.pairs / part_ ||
          spent.kept + kept_of_open_candidates_ >
              Bytes{context_.options.memory_limit.count / kSearchLimits.part_of_search};
 }
@@ -467,7 +455,7 @@ void ExactPlanner::add_cuts(bool covers_allowed_placements, SearchRecord& record
 
 }  // namespace
 
-ExactPlans plan_exactly(const PlanningContext& context, std::vector<SimulatedPlan> known) {
+ExactPlans plan_exactly(const PlanningContext& context, KnownPlans known) {
   return ExactPlanner(context).run(std::move(known));
 }
 

@@ -18,9 +18,18 @@ struct ExactPlans {
   Duration lower_bound;
 };
 
-/// Runs the exact planner, starting from the plans in `known`, best first. Deterministic, unless
-/// stopped.
-ExactPlans plan_exactly(const PlanningContext& context, std::vector<SimulatedPlan> known);
+/// What is known before the exact planner runs.
+struct KnownPlans {
+  // Best first.
+  std::vector<SimulatedPlan> best;
+  // Lower bound on the iteration of every plan of the space.
+  Duration lower_bound = {};
+  // The planner takes one of so many parts of its budgets.
+  std::int64_t part = 1;
+};
+
+/// Runs the exact planner. Deterministic, unless stopped.
+ExactPlans plan_exactly(const PlanningContext& context, KnownPlans known);
 
 /// Returns a lower bound, at most `most`, on every plan with one stage per device and unsplit
 /// backwards, in whatever order its devices compute. It is (F9): the exact search without the

@@ -10,6 +10,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/request/search_limits.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/planner/result/infeasible.h"
 #include "dapple/planner/result/made_plan.h"
@@ -17,6 +18,7 @@
 #include "planner/candidates/as_pinned.h"
 #include "planner/memory/least_memory.h"
 #include "planner/one_family/dapple_planner.h"
+#include "planner/one_family/diagram_planner.h"
 #include "planner/one_family/exact_planner.h"
 #include "planner/request/asked_families.h"
 #include "planner/request/stop_question.h"
@@ -95,6 +97,30 @@ void evaluate_chosen(MadePlan& made, const Plan& plan, const PlanningContext& co
   document.warnings = warnings_about(document, context.topology);
 }
 
+/// Searches the space of one family. Where the exact search does not try all placements, decision
+/// diagrams come first; in small problems part of the exact search follows, whose placements are
+/// others.
+ExactPlans search_space(const PlanningContext& context, std::vector<SimulatedPlan> known,
+                        const StopQuestion& is_stopped) {
+  if (!is_for_diagrams(context)) {
+    return plan_exactly(context, {.best = std::move(known), .lower_bound = {}});
+  }
+  ExactPlans plans = plan_by_diagrams(context, std::move(known));
+  const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
+  const bool is_small = layers * context.topology.device_count() <= kSearchLimits.small;
+  const Duration best = plans.best.empty() ? Duration::infinite() : plans.best.front().iteration;
+  const bool is_closed = plans.lower_bound >=
+                         gap_threshold(std::min(best, context.to_beat), context.options.target_gap);
+  if (is_closed || !is_small || is_stopped()) return plans;
+  ExactPlans exact = plan_exactly(context, {.best = std::move(plans.best),
+                                            .lower_bound = plans.lower_bound,
+                                            .part = kSearchLimits.part_after_diagrams});
+  exact.record.states += plans.record.states;
+  exact.record.candidates += plans.record.candidates;
+  exact.record.simulated += plans.record.simulated;
+  return exact;
+}
+
 }  // namespace
 
 std::vector<BaselinePlan> plans_of_others(const PlanningContext& context) {
@@ -150,7 +176,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
   const bool is_settled =
       infeasible && infeasible->is_certain && has_alike_devices(context.topology);
   if (options.planner == PlannerKind::Exact && !is_settled) {
-    ExactPlans exact = plan_exactly(context, std::move(known));
+    ExactPlans exact = search_space(context, std::move(known), is_stopped);
     known = std::move(exact.best);
     made.document.search = std::move(exact.record);
     bound = exact.lower_bound;

@@ -25,6 +25,10 @@ std::optional<std::vector<double>> figures_of_cut(std::string_view pattern,
 /// Adds the causes for which the search of 1F1B and GPipe left a gap.
 void add_causes_of_pipelines(const SearchRecord& search, Duration bound, Duration threshold,
                              GapCauses& causes) {
+  if (search.planner == kDiagramPlanner) {
+    causes.is_bound_relaxed = true;
+    return;
+  }
   constexpr std::int32_t kMostDevices = search::ExactSearch::kMostDevices;
   const std::string many_devices = cut_of_many_devices(kMostDevices);
   if (std::find(search.cut.begin(), search.cut.end(), many_devices) != search.cut.end()) {
@@ -64,7 +68,8 @@ GapCauses causes_of_gap(const PlanDocument& document) {
     add_causes_of_pipelines(document.search, bound_of_pipelines, threshold, causes);
   }
   const bool is_explained = causes.most_devices || causes.were_searches_too_long ||
-                            causes.untried_placements || !causes.untried_families.empty();
+                            causes.untried_placements || causes.is_bound_relaxed ||
+                            !causes.untried_families.empty();
   causes.is_budget_spent = causes.is_budget_spent || !is_explained;
   return causes;
 }

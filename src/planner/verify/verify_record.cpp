@@ -57,7 +57,10 @@ std::string_view expected_planner(const ClaimedPlan& claimed, const PlannerOptio
                              document.request->stopped_by != StopReason::None &&
                              document.search.planner == kDapplePlanner;
   if (is_first_plan || options.planner == PlannerKind::Dapple) return kDapplePlanner;
-  return kExactPlanner;
+  // Older versions searched all spaces with the exact planner.
+  const bool may_be_diagrams = !search::PlacementSpace(claimed.topology).is_complete();
+  return may_be_diagrams && document.search.planner == kDiagramPlanner ? kDiagramPlanner
+                                                                       : kExactPlanner;
 }
 
 std::vector<ExpectedLine> cuts_of_exact(const ClaimedPlan& claimed, const PlannerOptions& options,
@@ -77,6 +80,13 @@ std::vector<ExpectedLine> cuts_of_exact(const ClaimedPlan& claimed, const Planne
                      .has_figures = true,
                      .may_be_missing = claimed.restriction && claimed.restriction->in_order});
   }
+  return lines;
+}
+
+std::vector<ExpectedLine> cuts_of_diagrams(const PlannerOptions& options) {
+  std::vector<ExpectedLine> lines;
+  if (options.family == ScheduleFamily::GPipe) lines.push_back({.text = std::string{kCutOrders}});
+  lines.push_back({.text = std::string{kCutOfDiagrams}});
   return lines;
 }
 
@@ -138,6 +148,9 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   if (planner == kExactPlanner) {
     searched = fixed_lines(exact_dimensions(all_placements, !options.bucket_size));
     add(cuts_of_exact(claimed, options, all_placements));
+  } else if (planner == kDiagramPlanner) {
+    searched = fixed_lines(diagram_dimensions(!options.bucket_size));
+    add(cuts_of_diagrams(options));
   } else if (planner == kDapplePlanner) {
     searched = fixed_lines(dapple_dimensions(!options.bucket_size));
     add(cuts_of_dapple(claimed));
@@ -271,7 +284,7 @@ void check_open(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const SearchRecord& search = document.search;
   const PlanRequest& request = *document.request;
-  if (search.planner != kExactPlanner) {
+  if (search.planner != kExactPlanner && search.planner != kDiagramPlanner) {
     claims.expect("/search_space/open", std::int64_t{0}, search.open);
     return;
   }

@@ -25,17 +25,10 @@ Duration bound_by_depth(const StageBound& stage, const BoundLabel& trips,
 /// Computes (B4): all transfers but one queue at a port, and the last one is followed by the rest
 /// of a round trip.
 Duration bound_by_ports(const StageBound& stage, const BoundaryBound& boundary,
-                        const BoundLabel& behind, std::int64_t num_micro_batches) {
-  Duration longest;
-  for (const PortBound& port : boundary.forward_ports) {
-    longest = std::max(longest, stage.forward + queue_at(port, num_micro_batches) + port.time +
-                                    behind.round_trip + boundary.backward + stage.backward);
-  }
-  for (const PortBound& port : boundary.backward_ports) {
-    longest = std::max(longest, stage.forward + boundary.forward + behind.round_trip +
-                                    queue_at(port, num_micro_batches) + port.time + stage.backward);
-  }
-  return longest;
+                        const BoundLabel& behind) {
+  return stage.forward + behind.round_trip + stage.backward +
+         std::max(boundary.forward_queue + boundary.backward,
+                  boundary.forward + boundary.backward_queue);
 }
 
 /// Computes (B6): the last tensor that the next stage sends, and the last one that it receives, is
@@ -57,22 +50,20 @@ Duration bound_of_end(const StageBound& stage, const BoundaryBound& boundary,
                       const BoundLabel& behind, const BoundLabel& label,
                       std::int64_t num_micro_batches) {
   const Duration arrival = stage.forward + boundary.forward;
-  Duration end = std::max({arrival + behind.end, label.span + stage.after_backward,
-                           arrival + behind.span + boundary.next_after_backward,
-                           before_last_forward(stage, num_micro_batches) + label.tail});
-  for (const PortBound& port : boundary.forward_ports) {
-    end =
-        std::max(end, stage.forward + queue_at(port, num_micro_batches) + port.time + behind.tail);
-  }
-  return end;
+  return std::max({arrival + behind.end, label.span + stage.after_backward,
+                   arrival + behind.span + boundary.next_after_backward,
+                   before_last_forward(stage, num_micro_batches) + label.tail,
+                   stage.forward + boundary.forward_queue + behind.tail});
 }
 
-void add_ports(std::vector<PortBound>& ports, const TransferCost& cost, const Topology& topology) {
+std::vector<PortBound> ports_of(const TransferCost& cost, const Topology& topology) {
+  std::vector<PortBound> ports;
   for (const PortLoad& load : cost.ports) {
     ports.push_back({.size = load.size,
                      .bandwidth = topology.ports()[load.port.position()].bandwidth,
                      .time = round_up(load.busy) + load.latency});
   }
+  return ports;
 }
 
 }  // namespace
@@ -80,6 +71,14 @@ void add_ports(std::vector<PortBound>& ports, const TransferCost& cost, const To
 Duration queue_at(const PortBound& port, std::int64_t num_micro_batches) {
   return {divide_down(Wide{num_micro_batches - 1} * port.size.count * kNanosecondsPerSecond,
                       port.bandwidth.bytes_per_second)};
+}
+
+Duration longest_queue(const std::vector<PortBound>& ports, std::int64_t num_micro_batches) {
+  Duration longest;
+  for (const PortBound& port : ports) {
+    longest = std::max(longest, queue_at(port, num_micro_batches) + port.time);
+  }
+  return longest;
 }
 
 BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches) {
@@ -93,7 +92,8 @@ BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches
 }
 
 BoundLabel extend_label(const StageBound& stage, const BoundaryBound& boundary,
-                        const BoundLabel& behind, std::int64_t num_micro_batches) {
+                        const BoundLabel& behind, std::int64_t num_micro_batches,
+                        Duration least_span) {
   const Duration arrival = stage.forward + boundary.forward;
   const Duration last_back = std::max(boundary.backward, boundary.last_backward) + stage.backward;
   BoundLabel label;
@@ -103,8 +103,8 @@ BoundLabel extend_label(const StageBound& stage, const BoundaryBound& boundary,
   label.span = std::max({stage.work(num_micro_batches),      // (B1)
                          arrival + behind.span + last_back,  // (B2)
                          bound_by_depth(stage, label, num_micro_batches),
-                         bound_by_ports(stage, boundary, behind, num_micro_batches),
-                         bound_by_next_stage(stage, boundary)});
+                         bound_by_ports(stage, boundary, behind),
+                         bound_by_next_stage(stage, boundary), least_span});
   // The tail is that of (B8).
   label.tail = std::max({arrival + behind.tail, label.last_trip + stage.after_backward,
                          arrival + behind.last_trip + boundary.next_after_backward});
@@ -179,8 +179,9 @@ BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std:
   BoundaryBound boundary;
   boundary.forward = path.boundaries[i].forward.front().time;
   boundary.backward = path.boundaries[i].backward.front().time;
-  add_ports(boundary.forward_ports, forward, bounded.topology);
-  add_ports(boundary.backward_ports, backward, bounded.topology);
+  const std::int64_t all = bounded.plan.num_micro_batches;
+  boundary.forward_queue = longest_queue(ports_of(forward, bounded.topology), all);
+  boundary.backward_queue = longest_queue(ports_of(backward, bounded.topology), all);
   if (bounded.mode.contention == Contention::Off) return boundary;
   if (last != nullptr) {
     boundary.last_backward = last->gradient;
@@ -188,7 +189,6 @@ BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std:
   }
   if (i + 1 == costs.boundaries.size()) return boundary;
   const BoundaryCost& next = costs.boundaries[i + 1];
-  const std::int64_t all = bounded.plan.num_micro_batches;
   boundary.sent_by_next = path.stages[i + 1].forward +
                           busiest_of_both(next.forward.front(), backward, all, bounded.topology);
   boundary.received_by_next =

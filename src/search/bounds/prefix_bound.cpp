@@ -127,6 +127,16 @@ Duration PrefixBound::busiest(LayerRange layers, double capacity) const {
   return round_down(work * global_batch_ / capacity);
 }
 
+Duration PrefixBound::forward(LayerRange layers, std::int64_t samples) const {
+  const double of_sample = forward_[CutIndex{layers.end}] - forward_[CutIndex{layers.begin}];
+  return round_down(of_sample * static_cast<double>(samples));
+}
+
+Duration PrefixBound::round_trip(LayerRange layers, std::int64_t samples) const {
+  const double of_sample = round_trip_[CutIndex{layers.end}] - round_trip_[CutIndex{layers.begin}];
+  return round_down(of_sample * static_cast<double>(samples));
+}
+
 Duration PrefixBound::work_alone() const {
   return busiest(layers_between({}, round_trip_.end_index().previous()), all_devices_);
 }
@@ -138,6 +148,19 @@ CutIndex PrefixBound::first_begin_within(CutIndex end, double capacity, Duration
   const auto first =
       std::lower_bound(round_trip_.begin(), round_trip_.begin() + end.value, least_prefix);
   return std::min(end.previous(), CutIndex{static_cast<std::int32_t>(first - round_trip_.begin())});
+}
+
+/// Solves (P1) of all other layers for the first layer of the stage (D5).
+CutIndex PrefixBound::last_begin_within(CutIndex end, double capacity, Duration incumbent) const {
+  if (capacity <= 0) return {};
+  const double most = static_cast<double>(incumbent.ns) * capacity / (global_batch_ * kSafety);
+  const double all = *(round_trip_.end() - 1);
+  // Up to here the stage has all that the others have no time for, and a margin for rounding.
+  const double most_prefix = round_trip_[end] - (all - most) + all * (1 - kSafety);
+  const auto behind =
+      std::upper_bound(round_trip_.begin(), round_trip_.begin() + end.value, most_prefix);
+  const auto count = static_cast<std::int32_t>(behind - round_trip_.begin());
+  return {std::max(0, count - 1)};
 }
 
 }  // namespace dapple::search

@@ -38,6 +38,11 @@ class PrefixBound {
   /// Requires: capacity > 0.
   Duration busiest(LayerRange layers, double capacity) const;
 
+  /// Lower bounds on the forward, and on forward and backward, of one micro-batch through `layers`
+  /// where no device has fewer than `samples` samples of it. O(1).
+  Duration forward(LayerRange layers, std::int64_t samples) const;
+  Duration round_trip(LayerRange layers, std::int64_t samples) const;
+
   /// Lower bound on the time of all micro-batches of all layers on all devices, attained where
   /// every device has an equal part of the work for its speed. O(1).
   Duration work_alone() const;
@@ -45,6 +50,11 @@ class PrefixBound {
   /// Returns the lowest beginning of a stage that ends at `end` with which devices whose speeds sum
   /// to `capacity` stay below `incumbent` by this bound. O(log layers).
   CutIndex first_begin_within(CutIndex end, double capacity, Duration incumbent) const;
+
+  /// Returns the highest beginning of a stage that ends at `end` with which all other layers may
+  /// stay below `incumbent` by this bound on devices whose speeds sum to `capacity`; the first cut
+  /// if there is none. O(log layers).
+  CutIndex last_begin_within(CutIndex end, double capacity, Duration incumbent) const;
 
   /// The speed of a kind of device, relative to that of the quickest kind.
   double speed(std::int32_t device_kind) const {

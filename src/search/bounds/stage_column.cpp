@@ -5,28 +5,13 @@
 namespace dapple::search {
 namespace {
 
-/// All that a stage's costs depend on in one of its replicas.
-struct ReplicaKind {
-  std::int64_t samples = 0;
-  std::int32_t device_kind = 0;
-  Bytes memory_limit;
-
-  friend bool operator==(const ReplicaKind&, const ReplicaKind&) = default;
-};
-
-std::vector<ReplicaKind> replica_kinds(const CostModel& costs, const StageDevices& stage,
-                                       std::int64_t micro_batch_size) {
-  const Topology& topology = costs.topology();
-  const auto replicas = static_cast<std::int64_t>(stage.devices.size());
-  std::vector<ReplicaKind> kinds;
-  for (std::int64_t i = 0; i < replicas; ++i) {
-    const DeviceIndex device = stage.devices[static_cast<std::size_t>(i)];
-    const ReplicaKind kind{.samples = replica_share(micro_batch_size, replicas, i).size(),
-                           .device_kind = topology.device(device).kind,
-                           .memory_limit = topology.memory_limit(device)};
-    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+/// Returns the least time of an all-reduce of `size` bytes.
+Duration least_time(const std::vector<const AllReduceModel*>& reductions, Bytes size) {
+  Duration least = Duration::infinite();
+  for (const AllReduceModel* reduction : reductions) {
+    least = std::min(least, reduction->time(size));
   }
-  return kinds;
+  return least;
 }
 
 /// The gradient buckets of a stage to which layers are added in front, and how long their
@@ -34,9 +19,9 @@ std::vector<ReplicaKind> replica_kinds(const CostModel& costs, const StageDevice
 /// buckets; the bucket that is being filled is added on request.
 class BucketChain {
  public:
-  BucketChain(const CostModel& costs, const AllReduceModel& reduction,
+  BucketChain(const CostModel& costs, const std::vector<const AllReduceModel*>& reductions,
               const GradientSynchronization& gradients)
-      : costs_(costs), reduction_(reduction), gradients_(gradients) {}
+      : costs_(costs), reductions_(reductions), gradients_(gradients) {}
 
   /// Adds the first layer of `layers`, the layers of the stage so far. `ready` is the end of its
   /// backward, counted from the start of the stage's backward.
@@ -78,14 +63,14 @@ class BucketChain {
 
   Chain with_open() const {
     Chain chain = closed_;
-    chain.reduced = std::max(chain.reduced, open_ready_) + reduction_.time(open_);
+    chain.reduced = std::max(chain.reduced, open_ready_) + least_time(reductions_, open_);
     chain.stepped = std::max(chain.stepped, chain.reduced) + open_step_;
     chain.all_steps += open_step_;
     return chain;
   }
 
   const CostModel& costs_;
-  const AllReduceModel& reduction_;
+  const std::vector<const AllReduceModel*>& reductions_;
   GradientSynchronization gradients_;
   Bytes open_;
   Duration open_ready_;
@@ -100,26 +85,34 @@ class ColumnBuilder {
   ColumnBuilder(const CostModel& costs, const StageDevices& stage, const ColumnRequest& request)
       : costs_(costs),
         request_(request),
-        kinds_(replica_kinds(costs, stage, request.micro_batch_size)),
-        reduction_(stage.reduction),
+        kinds_(replica_kinds(costs.topology(), stage.devices, request.micro_batch_size)),
+        reductions_(stage.reductions),
         replica_count_(std::ssize(stage.devices)) {
     for (const ReplicaKind& kind : kinds_) {
       tables_.push_back(&costs.table(kind.samples, kind.device_kind));
-      chains_.emplace_back(costs, stage.reduction, request.gradients);
+      chains_.emplace_back(costs, stage.reductions, request.gradients);
     }
   }
 
-  /// Returns the stage that begins at `begin`.
+  /// Adds the layer behind `begin`.
   /// Requires: calls are by falling `begin`, from the last layer of the column on.
-  StageBound grow_to(CutIndex begin) {
+  void grow_to(CutIndex begin) {
+    if (replica_count_ == 1) return;
     const LayerRange layers = layers_between(begin, request_.end);
-    const Duration update = costs_.update(layers, replica_count_, reduction_);
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
+      chains_[k].grow_to(layers, tables_[k]->backward(layers));
+    }
+  }
+
+  /// Returns the stage that begins at `begin`, which the column has grown to.
+  StageBound stage_from(CutIndex begin) const {
+    const LayerRange layers = layers_between(begin, request_.end);
+    const Duration update = least_update(layers);
     StageBound stage;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
       const Duration forward = tables_[k]->forward(layers);
       const Duration backward_alone = tables_[k]->backward(layers);
       const Duration backward = backward_alone + (request_.recompute ? forward : Duration{});
-      if (replica_count_ > 1) chains_[k].grow_to(layers, backward_alone);
       const Duration after = chains_[k].after(backward_alone, update);
       const StageBound replica{.forward = forward, .backward = backward, .after_backward = after};
       if (k == 0) {
@@ -137,6 +130,18 @@ class ColumnBuilder {
   }
 
  private:
+  Duration least_update(LayerRange layers) const {
+    // Elsewhere it does not depend on the reduction.
+    if (!costs_.topology().description().shards_optimizer) {
+      return costs_.update(layers, replica_count_, *reductions_.front());
+    }
+    Duration least = Duration::infinite();
+    for (const AllReduceModel* reduction : reductions_) {
+      least = std::min(least, costs_.update(layers, replica_count_, *reduction));
+    }
+    return least;
+  }
+
   /// Joins the figures of a replica to those of a stage whose replicas start together. The chain of
   /// buckets is that of the replica with the longest backward; the other replicas can only delay
   /// it.
@@ -182,20 +187,37 @@ class ColumnBuilder {
   // Indexed by position in kinds_.
   std::vector<const LayerTable*> tables_;
   std::vector<BucketChain> chains_;
-  const AllReduceModel& reduction_;
+  const std::vector<const AllReduceModel*>& reductions_;
   std::int64_t replica_count_;
 };
 
 }  // namespace
 
+std::vector<ReplicaKind> replica_kinds(const Topology& topology,
+                                       const std::vector<DeviceIndex>& devices,
+                                       std::int64_t micro_batch_size) {
+  const auto replicas = static_cast<std::int64_t>(devices.size());
+  std::vector<ReplicaKind> kinds;
+  for (std::int64_t i = 0; i < replicas; ++i) {
+    const DeviceIndex device = devices[static_cast<std::size_t>(i)];
+    const ReplicaKind kind{.samples = replica_share(micro_batch_size, replicas, i).size(),
+                           .device_kind = topology.device(device).kind,
+                           .memory_limit = topology.memory_limit(device)};
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
 StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request) {
   StageColumn column;
   column.first = request.first;
-  column.stages.resize(column.position_of(request.end));
+  column.stages.resize(column.position_of(request.last.next()));
   ColumnBuilder builder(costs, stage, request);
   for (CutIndex begin = request.end.previous(); begin >= request.first; begin = begin.previous()) {
-    const StageBound bound = builder.grow_to(begin);
+    builder.grow_to(begin);
+    if (begin > request.last) continue;
+    const StageBound bound = builder.stage_from(begin);
     column.memory_limits = column.memory_limits || bound.depth_limit < request.num_micro_batches;
     column.at(begin) = bound;
   }

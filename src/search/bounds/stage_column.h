@@ -22,29 +22,47 @@ namespace dapple::search {
 struct StageColumn {
   // The lowest beginning of a stage in the column.
   CutIndex first;
-  // By beginning, from `first` on. A depth_limit of 0 says that the stage does not fit.
+  // By beginning, from `first` on, as far as asked for. A depth_limit of 0 says that the stage does
+  // not fit.
   std::vector<StageBound> stages;
   // Whether some stage cannot hold all micro-batches.
   bool memory_limits = false;
 
   const StageBound& at(CutIndex begin) const { return stages[position_of(begin)]; }
   StageBound& at(CutIndex begin) { return stages[position_of(begin)]; }
-  /// The cut at which the stages of the column end.
-  CutIndex stages_end() const { return {first.value + static_cast<std::int32_t>(stages.size())}; }
+  /// The cut behind the highest beginning of a stage in the column.
+  CutIndex begins_end() const { return {first.value + static_cast<std::int32_t>(stages.size())}; }
   std::size_t position_of(CutIndex begin) const {
     return static_cast<std::size_t>(begin.value - first.value);
   }
 };
 
-/// The devices of a stage, in the order of its replicas.
+/// All that a stage's costs depend on in one of its replicas.
+struct ReplicaKind {
+  std::int64_t samples = 0;
+  std::int32_t device_kind = 0;
+  Bytes memory_limit;
+
+  friend bool operator==(const ReplicaKind&, const ReplicaKind&) = default;
+};
+
+/// Returns the distinct kinds of replicas of a stage on these devices, which are in the order of
+/// its replicas. O(devices * kinds).
+std::vector<ReplicaKind> replica_kinds(const Topology& topology,
+                                       const std::vector<DeviceIndex>& devices,
+                                       std::int64_t micro_batch_size);
+
+/// The devices of a stage, in the order of its replicas, and their all-reduces. If there are
+/// several, each bucket takes the least of their times.
 struct StageDevices {
   const std::vector<DeviceIndex>& devices;
-  const AllReduceModel& reduction;
+  std::vector<const AllReduceModel*> reductions;
 };
 
 struct ColumnRequest {
-  // Stages [begin, end) for all begin from `first` to end - 1.
+  // Stages [begin, end) for all begin from `first` to `last`.
   CutIndex first;
+  CutIndex last;
   CutIndex end;
   std::int64_t micro_batch_size = 1;
   std::int64_t num_micro_batches = 1;
@@ -59,7 +77,7 @@ struct ColumnRequest {
 /// Returns the column. Its figures are exact with two exceptions, in which they are bounds: buffers
 /// at the boundaries, which are left out, limit the depth further; and if shares or kinds of device
 /// differ under recomputation, the exposed all-reduce may be longer.
-/// O(layers in the column * different replicas), because buckets are carried along.
+/// O(layers up to `end` * different replicas), because buckets are carried along.
 StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request);
 

@@ -136,16 +136,17 @@ Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume) {
   return {divide_down(Wide{sure} * samples, volume.samples)};
 }
 
-BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume) {
-  WayBound forward = bound_way(shape.forward, shape.forward_pairs, volume);
-  WayBound backward = bound_way(shape.backward, shape.backward_pairs, volume);
+BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume,
+                             std::int64_t num_micro_batches) {
+  const WayBound forward = bound_way(shape.forward, shape.forward_pairs, volume);
+  const WayBound backward = bound_way(shape.backward, shape.backward_pairs, volume);
   BoundaryBound boundary;
   boundary.forward = forward.time;
   boundary.backward = backward.time;
   boundary.forward_pace = forward.pace;
   boundary.backward_pace = backward.pace;
-  boundary.forward_ports = std::move(forward.ports);
-  boundary.backward_ports = std::move(backward.ports);
+  boundary.forward_queue = longest_queue(forward.ports, num_micro_batches);
+  boundary.backward_queue = longest_queue(backward.ports, num_micro_batches);
   return boundary;
 }
 

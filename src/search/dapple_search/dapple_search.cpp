@@ -182,17 +182,18 @@ const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, 
   allowance_.keep(stages * Bytes{sizeof(StageBound)});
   const StageColumn& column =
       columns_
-          .emplace(
-              std::pair{placement, recompute},
-              make_stage_column(costs_, {.devices = place.devices, .reduction = place.reduction},
-                                {.first = first,
-                                 .end = cut,
-                                 .micro_batch_size = problem_.micro_batch_size,
-                                 .num_micro_batches = micro_batches_,
-                                 .recompute = recompute,
-                                 .ignore_memory = problem_.ignore_memory,
-                                 .gradients = problem_.gradients,
-                                 .hold_all = problem_.gpipe}))
+          .emplace(std::pair{placement, recompute},
+                   make_stage_column(costs_,
+                                     {.devices = place.devices, .reductions = {&place.reduction}},
+                                     {.first = first,
+                                      .last = cut.previous(),
+                                      .end = cut,
+                                      .micro_batch_size = problem_.micro_batch_size,
+                                      .num_micro_batches = micro_batches_,
+                                      .recompute = recompute,
+                                      .ignore_memory = problem_.ignore_memory,
+                                      .gradients = problem_.gradients,
+                                      .hold_all = problem_.gpipe}))
           .first->second;
   tables_.add_to(allowance_);
   return column;
@@ -243,7 +244,8 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
     const TransferShape& shape = shapes_.shape(placement, next, [&] {
       return BoundarySides{.front = place.devices, .back = placements_.at(next).devices};
     });
-    boundary = boundary_bound(shape, boundary_volume(costs_, cut, problem_.micro_batch_size));
+    boundary = boundary_bound(shape, boundary_volume(costs_, cut, problem_.micro_batch_size),
+                              problem_.num_micro_batches());
   }
   for (CutIndex begin = cut.previous(); begin >= stages.first; begin = begin.previous()) {
     if (begin > CutIndex{} && free <= 0) continue;

@@ -12,9 +12,10 @@ namespace {
 /// The most pairs of allocations that are examined for one boundary. With more, the widest links of
 /// any device are assumed.
 constexpr std::size_t kMostPairs = 16;
-/// What a representative keeps of each of its devices: its number, and the load of rings on its
-/// ports.
-constexpr std::int64_t kBytesOfADevice = 2 * 2 * 24 + sizeof(DeviceIndex);
+/// What a representative keeps of each of its devices: its number.
+constexpr std::int64_t kBytesOfADevice = sizeof(DeviceIndex);
+/// The all-reduces of more devices count as taking no time.
+constexpr std::int32_t kMostReduced = 512;
 
 /// Whether two allocations fit beside each other.
 bool fit_together(const DeviceAllocation& a, const DeviceAllocation& b,
@@ -40,15 +41,6 @@ bool have_same_bounds(const DeviceAllocation& a, const DeviceAllocation& b,
 void sort_distinct(std::vector<TransferShape>& shapes) {
   std::sort(shapes.begin(), shapes.end());
   shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
-}
-
-/// The longest time that all micro-batches take through a port one after another, latency included.
-Duration longest_queue(const std::vector<PortBound>& ports, std::int64_t num_micro_batches) {
-  Duration longest;
-  for (const PortBound& port : ports) {
-    longest = std::max(longest, queue_at(port, num_micro_batches) + port.time);
-  }
-  return longest;
 }
 
 /// Whether all servers are equal switch servers, so that only the number of servers in use matters.
@@ -149,6 +141,17 @@ std::vector<std::vector<DeviceIndex>> extreme_orders(const std::vector<DeviceInd
 
 }  // namespace
 
+BoundaryBound least_of(const BoundaryBound& a, const BoundaryBound& b) {
+  BoundaryBound least;
+  least.forward = std::min(a.forward, b.forward);
+  least.backward = std::min(a.backward, b.backward);
+  least.forward_pace = std::min(a.forward_pace, b.forward_pace);
+  least.backward_pace = std::min(a.backward_pace, b.backward_pace);
+  least.forward_queue = std::min(a.forward_queue, b.forward_queue);
+  least.backward_queue = std::min(a.backward_queue, b.backward_queue);
+  return least;
+}
+
 AllocationClasses::AllocationClasses(const CostModel& costs, PlacementSpace& placements,
                                      const SearchProblem& problem)
     : costs_(costs),
@@ -176,11 +179,16 @@ std::int64_t AllocationClasses::count(const PlacementSpace& placements) {
   return count;
 }
 
-Bytes AllocationClasses::least_kept(const PlacementSpace& placements) {
+Bytes AllocationClasses::least_kept(const PlacementSpace& placements,
+                                    std::int64_t micro_batch_size) {
   if (placements.is_complete()) return {};
-  // One representative for each class; it has half of the devices on average.
-  const Wide bytes =
-      Wide{count(placements)} * placements.topology().device_count() / 2 * kBytesOfADevice;
+  // One representative for each class of no more devices than a micro-batch has samples and than
+  // are reduced; it has half of these devices on average, or more.
+  const std::int64_t most = std::min<std::int64_t>(
+      {placements.topology().device_count(), micro_batch_size, kMostReduced});
+  const std::int64_t classes =
+      placements.device_classes().size() == 1 ? most : std::min(count(placements), most);
+  const Wide bytes = Wide{classes} * most / 2 * kBytesOfADevice;
   return {static_cast<std::int64_t>(std::min<Wide>(bytes, Bytes::infinite().count))};
 }
 
@@ -215,20 +223,29 @@ std::int32_t AllocationClasses::replicas(AllocationClassIndex index) const {
 
 std::optional<AllocationClassIndex> AllocationClasses::sum(AllocationClassIndex a,
                                                            AllocationClassIndex b) const {
-  ClassCounts together = counts(a);
-  for (const DeviceClassIndex place : together.indices()) {
-    together[place] += counts(b)[place];
-    if (together[place] > placements_.device_classes()[place].size) return std::nullopt;
+  for (const DeviceClassIndex place : counts(a).indices()) {
+    if (counts(a)[place] + counts(b)[place] > placements_.device_classes()[place].size) {
+      return std::nullopt;
+    }
   }
-  return class_of(together);
+  // The counts are the digits of an index in a mixed radix, and no digit overflows.
+  return AllocationClassIndex{a.value + b.value};
+}
+
+std::vector<AllocationClassIndex> AllocationClasses::with_one_more(
+    AllocationClassIndex index) const {
+  std::vector<AllocationClassIndex> classes;
+  for (const DeviceClassIndex place : counts(index).indices()) {
+    ClassCounts more = counts(index);
+    if (more[place]++ < placements_.device_classes()[place].size) {
+      classes.push_back(class_of(more));
+    }
+  }
+  return classes;
 }
 
 AllocationClassIndex AllocationClasses::rest(AllocationClassIndex index) const {
-  ClassCounts left = counts(index);
-  for (const DeviceClassIndex place : left.indices()) {
-    left[place] = placements_.device_classes()[place].size - left[place];
-  }
-  return class_of(left);
+  return AllocationClassIndex{counts_.end_index().previous().value - index.value};
 }
 
 void AllocationClasses::collect_allocations() {
@@ -257,6 +274,7 @@ void AllocationClasses::collect_allocations() {
 void AllocationClasses::add_representative(AllocationClassIndex index,
                                            DeviceAllocation allocation) {
   kept_allocations_ += allocation.replicas * Bytes{kBytesOfADevice};
+  allocation.reduction.forget_ports();
   allocations_[index].push_back(&representatives_.emplace_back(std::move(allocation)));
 }
 
@@ -280,10 +298,11 @@ void AllocationClasses::represent_by_spreads(AllocationClassIndex index,
 
 /// Makes representatives for spaces that have too many allocations. On equal servers, and without
 /// PCIe roots and uplinks, the fastest all-reduces are those over the first devices and over equal
-/// numbers of devices on each server, spread over its NICs; elsewhere an all-reduce counts as
-/// taking no time. A measured figure for such devices may be slower than the links allow for
-/// others, so there are representatives with and without measurements. If device classes are
-/// interleaved, the devices in several orders represent all allocations.
+/// devices on each server, spread over its NICs; elsewhere, and over more than kMostReduced
+/// devices, an all-reduce counts as taking no time. A measured figure for such devices may be
+/// slower than the links allow for others, so there are representatives with and without
+/// measurements. If device classes are interleaved, the devices in several orders represent all
+/// allocations.
 void AllocationClasses::represent_allocations() {
   const Topology topology = with_open_ways(placements_.topology());
   const std::vector<DevicePool> pools = device_pools(topology);
@@ -293,6 +312,7 @@ void AllocationClasses::represent_allocations() {
   std::vector<Topology> ways{topology};
   if (is_measured) ways.push_back(without_measurements(topology));
   for (const AllocationClassIndex index : not_empty()) {
+    if (!has_own_figures(index)) continue;
     DeviceAllocation allocation{.counts = {},
                                 .class_counts = counts(index),
                                 .replicas = replicas(index),
@@ -304,7 +324,7 @@ void AllocationClasses::represent_allocations() {
         allocation.devices = std::move(order);
         add_representative(index, allocation);
       }
-    } else if (is_alike) {
+    } else if (is_alike && replicas(index) <= kMostReduced) {
       for (const Topology& way : ways) represent_by_spreads(index, allocation, way);
     } else {
       add_representative(index, std::move(allocation));
@@ -316,6 +336,15 @@ void AllocationClasses::represent_allocations() {
     std::vector<const DeviceAllocation*>& before = allocations_[index.previous()];
     before.insert(before.end(), allocations_[index].begin(), allocations_[index].end());
   }
+}
+
+/// Whether a class needs a representative: no stage has more replicas than a micro-batch has
+/// samples, and where all-reduces take no time, all counts but the first that one class represents
+/// are alike.
+bool AllocationClasses::has_own_figures(AllocationClassIndex index) const {
+  if (replicas(index) > micro_batch_size_) return false;
+  return replicas(index) <= kMostReduced || counts_for_itself(index) ||
+         counts_for_itself(index.previous());
 }
 
 bool AllocationClasses::counts_for_itself(AllocationClassIndex index) const {
@@ -421,27 +450,17 @@ const std::vector<TransferShape>& AllocationClasses::shapes_before(AllocationCla
 BoundaryLowerBound AllocationClasses::boundary_lower_bound(const std::vector<TransferShape>& shapes,
                                                            CutIndex cut) const {
   const BoundaryVolume volume = boundary_volume(costs_, cut, micro_batch_size_);
-  BoundaryLowerBound boundary;
+  BoundaryLowerBound least;
   for (const TransferShape& shape : shapes) {
-    const BoundaryBound bound = boundary_bound(shape, volume);
-    const BoundaryLowerBound other{
-        .is_possible = true,
-        .forward = bound.forward,
-        .backward = bound.backward,
-        .forward_queue = longest_queue(bound.forward_ports, micro_batches_),
-        .backward_queue = longest_queue(bound.backward_ports, micro_batches_),
-        .pace = bound.forward_pace};
-    if (!boundary.is_possible) {
-      boundary = other;
-      continue;
-    }
-    boundary.forward = std::min(boundary.forward, other.forward);
-    boundary.backward = std::min(boundary.backward, other.backward);
-    boundary.forward_queue = std::min(boundary.forward_queue, other.forward_queue);
-    boundary.backward_queue = std::min(boundary.backward_queue, other.backward_queue);
-    boundary.pace = std::min(boundary.pace, other.pace);
+    const BoundaryBound other = boundary_bound(shape, volume, micro_batches_);
+    least = least ? least_of(*least, other) : other;
   }
-  return boundary;
+  return least;
+}
+
+BoundaryLowerBound AllocationClasses::bound_between(CutIndex cut, AllocationClassIndex front,
+                                                    AllocationClassIndex back) {
+  return boundary_lower_bound(shapes_between(front, back), cut);
 }
 
 const BoundaryLowerBound& AllocationClasses::between(CutIndex cut, AllocationClassIndex front,
@@ -449,8 +468,7 @@ const BoundaryLowerBound& AllocationClasses::between(CutIndex cut, AllocationCla
   const std::tuple key{cut, front, back};
   const auto found = boundary_bounds_.find(key);
   if (found != boundary_bounds_.end()) return found->second;
-  return boundary_bounds_.emplace(key, boundary_lower_bound(shapes_between(front, back), cut))
-      .first->second;
+  return boundary_bounds_.emplace(key, bound_between(cut, front, back)).first->second;
 }
 
 BoundaryLowerBound AllocationClasses::before(CutIndex cut, AllocationClassIndex front,

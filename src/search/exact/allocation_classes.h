@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dapple/cost/cost_model.h"
+#include "dapple/search/bounds/bound.h"
 #include "dapple/search/indices.h"
 #include "dapple/search/placement/placement_space.h"
 #include "dapple/search/search_problem.h"
@@ -19,27 +20,13 @@
 
 namespace dapple::search {
 
-/// Lower bounds for a boundary over several allocations of its two sides.
-///
-/// | member         | symbol, docs/bounds.md | unit | equations |
-/// | -------------- | ---------------------- | ---- | --------- |
-/// | forward        | c                      | ns   | (C3)      |
-/// | backward       | d                      | ns   | (C3)      |
-/// | forward_queue  | queue                  | ns   | (C3)      |
-/// | backward_queue | queue_back             | ns   | (C3)      |
-/// | pace           | pace                   | ns   | (C3)      |
-struct BoundaryLowerBound {
-  // Whether any two of these allocations fit beside each other.
-  bool is_possible = false;
-  // One transfer.
-  Duration forward;
-  Duration backward;
-  // All micro-batches through the busiest port, latency included.
-  Duration forward_queue;
-  Duration backward_queue;
-  // The interval between consecutive transfers of activations.
-  Duration pace;
-};
+/// Lower bounds for a boundary over several allocations of its two sides; none where no two of them
+/// fit beside each other.
+using BoundaryLowerBound = std::optional<BoundaryBound>;
+
+/// Returns figures that bound two boundaries whose links are not shared: none is larger than
+/// either.
+BoundaryBound least_of(const BoundaryBound& a, const BoundaryBound& b);
 
 /// All classes of device allocations. The first one has no device, and the last one has all.
 class AllocationClasses {
@@ -50,7 +37,7 @@ class AllocationClasses {
   /// The number of classes, or INT64_MAX if it is larger. O(device classes).
   static std::int64_t count(const PlacementSpace& placements);
   /// Lower bound on the bytes that are kept for them. O(device classes).
-  static Bytes least_kept(const PlacementSpace& placements);
+  static Bytes least_kept(const PlacementSpace& placements, std::int64_t micro_batch_size);
 
   static constexpr AllocationClassIndex kNoDevices{0};
   IndexRange<AllocationClassIndex> all() const { return counts_.indices(); }
@@ -65,6 +52,8 @@ class AllocationClasses {
   std::int32_t replicas(AllocationClassIndex index) const;
   /// Returns the class of the devices of both, or nullopt if there are not so many devices.
   std::optional<AllocationClassIndex> sum(AllocationClassIndex a, AllocationClassIndex b) const;
+  /// Returns the classes with one more device than this one, by device class.
+  std::vector<AllocationClassIndex> with_one_more(AllocationClassIndex index) const;
   /// Returns the class of all devices except those.
   AllocationClassIndex rest(AllocationClassIndex index) const;
 
@@ -76,18 +65,28 @@ class AllocationClasses {
   bool counts_for_itself(AllocationClassIndex index) const;
 
   /// Returns device allocations that represent all allocations of the class: every stage on one of
-  /// the class takes at least as long as a stage on one of these.
+  /// the class takes at least as long as a stage on one of these. There are none for more devices
+  /// than a micro-batch has samples.
   const std::vector<const DeviceAllocation*>& allocations(AllocationClassIndex index) const {
     return allocations_[index];
   }
 
   /// Returns the bounds of the boundary at `cut` between stages of classes `front` and `back`, over
-  /// all of their allocations. O(log boundaries) once known.
+  /// all of their allocations.
+  BoundaryLowerBound bound_between(CutIndex cut, AllocationClassIndex front,
+                                   AllocationClassIndex back);
+  /// Returns the same, and remembers it. O(log boundaries) once known.
   const BoundaryLowerBound& between(CutIndex cut, AllocationClassIndex front,
                                     AllocationClassIndex back);
   /// Returns the same bounds as between() over all allocations of class `front`, for one allocation
   /// behind.
   BoundaryLowerBound before(CutIndex cut, AllocationClassIndex front, AllocationIndex back);
+
+  /// Whether boundaries are bounded by the number of replicas alone, so that more replicas on
+  /// either side never make one slower.
+  bool bounds_boundaries_by_shares() const {
+    return members_.empty() && replicas_of_stages_ == Replicas::Together;
+  }
 
   /// Lower bounds on the time for which all micro-batches keep some device of a stage busy sending
   /// to both neighbours (`out`) or receiving from both (`in`).
@@ -113,6 +112,7 @@ class AllocationClasses {
   void enumerate_classes();
   void collect_allocations();
   void represent_allocations();
+  bool has_own_figures(AllocationClassIndex index) const;
   void add_representative(AllocationClassIndex index, DeviceAllocation allocation);
   void represent_by_spreads(AllocationClassIndex index, DeviceAllocation allocation,
                             const Topology& topology);

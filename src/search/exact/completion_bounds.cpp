@@ -13,35 +13,6 @@ constexpr std::int32_t kClassesBetweenPolls = 16;
 constexpr std::size_t kMostAlike = 64;
 constexpr std::size_t kMostAlikeOfMany = 4;
 
-/// Whether `a` dominates `b` (C6): no coefficient of `a` is larger.
-bool dominates(const CompletionFunction& a, const CompletionFunction& b) {
-  return a.end <= b.end && a.last <= b.last && a.span <= b.span && a.trip <= b.trip &&
-         a.own <= b.own && a.waves <= b.waves && a.steep <= b.steep && a.slowest <= b.slowest &&
-         a.crossing <= b.crossing && a.tail_parts <= b.tail_parts &&
-         (a.begin == CompletionFunction::kNoCut ||
-          (a.begin == b.begin && a.sent <= b.sent && a.received <= b.received));
-}
-
-/// Returns a function that dominates both (C6).
-CompletionFunction componentwise_minimum(const CompletionFunction& a, const CompletionFunction& b) {
-  CompletionFunction best;
-  best.end = std::min(a.end, b.end);
-  best.last = std::min(a.last, b.last);
-  best.span = std::min(a.span, b.span);
-  best.trip = std::min(a.trip, b.trip);
-  best.steep = std::min(a.steep, b.steep);
-  best.waves = std::min(a.waves, b.waves);
-  best.own = std::min(a.own, b.own);
-  best.crossing = std::min(a.crossing, b.crossing);
-  best.tail_parts = std::min(a.tail_parts, b.tail_parts);
-  best.slowest = std::min(a.slowest, b.slowest);
-  best.sent = std::min(a.sent, b.sent);
-  best.received = std::min(a.received, b.received);
-  best.last_stage = a.last_stage;
-  best.begin = a.begin == b.begin ? a.begin : CompletionFunction::kNoCut;
-  return best;
-}
-
 /// Which functions of a list are comparable, and how many comparable ones are kept.
 struct Dominance {
   // Whether functions are comparable even if their last stages are of different classes.
@@ -87,113 +58,7 @@ void insert(std::vector<CompletionFunction>& functions, const CompletionFunction
   }
 }
 
-/// Puts a boundary behind the last stage (C3): turns a function of the label in front of the
-/// boundary into one of the label behind it.
-CompletionFunction with_boundary(const CompletionFunction& function,
-                                 const BoundaryLowerBound& boundary) {
-  const Duration there_and_back = boundary.forward + boundary.backward;
-  CompletionFunction result = function;
-  result.slowest = std::max(function.slowest, boundary.pace);
-  // The last transfer waits for the last forward, and for all others at their port (B4), (B9).
-  result.last = std::max(function.last + boundary.forward, function.end + boundary.forward_queue);
-  result.end += boundary.forward;
-  result.crossing = function.crossed(boundary.forward);
-  result.span += there_and_back;
-  result.trip = std::max({function.trip + there_and_back,
-                          function.span + boundary.forward_queue + boundary.backward,
-                          function.span + boundary.forward + boundary.backward_queue});
-  result.steep += function.waves * there_and_back;
-  // `sent` leaves out the transfer back and `received` the transfer forth, because (C5) counts the
-  // transfers of the next stage itself.
-  result.sent = function.span + boundary.forward;
-  result.received = function.span + boundary.backward;
-  return result;
-}
-
-/// Adds the trade-off of the stage's depth K (C4). The first backward waits for K forwards, which
-/// arrive no faster than `function.slowest`, and the last forward waits for M - K backwards. One
-/// bound rises with K and the other one falls, so no depth makes the end earlier than where they
-/// cross. `function.end` is the earliest start of the stage's first forward, and `span` adds the
-/// time from its last backward to the end of the iteration.
-void add_depth_tradeoff(CompletionFunction& result, const CompletionFunction& function,
-                        const StageBound& stage, Duration span, std::int64_t micro_batches) {
-  result.crossing = function.crossed(stage.forward);
-  result.tail_parts = function.tail_parts;
-  // Up to this tail the bound without the trade-off does not grow; beyond it, it grows faster than
-  // this term.
-  const Duration tail = std::max(Duration{}, result.own - result.last);
-  const Duration both = stage.forward + stage.backward;
-  const Duration rise = std::max(function.slowest, stage.forward) - stage.forward;
-  const Duration fall = stage.backward - rise;
-  if (rise > Duration{} && fall > Duration{}) {
-    const Duration rising = span + micro_batches * both - rise;
-    // The tail behind is still to be added to this one.
-    const Duration falling = function.end + micro_batches * both - rise;
-    CompletionFunction other;
-    other.crossing = {
-        divide_down(Wide{rising.ns} * fall.ns + Wide{falling.ns} * rise.ns, stage.backward.ns)};
-    other.tail_parts =
-        divide_down(Wide{rise.ns} * CompletionFunction::kTailParts, stage.backward.ns);
-    if (other.crossed(tail) > result.crossed(tail)) {
-      result.crossing = other.crossing;
-      result.tail_parts = other.tail_parts;
-    }
-  }
-  if (result.crossed(tail) > result.own) return;
-  result.crossing = Duration{};
-  result.tail_parts = 0;
-}
-
-/// Puts one more stage behind (C2). `function` includes the boundary to it; the function of no
-/// stages is all zero.
-CompletionFunction with_stage(const CompletionFunction& function, const StageBound& stage,
-                              std::int64_t micro_batches) {
-  const Duration both = stage.forward + stage.backward;
-  const std::int64_t depth = std::min(stage.depth_limit, micro_batches);
-  const std::int64_t rest = micro_batches - 1;
-  // These are span_s and last_s of (C2). Both follow from (B9): E >= V + A, and the last forward
-  // waits for all others and for a slot.
-  const Duration span = std::max(function.span, function.end + stage.after_backward);
-  const Duration last = std::max(function.last, function.end + rest * stage.forward +
-                                                    (micro_batches - depth) * stage.backward);
-  CompletionFunction result;
-  result.end = function.end + stage.forward;
-  result.last = last + stage.forward;
-  result.span = span + both;  // (B2)
-  // The terms with one round trip are (B3b) and (B3c).
-  const Duration drained = rest * stage.backward + (micro_batches - depth) * stage.forward;
-  const Duration filled = rest * stage.forward + (micro_batches - depth) * stage.backward;
-  result.trip = std::max(function.trip, span + std::max(drained, filled)) + both;
-  // The term with several round trips is (B3a).
-  result.waves = function.waves;
-  result.steep = function.steep + function.waves * both;
-  const std::int64_t waves = rest / depth + 1;
-  const Duration steep =
-      span + (rest % depth) * std::max(stage.forward, stage.backward) + waves * both;
-  if (waves == 1) {
-    result.trip = std::max(result.trip, steep);
-  } else if (waves > result.waves || (waves == result.waves && steep > result.steep)) {
-    result.waves = waves;
-    result.steep = steep;
-  }
-  result.slowest = std::max(function.slowest, stage.forward);
-  result.sent = function.sent + stage.forward;
-  result.received = function.received + stage.backward;
-  // These terms are (B1) and (B8).
-  result.own = std::max(
-      {function.own, span + stage.work(micro_batches), last + both + stage.after_backward});
-  add_depth_tradeoff(result, function, stage, span, micro_batches);
-  return result;
-}
-
 }  // namespace
-
-Duration completed(const CompletionFunction& function, const BoundLabel& label) {
-  return std::max({function.end + label.end, function.last + label.tail, function.span + label.span,
-                   function.trip + label.round_trip,
-                   function.waves * label.round_trip + function.steep, function.crossed(label.tail),
-                   function.own});
-}
 
 CompletionBounds::CompletionBounds(const CostModel& costs, PlacementSpace& placements,
                                    const SearchProblem& problem, Duration threshold,
@@ -236,10 +101,11 @@ CompletionBounds::CompletionBounds(const CostModel& costs, PlacementSpace& place
 }
 
 bool CompletionBounds::has_room(const CostModel& costs, const PlacementSpace& placements,
-                                const Allowance::Limits& limits) {
+                                const SearchProblem& problem, const Allowance::Limits& limits) {
   const Wide of_cuts = Wide{AllocationClasses::count(placements)} * (costs.layer_count() + 1) *
                        static_cast<std::int64_t>(sizeof(std::vector<CompletionFunction>));
-  return of_cuts + AllocationClasses::least_kept(placements).count <= limits.kept.count;
+  return of_cuts + AllocationClasses::least_kept(placements, problem.micro_batch_size).count <=
+         limits.kept.count;
 }
 
 const StageColumn& CompletionBounds::column(CutIndex end, AllocationClassIndex devices,
@@ -247,10 +113,15 @@ const StageColumn& CompletionBounds::column(CutIndex end, AllocationClassIndex d
   const std::tuple key{end, devices, recompute};
   const auto found = least_columns_.find(key);
   if (found != least_columns_.end()) return found->second;
-  const std::vector<const DeviceAllocation*>& allocations = classes_.allocations(devices);
+  std::vector<StageDevices> representatives;
+  for (const DeviceAllocation* allocation : classes_.allocations(devices)) {
+    representatives.push_back(
+        {.devices = allocation->devices, .reductions = {&allocation->reduction}});
+  }
   const StageColumn& column =
-      least_columns_.emplace(key, columns_.least(end, allocations, recompute)).first->second;
-  allowance_.spend(static_cast<std::int64_t>(column.stages.size() * allocations.size()));
+      least_columns_.emplace(key, columns_.least(end, representatives, end.previous(), recompute))
+          .first->second;
+  allowance_.spend(static_cast<std::int64_t>(column.stages.size() * representatives.size()));
   allowance_.keep({static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
   return column;
 }
@@ -296,7 +167,7 @@ std::vector<CompletionFunction> CompletionBounds::functions_before(CutIndex cut,
   std::vector<CompletionFunction> functions;
   for (const CompletionFunction& function : kept_[cut][used]) {
     const BoundaryLowerBound& boundary = classes_.between(cut, function.last_stage, devices);
-    if (boundary.is_possible) functions.push_back(append_boundary(function, boundary, cut));
+    if (boundary) functions.push_back(append_boundary(function, *boundary, cut));
   }
   return functions;
 }
@@ -354,7 +225,7 @@ void CompletionBounds::append_stage(const CompletionFunction& function, const St
 /// Appends the boundary at `cut` to the function (C3). Where links are shared, both boundaries of
 /// the last stage are now known, and (C5) is applied.
 CompletionFunction CompletionBounds::append_boundary(const CompletionFunction& function,
-                                                     const BoundaryLowerBound& boundary,
+                                                     const BoundaryBound& boundary,
                                                      CutIndex cut) const {
   CompletionFunction result = with_boundary(function, boundary);
   if (function.begin == CompletionFunction::kNoCut) return result;
@@ -386,12 +257,9 @@ double CompletionBounds::capacity(AllocationClassIndex devices) const {
 /// Leaves devices idle at a cut: a function also counts for states with more devices in use.
 void CompletionBounds::leave_idle(CutIndex cut) {
   for (const AllocationClassIndex used : classes_.all()) {
-    for (const DeviceClassIndex index : placements_.device_classes().indices()) {
-      ClassCounts more = classes_.counts(used);
-      if (more[index]++ == placements_.device_classes()[index].size) continue;
-      std::vector<CompletionFunction>& next = kept_[cut][classes_.class_of(more)];
+    for (const AllocationClassIndex more : classes_.with_one_more(used)) {
       for (const CompletionFunction& function : kept_[cut][used]) {
-        insert(next, function, {.most = most_alike_});
+        insert(kept_[cut][more], function, {.most = most_alike_});
       }
     }
   }
@@ -418,8 +286,8 @@ const std::vector<CompletionFunction>& CompletionBounds::choices(const PartialPl
     if (is_unknown) {
       boundary->second = classes_.before(state.cut, function.last_stage, state.allocation);
     }
-    if (boundary->second.is_possible) {
-      CompletionFunction choice = append_boundary(function, boundary->second, state.cut);
+    if (boundary->second) {
+      CompletionFunction choice = append_boundary(function, *boundary->second, state.cut);
       choice.begin = CompletionFunction::kNoCut;
       insert(choices, choice, {.across_classes = true});
     }

@@ -19,7 +19,7 @@ struct DeviceShapes {
 /// The bandwidths of all links of each device together, and the least latency of any route.
 class DeviceLinks {
  public:
-  /// O(devices^2).
+  /// O(devices * devices of a server + servers^2).
   explicit DeviceLinks(const Topology& topology);
 
   /// Returns the shapes of the replica that takes longest for its share, in each direction.

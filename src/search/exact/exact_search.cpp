@@ -139,7 +139,7 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   root_bound_ = std::min(threshold, work.work_alone());
   const bool is_stopped = limits.should_stop && limits.should_stop();
   if (costs_.topology().device_count() > kMostDevices || is_stopped) return;
-  if (!CompletionBounds::has_room(costs_, placements_, limits)) return;
+  if (!CompletionBounds::has_room(costs_, placements_, problem_, limits)) return;
   completions_.emplace(costs_, placements_, problem_, threshold, limits);
   work_ = completions_->work();
   if (completions_->is_stopped()) {
@@ -274,7 +274,7 @@ BoundaryBound ExactSearch::Search::boundary_to(const SearchNode& next, Allocatio
     return BoundarySides{.front = std::move(sides[0]), .back = std::move(sides[1])};
   });
   const BoundaryVolume volume = boundary_volume(costs_, next.begin, problem_.micro_batch_size);
-  BoundaryBound boundary = boundary_bound(shape, volume);
+  BoundaryBound boundary = boundary_bound(shape, volume, micro_batches_);
   if (!problem_.links_are_shared || next.behind == kNoNode) return boundary;
   const DeviceShapes shapes =
       links_->busiest(placements_.allocation(next.allocation).devices, problem_.micro_batch_size);

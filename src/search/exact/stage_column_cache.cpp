@@ -31,18 +31,24 @@ const StageColumn& StageColumnCache::column(CutIndex end, const DeviceAllocation
   const std::tuple key{end, index, recompute};
   const auto found = columns_.find(key);
   if (found != columns_.end()) return found->second;
-  const StageColumn& made = columns_.emplace(key, make(end, allocation, recompute)).first->second;
+  const StageColumn& made =
+      columns_
+          .emplace(key,
+                   make(end, {.devices = allocation.devices, .reductions = {&allocation.reduction}},
+                        end.previous(), recompute))
+          .first->second;
   kept_ += Bytes{static_cast<std::int64_t>(made.stages.size() * sizeof(StageBound))};
   return made;
 }
 
-StageColumn StageColumnCache::make(CutIndex end, const DeviceAllocation& allocation,
+StageColumn StageColumnCache::make(CutIndex end, const StageDevices& devices, CutIndex last,
                                    bool recompute) {
   // The capacity if all devices were of the quickest kind.
-  const double capacity = allocation.replicas;
-  return make_stage_column(costs_,
-                           {.devices = allocation.devices, .reduction = allocation.reduction},
-                           {.first = work_.first_begin_within(end, capacity, threshold_),
+  const auto capacity = static_cast<double>(devices.devices.size());
+  const CutIndex first = work_.first_begin_within(end, capacity, threshold_);
+  return make_stage_column(costs_, devices,
+                           {.first = first,
+                            .last = std::max(first, last),
                             .end = end,
                             .micro_batch_size = problem_.micro_batch_size,
                             .num_micro_batches = problem_.num_micro_batches(),
@@ -56,7 +62,7 @@ StageColumn StageColumnCache::make(CutIndex end, const DeviceAllocation& allocat
 /// Merges a column into `least`. The column of more replicas may begin at a lower layer.
 void StageColumnCache::merge(StageColumn& least, const StageColumn& other) {
   least.memory_limits = least.memory_limits && other.memory_limits;
-  const CutIndex end = std::min(least.stages_end(), other.stages_end());
+  const CutIndex end = std::min(least.begins_end(), other.begins_end());
   for (CutIndex begin = std::max(least.first, other.first); begin < end; begin = begin.next()) {
     least.at(begin) = least_of(least.at(begin), other.at(begin));
   }
@@ -66,17 +72,18 @@ void StageColumnCache::merge(StageColumn& least, const StageColumn& other) {
   least.first = other.first;
 }
 
-StageColumn StageColumnCache::least(CutIndex end,
-                                    const std::vector<const DeviceAllocation*>& allocations,
-                                    bool recompute) {
+StageColumn StageColumnCache::least(CutIndex end, const std::vector<StageDevices>& devices,
+                                    CutIndex last, bool recompute) {
   StageColumn least;
-  for (const DeviceAllocation* allocation : allocations) {
-    StageColumn column = make(end, *allocation, recompute);
-    if (allocation == allocations.front()) {
+  bool is_first = true;
+  for (const StageDevices& some : devices) {
+    StageColumn column = make(end, some, last, recompute);
+    if (is_first) {
       least = std::move(column);
     } else {
       merge(least, column);
     }
+    is_first = false;
   }
   return least;
 }

@@ -23,9 +23,9 @@ class StageColumnCache {
   const StageColumn& column(CutIndex end, const DeviceAllocation& allocation, AllocationIndex index,
                             bool recompute);
 
-  /// Returns a column that bounds those of all given allocations: for every stage the least times
-  /// and the largest depth limit. It is not kept.
-  StageColumn least(CutIndex end, const std::vector<const DeviceAllocation*>& allocations,
+  /// Returns a column that bounds those of all given devices: for every stage the least times and
+  /// the largest depth limit. Stages that begin behind `last` are left out. It is not kept.
+  StageColumn least(CutIndex end, const std::vector<StageDevices>& devices, CutIndex last,
                     bool recompute);
 
   /// The bytes of all columns that are kept, by the sizes of the elements.
@@ -33,7 +33,7 @@ class StageColumnCache {
 
  private:
   static void merge(StageColumn& least, const StageColumn& other);
-  StageColumn make(CutIndex end, const DeviceAllocation& allocation, bool recompute);
+  StageColumn make(CutIndex end, const StageDevices& devices, CutIndex last, bool recompute);
 
   const CostModel& costs_;
   const SearchProblem& problem_;

@@ -56,6 +56,42 @@ struct SearchLimits {
   std::int64_t all_completion_steps = 1'000'000'000;
   std::int64_t completion_steps_of_large = 10'000'000;
   std::int64_t all_completion_steps_of_large = 250'000'000;
+  /// Where the exact search does not try all placements, decision diagrams do: the steps of all
+  /// diagrams, of each in a first, quick proof, and the part after which no wider ones are
+  /// compiled for plans; those compiled in parallel, fixed because they
+  /// share the steps and the memory; the plans of one width whose stages and depths are refined;
+  /// and the actions that the simulations of one width may take, fewer on many devices.
+  std::int64_t diagram_steps = 900'000'000;
+  std::int64_t quick_steps = 5'000'000;
+  std::int64_t part_of_plans = 4;
+  int diagrams_in_parallel = 2;
+  std::size_t refined_plans = 4;
+  std::int64_t actions_of_a_width = 6'000'000;
+  /// The nodes for each state of the first restricted and relaxed diagrams, how many times wider
+  /// each further one is, and the most nodes.
+  std::size_t restricted_width = 4;
+  std::size_t relaxed_width = 8;
+  std::size_t widening = 4;
+  std::size_t last_width = 128;
+  /// Wider diagrams follow as long as they close more than one of so many parts of the gap.
+  std::int64_t least_gain = 16;
+  /// The first threshold for plans is above the least bound by so many parts of it, the next ones
+  /// by four times as many each, and the last one by so many.
+  std::int64_t first_rise = 1;
+  std::int64_t rise_parts = 16;
+  std::int64_t last_rise = 65'536;
+  /// The first threshold for bounds is below the best plan by one of so many parts of it, and the
+  /// last but one by one of so many; the parts grow fourfold.
+  std::int64_t first_gap_parts = 5;
+  std::int64_t last_gap_parts = 80;
+  /// With more layers than this, plans are sought with stages that begin at some cuts only.
+  std::int64_t many_layers = 256;
+
+  /// In problems of no more layers times devices, the exact search follows with one of so many
+  /// parts of its budgets.
+  std::int64_t small = 6144;
+  std::int64_t part_after_diagrams = 4;
+
   /// The searches whose completion bounds are computed in parallel; fixed, as they share the steps
   /// that are left.
   std::size_t completions_in_parallel = 8;

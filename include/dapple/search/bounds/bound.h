@@ -76,6 +76,9 @@ struct PortBound {
 /// rounded down.
 Duration queue_at(const PortBound& port, std::int64_t num_micro_batches);
 
+/// Returns the largest Q_p + time_p of some ports; zero if there is none. O(ports).
+Duration longest_queue(const std::vector<PortBound>& ports, std::int64_t num_micro_batches);
+
 /// Lower bounds for the boundary behind a stage. All durations are lower bounds.
 ///
 /// | member              | symbol, docs/bounds.md | unit | equations               |
@@ -84,8 +87,8 @@ Duration queue_at(const PortBound& port, std::int64_t num_micro_batches);
 /// | backward            | d                      | ns   | (B2), (B4), (B6), (B7)  |
 /// | forward_pace        | pace                   | ns   | (C3), (O1) to (O3)      |
 /// | backward_pace       | pace_back              | ns   | (O2)                    |
-/// | forward_ports       | Q_p, time_p            |      | (B4), (B9)              |
-/// | backward_ports      | Q_p, time_p            |      | (B4)                    |
+/// | forward_queue       | largest Q_p + time_p   | ns   | (B4), (B9)              |
+/// | backward_queue      | largest Q_p + time_p   | ns   | (B4)                    |
 /// | sent_by_next        | X_out                  | ns   | (B6)                    |
 /// | received_by_next    | X_in                   | ns   | (B6)                    |
 /// | last_backward       | d_last                 | ns   | (B2), (B7), (B12)       |
@@ -97,8 +100,9 @@ struct BoundaryBound {
   /// The interval between consecutive transfers on any path.
   Duration forward_pace;
   Duration backward_pace;
-  std::vector<PortBound> forward_ports;
-  std::vector<PortBound> backward_ports;
+  /// All micro-batches through the port that takes longest for them, latency included.
+  Duration forward_queue;
+  Duration backward_queue;
   /// Where boundaries share links and the stage behind this boundary is not the last one: the time
   /// from the start of the first forward of that stage until one of its devices has sent everything
   /// to both neighbours, and the time from when the device begins to receive until the end of the
@@ -140,9 +144,10 @@ struct BoundLabel {
 BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches);
 
 /// Returns the label after one more stage is put in front. Every component is monotone in every
-/// component of `behind`. O(ports of the boundary).
+/// component of `behind`. `least_span` is a further lower bound on V. O(1).
 BoundLabel extend_label(const StageBound& stage, const BoundaryBound& boundary,
-                        const BoundLabel& behind, std::int64_t num_micro_batches);
+                        const BoundLabel& behind, std::int64_t num_micro_batches,
+                        Duration least_span = {});
 
 /// Lower bounds (B10) at the plan's own depths for replicas that start together. No simulation of
 /// the plan with these costs ends before the first one, with or without contention, and none with

@@ -50,6 +50,10 @@ void log_limits(const planner::PlannerOptions& options) {
       limits.actions, limits.states, limits.states_of_some_placements, limits.partial_plans,
       report::show(options.memory_limit));
   spdlog::info(
+      "where not all placements are tried, decision diagrams may take {} steps first, with at most "
+      "{} nodes for each state",
+      limits.diagram_steps, limits.last_width);
+  spdlog::info(
       "then {} actions to refine depths, {} for threshold accepting from a plan, {} to "
       "exhaust depths",
       limits.refinement, limits.threshold_accepting, limits.exhaustion);

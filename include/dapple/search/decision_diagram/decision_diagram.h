@@ -1,0 +1,74 @@
+// Relaxed and restricted decision diagrams over all plans of one micro-batch size, for problems
+// that are too large for the exact search: a bound on all plans, and good plans.
+//
+// Source: Bergman, Cire, van Hoeve and Hooker, "Discrete optimization with decision diagrams"
+// (INFORMS J. Comput. 28(1), 2016), for a diagram of limited width whose nodes are merged (relaxed)
+// or dropped (restricted); Christofides, Mingozzi and Toth, "State-space relaxation procedures for
+// the computation of bounds to routing problems" (Networks 11, 1981), for states that do not say
+// which devices are in use, only how many. A layer of the diagram is a cut, a state the devices
+// that the stages behind the cut use, and a node of a state a label of bound.h. The proofs are in
+// docs/bounds.md, section 5.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dapple/core/quantity.h"
+#include "dapple/search/allowance.h"
+#include "dapple/search/search_problem.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple::search {
+
+/// The cuts at which stages may begin.
+enum class Cuts : std::uint8_t {
+  All,
+  /// Some 200 cuts between parts of equal work. Bounds are then of such plans alone.
+  Some,
+};
+
+/// The diagrams of one problem below one threshold.
+class DecisionDiagram {
+ public:
+  /// The profile, the topology and the problem must outlive the diagram. Only plans whose bound is
+  /// below `threshold` are of interest. The limits are of all that the diagram does and keeps; a
+  /// step is counted for each stage that is put in front of a label or behind a completion
+  /// function.
+  DecisionDiagram(const ModelProfile& profile, const Topology& topology,
+                  const SearchProblem& problem, Duration threshold, const Allowance::Limits& limits,
+                  Cuts cuts = Cuts::All);
+  ~DecisionDiagram();
+
+  /// Lower bound on every plan of a problem from the work alone (P1). O(layers + devices).
+  static Duration bound_of_work(const ModelProfile& profile, const Topology& topology,
+                                const SearchProblem& problem);
+
+  /// Lower bound on every plan, from the work and the completion functions alone; at most the
+  /// threshold.
+  Duration root_bound() const;
+
+  /// Requires: Cuts::All. Compiles a relaxed diagram with at most `width` nodes for each state, and
+  /// returns a lower bound on every plan, whatever its placement: the least end of all labels that
+  /// cover all layers, at most the threshold. If the allowance ends first, returns root_bound().
+  /// O(cuts * states * stages in front of a state * width^2).
+  Duration relaxed_bound(std::size_t width);
+
+  /// Compiles a restricted diagram of plans whose stages have devices in the order of their
+  /// numbers, with at most `width` nodes for each state, and returns the plan with the least bound
+  /// of each number of stages that it holds, by rising bound. If the allowance ends first, there
+  /// are none.
+  std::vector<Candidate> restricted_plans(std::size_t width);
+
+  /// Whether the allowance has ended.
+  bool is_over() const;
+  /// Steps so far.
+  std::int64_t work() const;
+
+ private:
+  class Diagram;
+  std::unique_ptr<Diagram> diagram_;
+};
+
+}  // namespace dapple::search

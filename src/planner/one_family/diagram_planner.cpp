@@ -1,0 +1,329 @@
+#include "planner/one_family/diagram_planner.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "dapple/core/parallel.h"
+#include "dapple/plan/optimality.h"
+#include "dapple/plan/record_text.h"
+#include "dapple/planner/request/search_limits.h"
+#include "dapple/search/decision_diagram/decision_diagram.h"
+#include "dapple/search/placement/placement_space.h"
+#include "planner/request/micro_batches.h"
+#include "planner/request/search_problems.h"
+#include "planner/request/stop_question.h"
+
+namespace dapple::planner {
+namespace {
+
+/// What one plan may take of the actions of a width: one of so many parts.
+constexpr std::int64_t kPartOfPlan = 8;
+
+/// Whether two plans have the same layers and devices in every stage, and the same micro-batches.
+bool has_same_stages(const Plan& a, const Plan& b) {
+  return a.micro_batch_size == b.micro_batch_size && a.gradients == b.gradients &&
+         std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
+                    [](const StagePlan& x, const StagePlan& y) {
+                      return x.layers == y.layers && x.devices == y.devices &&
+                             x.recompute == y.recompute;
+                    });
+}
+
+class DiagramPlanner {
+ public:
+  explicit DiagramPlanner(const PlanningContext& context)
+      : context_(context),
+        is_stopped_(context.progress),
+        evaluator_(context, [this] { return is_stopped_(); }) {}
+
+  ExactPlans run(std::vector<SimulatedPlan> known);
+
+ private:
+  /// A search problem, and what is proven of all its plans.
+  struct Subproblem {
+    search::SearchProblem problem;
+    Duration bound;
+    // The plans that its last restricted diagram found.
+    std::vector<search::Candidate> candidates = {};
+  };
+  void find_plans();
+  void prove();
+  bool close(Duration threshold);
+  template <class Use>
+  void compile(Duration threshold, search::Cuts cuts, std::int64_t most_steps, const Use& use);
+  void find_plans_below(Duration threshold, std::size_t width);
+  void raise_bounds(Duration threshold, std::size_t width, std::int64_t most_steps);
+  void simulate(std::vector<search::Candidate> candidates);
+  void refine(const std::vector<SimulatedPlan>& plans);
+  void account(const Score& score);
+  void tell_progress();
+  SearchRecord record() const;
+
+  Duration best() const { return best_.empty() ? Duration::infinite() : best_.front().iteration; }
+  // Plans whose bound is not below the threshold need not be examined to reach the requested gap
+  // (theta in docs/bounds.md).
+  Duration threshold() const {
+    return gap_threshold(std::min(best(), context_.to_beat), context_.options.target_gap);
+  }
+  Duration bound() const;
+  /// The actions that the simulations of one width may take: the more devices there are, the longer
+  /// an action takes, as every replica sends on its own.
+  std::int64_t action_budget() const {
+    constexpr std::int64_t kDevicesOfAPart = 128;
+    return kSearchLimits.actions_of_a_width /
+           (1 + context_.topology.device_count() / kDevicesOfAPart);
+  }
+  bool must_end() const {
+    return bound() >= threshold() || work_ >= kSearchLimits.diagram_steps || is_stopped_();
+  }
+
+  const PlanningContext context_;
+  StopQuestion is_stopped_;
+  CandidateEvaluator evaluator_;
+  std::vector<Subproblem> problems_;
+  // The best few plans, best first.
+  std::vector<SimulatedPlan> best_;
+  // The plans whose refinement has begun.
+  std::vector<Plan> refined_;
+  SearchRecord record_;
+  std::int64_t work_ = 0;
+  std::int64_t actions_ = 0;
+  std::size_t order_ = 0;
+};
+
+ExactPlans DiagramPlanner::run(std::vector<SimulatedPlan> known) {
+  best_ = std::move(known);
+  record_.cut = micro_batch_sizes(context_.options).cut;
+  for (search::SearchProblem& problem : search_problems(context_)) {
+    const Duration of_work =
+        search::DecisionDiagram::bound_of_work(context_.profile, context_.topology, problem);
+    problems_.push_back({.problem = std::move(problem), .bound = of_work});
+  }
+  find_plans();
+  prove();
+  return {.best = best_, .record = record(), .lower_bound = bound()};
+}
+
+/// Compiles narrow restricted diagrams below thresholds that rise from the least bound to that of
+/// the best plan, four times as far each time: low thresholds are cheap, and find the plans that
+/// make the last one low. Then diagrams become wider as long as they find better plans.
+void DiagramPlanner::find_plans() {
+  const Duration least = bound();
+  std::int64_t part = kSearchLimits.first_rise;
+  for (; !must_end() && part <= kSearchLimits.last_rise; part *= 4) {
+    const Duration limit = threshold();
+    const Wide rise = Wide{least.ns} * part / kSearchLimits.rise_parts;
+    const Duration raised{static_cast<std::int64_t>(std::min<Wide>(least.ns + rise, limit.ns))};
+    find_plans_below(raised, kSearchLimits.restricted_width);
+    if (raised == limit) break;
+  }
+  for (std::size_t width = kSearchLimits.restricted_width * kSearchLimits.widening;
+       width <= kSearchLimits.last_width && !must_end() &&
+       work_ < kSearchLimits.diagram_steps / kSearchLimits.part_of_plans;
+       width *= kSearchLimits.widening) {
+    const Duration before = best();
+    find_plans_below(threshold(), width);
+    if (best() == before) return;
+  }
+}
+
+/// Raises the bound in steps: below the best plan by a part of it that falls to a quarter each
+/// time, and at last up to the best plan itself.
+void DiagramPlanner::prove() {
+  if (best().is_infinite()) return;
+  // Most problems are closed or solved at once.
+  raise_bounds(threshold(), kSearchLimits.relaxed_width, kSearchLimits.quick_steps);
+  for (std::int64_t parts = kSearchLimits.first_gap_parts; parts <= kSearchLimits.last_gap_parts;
+       parts *= 4) {
+    const Duration below = best() - Duration{best().ns / parts};
+    if (!close(std::min(below, threshold()))) return;
+  }
+  close(threshold());
+}
+
+/// Compiles relaxed diagrams of rising width until all problems are closed below `threshold` or
+/// wider diagrams gain little. Returns whether the proof may go on.
+bool DiagramPlanner::close(Duration threshold) {
+  for (std::size_t width = kSearchLimits.relaxed_width; width <= kSearchLimits.last_width;
+       width *= kSearchLimits.widening) {
+    if (bound() >= threshold) break;
+    if (must_end()) return false;
+    const Duration before = bound();
+    raise_bounds(threshold, width, kSearchLimits.diagram_steps);
+    // Where wider diagrams close little of the gap, still wider ones close less.
+    const Duration gap = threshold - before;
+    const bool is_wider = width > kSearchLimits.relaxed_width;
+    if (is_wider && bound() - before < Duration{gap.ns / kSearchLimits.least_gain}) break;
+  }
+  return !must_end();
+}
+
+/// Calls use(problem, diagram) for the diagram of each problem that is not closed below
+/// some in parallel. Each may take so many steps, and together those that are left.
+template <class Use>
+void DiagramPlanner::compile(Duration threshold, search::Cuts cuts, std::int64_t most_steps,
+                             const Use& use) {
+  std::vector<Subproblem*> open;
+  for (Subproblem& some : problems_) {
+    if (some.bound < threshold) open.push_back(&some);
+  }
+  std::stable_sort(open.begin(), open.end(),
+                   [](const Subproblem* a, const Subproblem* b) { return a->bound < b->bound; });
+  const auto at_a_time = static_cast<std::size_t>(kSearchLimits.diagrams_in_parallel);
+  for (std::size_t first = 0; first < open.size(); first += at_a_time) {
+    const std::int64_t left = kSearchLimits.diagram_steps - work_;
+    if (left <= 0 || is_stopped_()) return;
+    const std::size_t count = std::min(at_a_time, open.size() - first);
+    const search::Allowance::Limits limits{
+        .work = std::min(most_steps, left / static_cast<std::int64_t>(count)),
+        .kept = {context_.options.memory_limit.count / kSearchLimits.part_of_search /
+                 kSearchLimits.diagrams_in_parallel},
+        .should_stop = [this] { return is_stopped_(); }};
+    std::vector<std::int64_t> work(count);
+    parallel_for(count, context_.options.threads, [&](std::size_t i) {
+      search::DecisionDiagram diagram(context_.profile, context_.topology, open[first + i]->problem,
+                                      threshold, limits, cuts);
+      use(*open[first + i], diagram);
+      work[i] = diagram.work();
+    });
+    for (const std::int64_t steps : work) work_ += steps;
+  }
+}
+
+/// Compiles restricted diagrams, and simulates the plans found.
+void DiagramPlanner::find_plans_below(Duration threshold, std::size_t width) {
+  const auto layers = static_cast<std::int64_t>(context_.profile.layers.size());
+  const bool are_pinned =
+      !context_.options.pins.cuts.empty() || !context_.options.pins.joints.empty();
+  const bool are_many = layers > kSearchLimits.many_layers && !are_pinned;
+  for (Subproblem& some : problems_) some.candidates.clear();
+  compile(threshold, are_many ? search::Cuts::Some : search::Cuts::All, kSearchLimits.diagram_steps,
+          [&](Subproblem& some, search::DecisionDiagram& diagram) {
+            some.candidates = diagram.restricted_plans(width);
+          });
+  std::vector<search::Candidate> candidates;
+  for (Subproblem& some : problems_) {
+    std::move(some.candidates.begin(), some.candidates.end(), std::back_inserter(candidates));
+  }
+  simulate(std::move(candidates));
+  tell_progress();
+}
+
+/// Compiles relaxed diagrams of so many steps at most, and keeps the bounds that they prove.
+void DiagramPlanner::raise_bounds(Duration threshold, std::size_t width, std::int64_t most_steps) {
+  compile(threshold, search::Cuts::All, most_steps,
+          [&](Subproblem& some, search::DecisionDiagram& diagram) {
+            some.bound = std::max(some.bound, diagram.relaxed_bound(width));
+          });
+  tell_progress();
+}
+
+/// Simulates candidates by rising bound, as long as they may be faster than the best plan, and
+/// refines the best of these.
+void DiagramPlanner::simulate(std::vector<search::Candidate> candidates) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.bound < b.bound; });
+  record_.candidates += static_cast<std::int64_t>(candidates.size());
+  const std::int64_t last = actions_ + action_budget();
+  const auto bytes_of = [&](const search::Candidate& some) {
+    return simulation_bytes(some, context_.options);
+  };
+  const int threads = threads_with_room(candidates, bytes_of, context_.options);
+  std::vector<SimulatedPlan> found;
+  for (std::size_t first = 0; first < candidates.size() && actions_ < last && !is_stopped_();
+       first += kSearchLimits.batch) {
+    if (candidates[first].bound >= best()) break;
+    const std::size_t count = std::min(kSearchLimits.batch, candidates.size() - first);
+    std::vector<Score> scores(count);
+    // There is nothing to beat, as refinement may change the order of the plans.
+    parallel_for(count, threads, [&](std::size_t i) {
+      scores[i] = evaluator_.score(candidates[first + i], order_ + i, Duration::infinite(),
+                                   action_budget() / kPartOfPlan);
+    });
+    order_ += count;
+    for (const Score& score : scores) {
+      account(score);
+      if (score.best.feasible()) found.push_back(score.best);
+    }
+  }
+  std::erase_if(found, [&](const SimulatedPlan& some) {
+    return std::any_of(refined_.begin(), refined_.end(),
+                       [&](const Plan& other) { return has_same_stages(some.plan, other); });
+  });
+  std::stable_sort(found.begin(), found.end(), better);
+  if (found.size() > kSearchLimits.refined_plans) found.resize(kSearchLimits.refined_plans);
+  refine(found);
+}
+
+/// Moves layers and changes depths of each plan, in turn, as long as this makes it faster.
+void DiagramPlanner::refine(const std::vector<SimulatedPlan>& plans) {
+  std::vector<Score> scores(plans.size());
+  const auto bytes_of = [&](const SimulatedPlan& some) {
+    return simulation_bytes(some, context_.options);
+  };
+  parallel_for(plans.size(), threads_with_room(plans, bytes_of, context_.options),
+               [&](std::size_t i) {
+                 scores[i] = evaluator_.refine_stages(plans[i], action_budget() / kPartOfPlan);
+               });
+  for (const Score& score : scores) account(score);
+  for (const SimulatedPlan& some : plans) refined_.push_back(some.plan);
+}
+
+void DiagramPlanner::account(const Score& score) {
+  actions_ += score.actions;
+  record_.simulated += score.simulated;
+  if (!score.best.feasible()) return;
+  best_.push_back(score.best);
+  std::stable_sort(best_.begin(), best_.end(), better);
+  if (best_.size() > kSearchLimits.batch) best_.resize(kSearchLimits.batch);
+}
+
+/// Returns the least bound of all problems and of the best plan.
+Duration DiagramPlanner::bound() const {
+  Duration least = best();
+  for (const Subproblem& some : problems_) least = std::min(least, some.bound);
+  return least;
+}
+
+void DiagramPlanner::tell_progress() {
+  if (context_.progress == nullptr) return;
+  SearchProgress progress{.states = work_,
+                          .candidates = record_.candidates,
+                          .simulated = record_.simulated,
+                          .best = std::nullopt,
+                          .bound = bound()};
+  if (!best_.empty()) progress.best = best();
+  context_.progress->update(progress);
+}
+
+SearchRecord DiagramPlanner::record() const {
+  SearchRecord record = record_;
+  record.planner = kDiagramPlanner;
+  record.states = work_;
+  record.open = std::count_if(problems_.begin(), problems_.end(),
+                              [&](const Subproblem& some) { return some.bound < best(); });
+  record.searched = diagram_dimensions(!context_.options.bucket_size);
+  for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
+    record.cut.push_back(std::move(pinned));
+  }
+  if (context_.options.family == ScheduleFamily::GPipe) record.cut.emplace_back(kCutOrders);
+  record.cut.emplace_back(kCutOfDiagrams);
+  return record;
+}
+
+}  // namespace
+
+bool is_for_diagrams(const PlanningContext& context) {
+  const search::PlacementSpace placements(context.topology, context.options.pins.in_order);
+  if (placements.is_complete()) return false;
+  const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
+  return !placements.has_all_allowed(context.options.pins) ||
+         layers * context.topology.device_count() > kSearchLimits.large;
+}
+
+ExactPlans plan_by_diagrams(const PlanningContext& context, std::vector<SimulatedPlan> known) {
+  return DiagramPlanner(context).run(std::move(known));
+}
+
+}  // namespace dapple::planner

@@ -1,0 +1,95 @@
+#include "dapple/search/decision_diagram/decision_diagram.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "search/decision_diagram/class_stages.h"
+#include "search/decision_diagram/prefix_completions.h"
+#include "search/decision_diagram/relaxed_diagram.h"
+#include "search/decision_diagram/restricted_diagram.h"
+
+namespace dapple::search {
+
+class DecisionDiagram::Diagram {
+ public:
+  Diagram(const ModelProfile& profile, const Topology& topology, const SearchProblem& problem,
+          Duration threshold, const Allowance::Limits& limits, Cuts cuts)
+      : costs_(profile, topology),
+        problem_(problem),
+        threshold_(threshold),
+        allowance_(limits),
+        placements_(topology, problem.pins.in_order) {
+    root_bound_ = std::min(threshold, bound_of_work(profile, topology, problem));
+    if (root_bound_ == threshold || !has_room(limits)) return;
+    stages_.emplace(costs_, placements_, problem, threshold, allowance_, cuts);
+    completions_.emplace(costs_, *stages_, problem, threshold, allowance_);
+    if (!allowance_.is_over()) root_bound_ = std::max(root_bound_, completions_->least());
+  }
+
+  Duration root_bound() const { return root_bound_; }
+
+  Duration relaxed_bound(std::size_t width) {
+    if (!can_compile()) return root_bound_;
+    const Duration bound =
+        RelaxedDiagram(costs_, *stages_, *completions_, problem_, threshold_, allowance_)
+            .compile(width);
+    return allowance_.is_over() ? root_bound_ : std::max(root_bound_, bound);
+  }
+
+  std::vector<Candidate> restricted_plans(std::size_t width) {
+    if (!can_compile()) return {};
+    return RestrictedDiagram(costs_, *stages_, *completions_, problem_, threshold_, allowance_)
+        .compile(width);
+  }
+
+  const Allowance& allowance() const { return allowance_; }
+
+ private:
+  bool has_room(const Allowance::Limits& limits) const {
+    return AllocationClasses::least_kept(placements_, problem_.micro_batch_size) <= limits.kept;
+  }
+  bool can_compile() const {
+    return completions_.has_value() && root_bound_ < threshold_ && !allowance_.is_over();
+  }
+
+  const CostModel costs_;
+  const SearchProblem& problem_;
+  Duration threshold_;
+  Allowance allowance_;
+  PlacementSpace placements_;
+  // Missing if the work alone closes the problem, or where there is no room.
+  std::optional<ClassStages> stages_;
+  std::optional<PrefixCompletions> completions_;
+  Duration root_bound_;
+};
+
+DecisionDiagram::DecisionDiagram(const ModelProfile& profile, const Topology& topology,
+                                 const SearchProblem& problem, Duration threshold,
+                                 const Allowance::Limits& limits, Cuts cuts)
+    : diagram_(std::make_unique<Diagram>(profile, topology, problem, threshold, limits, cuts)) {}
+DecisionDiagram::~DecisionDiagram() = default;
+
+Duration DecisionDiagram::bound_of_work(const ModelProfile& profile, const Topology& topology,
+                                        const SearchProblem& problem) {
+  const CostModel costs(profile, topology);
+  return PrefixBound(costs, problem.micro_batch_size, problem.global_batch_size).work_alone();
+}
+
+Duration DecisionDiagram::root_bound() const {
+  return diagram_->root_bound();
+}
+Duration DecisionDiagram::relaxed_bound(std::size_t width) {
+  return diagram_->relaxed_bound(width);
+}
+std::vector<Candidate> DecisionDiagram::restricted_plans(std::size_t width) {
+  return diagram_->restricted_plans(width);
+}
+bool DecisionDiagram::is_over() const {
+  return diagram_->allowance().is_over();
+}
+std::int64_t DecisionDiagram::work() const {
+  return diagram_->allowance().work();
+}
+
+}  // namespace dapple::search

@@ -1,0 +1,73 @@
+// Relaxed decision diagrams: a lower bound on every plan, wherever its stages are placed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "dapple/core/indexed_vector.h"
+#include "dapple/search/allowance.h"
+#include "dapple/search/bounds/bound.h"
+#include "dapple/search/search_problem.h"
+#include "search/decision_diagram/class_stages.h"
+#include "search/decision_diagram/depth_ranges.h"
+#include "search/decision_diagram/prefix_completions.h"
+
+namespace dapple::search {
+
+class RelaxedDiagram {
+ public:
+  /// All arguments must outlive the diagram.
+  RelaxedDiagram(const CostModel& costs, ClassStages& stages, const PrefixCompletions& completions,
+                 const SearchProblem& problem, Duration threshold, Allowance& allowance);
+
+  /// Compiles the diagram with at most `width` nodes for each state. Returns the least end of all
+  /// labels that cover all layers, at most the threshold; not a bound if the allowance ends first.
+  Duration compile(std::size_t width);
+
+ private:
+  /// A node: lower bounds on the labels of some partial plans that begin at the same cut and use
+  /// the same number of devices of each device class.
+  struct Node {
+    BoundLabel label;
+    FirstStage first;
+    // The class of the first stage's devices.
+    StageClassIndex devices;
+  };
+  /// The nodes of one state.
+  using Nodes = std::vector<Node>;
+  /// The stages of one column, in front of nodes of one state.
+  struct Extension {
+    CutIndex cut;
+    StageClassIndex devices;
+    AllocationClassIndex used_after;
+    bool recompute = false;
+    const StageColumn& stages;
+  };
+
+  void expand(CutIndex cut, AllocationClassIndex used, const Nodes& nodes,
+              ClassStages::Boundaries& boundaries);
+  bool has_stage(CutIndex cut, StageClassIndex devices, AllocationClassIndex used_after) const;
+  void extend(const Nodes& nodes, const std::vector<const BoundaryBound*>& boundaries,
+              const Extension& extension);
+  void extend_one(const Node* behind, const BoundaryBound* boundary, const StageBound& stage,
+                  CutIndex begin, const Extension& extension);
+  void insert(CutIndex cut, AllocationClassIndex used, const Node& node);
+  bool may_stand_for(const Node& a, const Node& b) const;
+  bool dominates(const Node& a, const Node& b) const;
+  Node merged(const Node& a, const Node& b) const;
+
+  ClassStages& stages_;
+  const PrefixCompletions& completions_;
+  const SearchProblem& problem_;
+  std::int64_t micro_batches_;
+  CutIndex end_of_model_;
+  Duration threshold_;
+  Allowance& allowance_;
+  Duration least_;
+  std::size_t width_ = 1;
+  // By cut, then devices in use.
+  IndexedVector<CutIndex, IndexedVector<AllocationClassIndex, Nodes>> states_;
+};
+
+}  // namespace dapple::search

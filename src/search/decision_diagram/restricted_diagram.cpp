@@ -1,0 +1,264 @@
+#include "search/decision_diagram/restricted_diagram.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace dapple::search {
+namespace {
+
+/// Returns the number of devices after which the topology looks the same again: those of a server
+/// where all servers are alike and in no racks, otherwise all.
+std::int32_t period_of(const Topology& topology) {
+  const TopologyDescription& description = topology.description();
+  const bool are_alike = description.servers.size() == 1 && description.racks.empty();
+  return are_alike ? description.servers.front().devices : topology.device_count();
+}
+
+}  // namespace
+
+RestrictedDiagram::RestrictedDiagram(const CostModel& costs, ClassStages& classes,
+                                     const PrefixCompletions& completions,
+                                     const SearchProblem& problem, Duration threshold,
+                                     Allowance& allowance)
+    : costs_(costs),
+      classes_(classes),
+      completions_(completions),
+      problem_(problem),
+      micro_batches_(problem.num_micro_batches()),
+      end_of_model_{costs.layer_count()},
+      threshold_(threshold),
+      allowance_(allowance),
+      tables_(costs),
+      work_(costs, problem.micro_batch_size, problem.global_batch_size),
+      period_(period_of(costs.topology())),
+      capacity_(classes.capacity(classes.classes().rest(AllocationClasses::kNoDevices))) {}
+
+std::vector<DeviceIndex> RestrictedDiagram::Devices::list() const {
+  std::vector<DeviceIndex> devices;
+  for (std::int32_t i = 0; i < count; ++i) devices.push_back({first.value + i});
+  return devices;
+}
+
+/// Returns the numbers of replicas that stages are tried with, ascending.
+std::vector<std::int32_t> RestrictedDiagram::replica_counts() const {
+  std::set<std::int32_t> counts;
+  for (const StageClassIndex index : classes_.stage_classes()) {
+    counts.insert(static_cast<std::int32_t>(classes_.replicas(index)));
+  }
+  return {counts.begin(), counts.end()};
+}
+
+std::vector<Candidate> RestrictedDiagram::compile(std::size_t width) {
+  width_ = width;
+  const std::int32_t devices = costs_.topology().device_count();
+  states_.resize(end_of_model_.next().position());
+  counts_ = replica_counts();
+  expand(end_of_model_, {devices}, {});
+  for (CutIndex cut = end_of_model_.previous(); cut > CutIndex{}; cut = cut.previous()) {
+    if (states_[cut].empty()) continue;
+    for (DeviceIndex first{devices - 1}; first.value > 0; first = first.previous()) {
+      const Nodes nodes = std::move(states_[cut][first]);
+      if (nodes.empty()) continue;
+      expand(cut, first, nodes);
+      leave_idle(cut, first, nodes);
+      if (allowance_.is_over()) return {};
+    }
+    states_[cut].clear();
+  }
+  std::vector<Candidate> candidates;
+  for (const auto& [stages, node] : complete_) candidates.push_back(candidate_of(node));
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
+  return candidates;
+}
+
+/// Tries every stage that ends at `cut` on the devices that directly precede `first_used`, in front
+/// of each of the nodes, or as the last stage where there are none.
+void RestrictedDiagram::expand(CutIndex cut, DeviceIndex first_used, const Nodes& nodes) {
+  for (const std::int32_t replicas : counts_) {
+    if (replicas > first_used.value) return;
+    const Devices devices{.first = {first_used.value - replicas}, .count = replicas};
+    for (const bool recompute : {false, true}) {
+      if (recompute && !column(cut, devices, false).memory_limits && !problem_.pins.recompute) {
+        continue;
+      }
+      const StageColumn& stages = column(cut, devices, recompute);
+      if (nodes.empty()) extend({}, kNoNode, devices, {cut, recompute, stages});
+      for (const NodeIndex index : nodes) {
+        // A copy, because nodes are added while it is in use.
+        const Node behind = nodes_[index];
+        extend(behind, index, devices, {cut, recompute, stages});
+      }
+      if (allowance_.is_over()) return;
+    }
+  }
+}
+
+/// Puts the stages of a column in front of a node.
+void RestrictedDiagram::extend(const Node& behind, NodeIndex index, const Devices& devices,
+                               const Extension& extension) {
+  const bool is_last = index == kNoNode;
+  const BoundaryBound between =
+      is_last ? BoundaryBound{}
+              : boundary(extension.cut, devices,
+                         {.first = behind.first_device, .count = behind.replicas});
+  const AllocationClassIndex left = classes_.class_in_front(devices.first);
+  Node node{.behind = index,
+            .end = extension.cut,
+            .first_device = devices.first,
+            .replicas = devices.count,
+            .stages = is_last ? 1 : behind.stages + 1,
+            .recompute = extension.recompute};
+  for (node.begin = extension.stages.begins_end().previous(); node.begin >= extension.stages.first;
+       node.begin = node.begin.previous()) {
+    if (!classes_.is_allowed(node.begin)) continue;
+    const StageBound& stage = extension.stages.at(node.begin);
+    if (stage.work(micro_batches_) >= threshold_ || !allowance_.spend(1)) return;
+    const LayerRange layers = layers_between(node.begin, node.end);
+    if (stage.depth_limit == 0 ||
+        !problem_.pins.allow(layers, node.replicas, extension.recompute)) {
+      continue;
+    }
+    const bool is_complete = node.begin == CutIndex{};
+    const PrefixCompletions::PrefixCompletion* front =
+        is_complete ? nullptr : completions_.at(node.begin, left);
+    if (!is_complete && front == nullptr) continue;
+    node.first.both = stage.forward + stage.backward;
+    const auto ranges =
+        is_last ? DepthRanges::of_last_stage(problem_, stage.depth_limit)
+                : DepthRanges::in_front_of(behind.first.depth, problem_, stage.depth_limit);
+    StageBound limited = stage;
+    for (const DepthRange& depths : ranges) {
+      limited.depth_limit = depths.most;
+      node.first.depth = depths.least;
+      node.most_depth = depths.most;
+      node.label = is_last ? initial_label(stage, micro_batches_)
+                           : extend_label(limited, between, behind.label, micro_batches_,
+                                          span_of_order(stage, between, behind.first, behind.label,
+                                                        problem_, depths));
+      node.estimate = is_complete ? node.label.end : completed(front->function, node.label);
+      if (node.estimate >= threshold_) continue;
+      if (is_complete) {
+        finish(node);
+      } else if (depths.least <= front->depth_limit) {
+        insert(node);
+      }
+    }
+  }
+}
+
+/// Leaves the devices of a server idle that precede the devices in use, so that the next stage
+/// begins at the end of a server.
+void RestrictedDiagram::leave_idle(CutIndex cut, DeviceIndex first_used, const Nodes& nodes) {
+  const Topology& topology = costs_.topology();
+  const Server& server = topology.server(topology.device(first_used).server);
+  if (first_used == server.first_device || server.first_device.value == 0) return;
+  Nodes& others = states_[cut][server.first_device];
+  for (const NodeIndex index : nodes) insert_index(others, index);
+}
+
+/// Adds a node to its state unless another one there dominates its label.
+void RestrictedDiagram::insert(const Node& node) {
+  if (states_[node.begin].empty()) {
+    states_[node.begin].resize(static_cast<std::size_t>(costs_.topology().device_count()));
+  }
+  Nodes& nodes = states_[node.begin][node.first_device];
+  const bool is_wide = nodes.size() == width_;
+  if (is_wide && nodes_[nodes.back()].estimate <= node.estimate) return;
+  const auto dominates = [&](const Node& other) {
+    const BoundLabel& a = other.label;
+    const BoundLabel& b = node.label;
+    return other.first.depth <= node.first.depth && a.round_trip <= b.round_trip &&
+           a.last_trip <= b.last_trip && a.span <= b.span && a.end <= b.end && a.tail <= b.tail;
+  };
+  for (const NodeIndex other : nodes) {
+    if (dominates(nodes_[other])) return;
+  }
+  insert_index(nodes, nodes_.push_back(node));
+  allowance_.keep({sizeof(Node)});
+}
+
+/// Adds a node to a list, which stays sorted by estimate and no longer than the width.
+void RestrictedDiagram::insert_index(Nodes& nodes, NodeIndex index) const {
+  const auto comes_first = [&](NodeIndex a, NodeIndex b) {
+    return nodes_[a].estimate < nodes_[b].estimate;
+  };
+  nodes.insert(std::upper_bound(nodes.begin(), nodes.end(), index, comes_first), index);
+  if (nodes.size() > width_) nodes.pop_back();
+}
+
+/// Adds a complete plan, unless one with as many stages has no larger bound.
+void RestrictedDiagram::finish(const Node& node) {
+  const auto [known, is_new] = complete_.try_emplace(node.stages, node);
+  if (!is_new && node.label.end < known->second.label.end) known->second = node;
+}
+
+Candidate RestrictedDiagram::candidate_of(const Node& first) const {
+  Candidate candidate{.micro_batch_size = problem_.micro_batch_size,
+                      .gradients = problem_.gradients,
+                      .stages = {},
+                      .bound = first.label.end};
+  std::int64_t depth = micro_batches_;
+  for (const Node* node = &first;; node = &nodes_[node->behind]) {
+    StagePlan& stage = candidate.stages.emplace_back();
+    stage.layers = layers_between(node->begin, node->end);
+    stage.recompute = node->recompute;
+    // Depths do not rise from stage to stage.
+    depth = std::min(depth, node->most_depth);
+    candidate.depths.push_back(depth);
+    stage.devices = Devices{.first = node->first_device, .count = node->replicas}.list();
+    if (node->behind == kNoNode) return candidate;
+  }
+}
+
+/// Returns the first of devices that are alike: those at the same place in the first period.
+RestrictedDiagram::Devices RestrictedDiagram::representative(const Devices& devices) const {
+  return {.first = {devices.first.value % period_}, .count = devices.count};
+}
+
+const StageColumn& RestrictedDiagram::column(CutIndex end, const Devices& devices, bool recompute) {
+  const Devices alike = representative(devices);
+  const std::tuple key{end, alike.first, alike.count, recompute};
+  const auto found = columns_.find(key);
+  if (found != columns_.end()) return found->second;
+  const std::vector<DeviceIndex> list = alike.list();
+  const auto reduction =
+      reductions_.try_emplace({alike.first, alike.count}, list, costs_.topology()).first;
+  const CutIndex first = work_.first_begin_within(end, alike.count, threshold_);
+  StageColumn made = make_stage_column(
+      costs_, {.devices = list, .reductions = {&reduction->second}},
+      {.first = first,
+       .last = std::max(first, work_.last_begin_within(end, capacity_ - alike.count, threshold_)),
+       .end = end,
+       .micro_batch_size = problem_.micro_batch_size,
+       .num_micro_batches = micro_batches_,
+       .recompute = recompute,
+       .ignore_memory = problem_.ignore_memory,
+       .gradients = problem_.gradients,
+       .hold_all = problem_.gpipe,
+       .replicas = problem_.replicas});
+  allowance_.spend(static_cast<std::int64_t>(made.stages.size()));
+  allowance_.keep({static_cast<std::int64_t>(made.stages.size() * sizeof(StageBound))});
+  tables_.add_to(allowance_);
+  return columns_.emplace(key, std::move(made)).first->second;
+}
+
+BoundaryBound RestrictedDiagram::boundary(CutIndex cut, const Devices& front, const Devices& back) {
+  const Devices alike = representative(front);
+  const std::int32_t distance = back.first.value - front.first.value;
+  const std::tuple key{alike.first, alike.count, distance, back.count};
+  auto found = shapes_.find(key);
+  if (found == shapes_.end()) {
+    const Devices behind{.first = {alike.first.value + distance}, .count = back.count};
+    found = shapes_
+                .emplace(key, transfer_shape({.front = alike.list(), .back = behind.list()},
+                                             problem_.micro_batch_size, costs_.topology(),
+                                             problem_.replicas))
+                .first;
+  }
+  return boundary_bound(found->second, boundary_volume(costs_, cut, problem_.micro_batch_size),
+                        micro_batches_);
+}
+
+}  // namespace dapple::search

@@ -1,0 +1,108 @@
+// Restricted decision diagrams: plans whose stages have devices in the order of their numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "dapple/core/indexed_vector.h"
+#include "dapple/search/allowance.h"
+#include "dapple/search/search_problem.h"
+#include "search/bounds/stage_column.h"
+#include "search/bounds/transfer_shape.h"
+#include "search/decision_diagram/class_stages.h"
+#include "search/decision_diagram/depth_ranges.h"
+#include "search/decision_diagram/prefix_completions.h"
+#include "search/table_count.h"
+
+namespace dapple::search {
+
+class RestrictedDiagram {
+ public:
+  /// All arguments must outlive the diagram.
+  RestrictedDiagram(const CostModel& costs, ClassStages& classes,
+                    const PrefixCompletions& completions, const SearchProblem& problem,
+                    Duration threshold, Allowance& allowance);
+
+  /// Compiles the diagram with at most `width` nodes for each state, those with the least bounds on
+  /// their completions, and returns the plan with the least bound of each number of stages, by
+  /// rising bound; none if the allowance ends first.
+  std::vector<Candidate> compile(std::size_t width);
+
+ private:
+  /// A partial plan: a stage in front of another partial plan.
+  struct Node {
+    BoundLabel label = {};
+    // Lower bound on its completions.
+    Duration estimate = {};
+    NodeIndex behind = kNoNode;
+    CutIndex begin = {};
+    CutIndex end = {};
+    DeviceIndex first_device = {};
+    std::int32_t replicas = 0;
+    std::int32_t stages = 1;
+    FirstStage first = {};
+    // The largest depth of the first stage that the label covers.
+    std::int64_t most_depth = 1;
+    bool recompute = false;
+  };
+  /// Consecutive devices.
+  struct Devices {
+    DeviceIndex first;
+    std::int32_t count = 0;
+    std::vector<DeviceIndex> list() const;
+  };
+  /// The nodes of one state: those that begin at a cut and leave the devices before `first` free.
+  using Nodes = std::vector<NodeIndex>;
+
+  /// The stages of one column, and whether they recompute.
+  struct Extension {
+    CutIndex cut;
+    bool recompute = false;
+    const StageColumn& stages;
+  };
+
+  std::vector<std::int32_t> replica_counts() const;
+  void expand(CutIndex cut, DeviceIndex first_used, const Nodes& nodes);
+  void extend(const Node& behind, NodeIndex index, const Devices& devices,
+              const Extension& extension);
+  void leave_idle(CutIndex cut, DeviceIndex first_used, const Nodes& nodes);
+  void insert(const Node& node);
+  void insert_index(Nodes& nodes, NodeIndex index) const;
+  void finish(const Node& node);
+  Candidate candidate_of(const Node& first) const;
+  Devices representative(const Devices& devices) const;
+  const StageColumn& column(CutIndex end, const Devices& devices, bool recompute);
+  BoundaryBound boundary(CutIndex cut, const Devices& front, const Devices& back);
+
+  const CostModel& costs_;
+  ClassStages& classes_;
+  const PrefixCompletions& completions_;
+  const SearchProblem& problem_;
+  std::int64_t micro_batches_;
+  CutIndex end_of_model_;
+  Duration threshold_;
+  Allowance& allowance_;
+  TableCount tables_;
+  PrefixBound work_;
+  // The number of devices after which the topology looks the same again.
+  std::int32_t period_;
+  // The speeds of all devices together.
+  double capacity_;
+  std::vector<std::int32_t> counts_;
+  std::size_t width_ = 1;
+  IndexedVector<NodeIndex, Node> nodes_;
+  // By cut, then first device in use. A list is sorted by estimate.
+  IndexedVector<CutIndex, IndexedVector<DeviceIndex, Nodes>> states_;
+  // The complete plan with the least bound of each number of stages.
+  std::map<std::int32_t, Node> complete_;
+  std::map<std::pair<DeviceIndex, std::int32_t>, AllReduceModel> reductions_;
+  std::map<std::tuple<CutIndex, DeviceIndex, std::int32_t, bool>, StageColumn> columns_;
+  // By the first device in front, its count, the devices left idle between, and the count behind.
+  std::map<std::tuple<DeviceIndex, std::int32_t, std::int32_t, std::int32_t>, TransferShape>
+      shapes_;
+};
+
+}  // namespace dapple::search
