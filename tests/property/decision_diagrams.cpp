@@ -36,6 +36,7 @@ void ask_at_random(Question& question, small::Dice& dice) {
   if (dice.chance(15)) pins.recompute = dice.chance(60);
   if (dice.chance(15)) pins.replicas = static_cast<std::int32_t>(dice.roll(1, 2));
   const auto layers = static_cast<std::int32_t>(question.made.problem.profile.layers.size());
+  if (dice.chance(15)) pins.stages = static_cast<std::int32_t>(dice.roll(1, layers));
   for (std::int32_t layer = 1; layer < layers; ++layer) {
     if (dice.chance(8)) {
       pins.cuts.push_back(layer);
@@ -146,6 +147,8 @@ TEST_CASE("restricted diagrams return plans that are no faster than their bounds
         before = candidate.bound;
         CHECK(relaxed <= candidate.bound);
         REQUIRE(candidate.depths.size() == candidate.stages.size());
+        const auto stages = static_cast<std::int32_t>(candidate.stages.size());
+        CHECK(stages == problem.pins.stages.value_or(stages));
         for (const StagePlan& stage : candidate.stages) {
           CHECK(question.options.pins.allow(
               stage.layers, static_cast<std::int64_t>(stage.devices.size()), stage.recompute));

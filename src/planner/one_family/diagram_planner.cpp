@@ -47,11 +47,19 @@ class DiagramPlanner {
     // The plans that its last restricted diagram found.
     std::vector<search::Candidate> candidates = {};
   };
+
+  /// The steps up to which diagrams may be compiled, and those of each of them.
+  struct StepBudget {
+    std::int64_t last = 0;
+    std::int64_t each = INT64_MAX;
+  };
+
+  // The phases of a run, and their steps.
   void find_plans();
   void prove();
   bool close(Duration threshold);
   template <class Use>
-  void compile(Duration threshold, search::Cuts cuts, std::int64_t most_steps, const Use& use);
+  void compile(Duration threshold, search::Cuts cuts, const StepBudget& budget, const Use& use);
   void find_plans_below(Duration threshold, std::size_t width);
   void raise_bounds(Duration threshold, std::size_t width, std::int64_t most_steps);
   void simulate(std::vector<search::Candidate> candidates);
@@ -106,12 +114,13 @@ ExactPlans DiagramPlanner::run(std::vector<SimulatedPlan> known) {
 }
 
 /// Compiles narrow restricted diagrams below thresholds that rise from the least bound to that of
-/// the best plan, four times as far each time: low thresholds are cheap, and find the plans that
+/// the best plan, half as far again each time: low thresholds are cheap, and find the plans that
 /// make the last one low. Then diagrams become wider as long as they find better plans.
 void DiagramPlanner::find_plans() {
   const Duration least = bound();
   std::int64_t part = kSearchLimits.first_rise;
-  for (; !must_end() && part <= kSearchLimits.last_rise; part *= 4) {
+  for (; !must_end() && part <= kSearchLimits.last_rise;
+       part += std::max<std::int64_t>(1, part / 2)) {
     const Duration limit = threshold();
     const Wide rise = Wide{least.ns} * part / kSearchLimits.rise_parts;
     const Duration raised{static_cast<std::int64_t>(std::min<Wide>(least.ns + rise, limit.ns))};
@@ -119,24 +128,23 @@ void DiagramPlanner::find_plans() {
     if (raised == limit) break;
   }
   for (std::size_t width = kSearchLimits.restricted_width * kSearchLimits.widening;
-       width <= kSearchLimits.last_width && !must_end() &&
-       work_ < kSearchLimits.diagram_steps / kSearchLimits.part_of_plans;
-       width *= kSearchLimits.widening) {
+       width <= kSearchLimits.last_width && !must_end(); width *= kSearchLimits.widening) {
     const Duration before = best();
     find_plans_below(threshold(), width);
     if (best() == before) return;
   }
 }
 
-/// Raises the bound in steps: below the best plan by a part of it that falls to a quarter each
-/// time, and at last up to the best plan itself.
+/// Raises the bound in steps: below the iteration to beat by a part of it that falls to a quarter
+/// each time, and at last up to the threshold.
 void DiagramPlanner::prove() {
-  if (best().is_infinite()) return;
+  const Duration to_beat = std::min(best(), context_.to_beat);
+  if (to_beat.is_infinite()) return;
   // Most problems are closed or solved at once.
   raise_bounds(threshold(), kSearchLimits.relaxed_width, kSearchLimits.quick_steps);
   for (std::int64_t parts = kSearchLimits.first_gap_parts; parts <= kSearchLimits.last_gap_parts;
        parts *= 4) {
-    const Duration below = best() - Duration{best().ns / parts};
+    const Duration below = to_beat - Duration{to_beat.ns / parts};
     if (!close(std::min(below, threshold()))) return;
   }
   close(threshold());
@@ -160,9 +168,9 @@ bool DiagramPlanner::close(Duration threshold) {
 }
 
 /// Calls use(problem, diagram) for the diagram of each problem that is not closed below
-/// some in parallel. Each may take so many steps, and together those that are left.
+/// some in parallel. Each may take a few times its share of the steps that are left.
 template <class Use>
-void DiagramPlanner::compile(Duration threshold, search::Cuts cuts, std::int64_t most_steps,
+void DiagramPlanner::compile(Duration threshold, search::Cuts cuts, const StepBudget& budget,
                              const Use& use) {
   std::vector<Subproblem*> open;
   for (Subproblem& some : problems_) {
@@ -172,11 +180,13 @@ void DiagramPlanner::compile(Duration threshold, search::Cuts cuts, std::int64_t
                    [](const Subproblem* a, const Subproblem* b) { return a->bound < b->bound; });
   const auto at_a_time = static_cast<std::size_t>(kSearchLimits.diagrams_in_parallel);
   for (std::size_t first = 0; first < open.size(); first += at_a_time) {
-    const std::int64_t left = kSearchLimits.diagram_steps - work_;
+    const std::int64_t left = budget.last - work_;
     if (left <= 0 || is_stopped_()) return;
     const std::size_t count = std::min(at_a_time, open.size() - first);
+    const auto to_come = static_cast<std::int64_t>(open.size() - first);
     const search::Allowance::Limits limits{
-        .work = std::min(most_steps, left / static_cast<std::int64_t>(count)),
+        .work = std::min({budget.each, left / static_cast<std::int64_t>(count),
+                          kSearchLimits.fair_shares * (left / to_come)}),
         .kept = {context_.options.memory_limit.count / kSearchLimits.part_of_search /
                  kSearchLimits.diagrams_in_parallel},
         .should_stop = [this] { return is_stopped_(); }};
@@ -198,7 +208,8 @@ void DiagramPlanner::find_plans_below(Duration threshold, std::size_t width) {
       !context_.options.pins.cuts.empty() || !context_.options.pins.joints.empty();
   const bool are_many = layers > kSearchLimits.many_layers && !are_pinned;
   for (Subproblem& some : problems_) some.candidates.clear();
-  compile(threshold, are_many ? search::Cuts::Some : search::Cuts::All, kSearchLimits.diagram_steps,
+  compile(threshold, are_many ? search::Cuts::Some : search::Cuts::All,
+          {.last = kSearchLimits.diagram_steps / kSearchLimits.part_of_plans},
           [&](Subproblem& some, search::DecisionDiagram& diagram) {
             some.candidates = diagram.restricted_plans(width);
           });
@@ -212,7 +223,7 @@ void DiagramPlanner::find_plans_below(Duration threshold, std::size_t width) {
 
 /// Compiles relaxed diagrams of so many steps at most, and keeps the bounds that they prove.
 void DiagramPlanner::raise_bounds(Duration threshold, std::size_t width, std::int64_t most_steps) {
-  compile(threshold, search::Cuts::All, most_steps,
+  compile(threshold, search::Cuts::All, {.last = kSearchLimits.diagram_steps, .each = most_steps},
           [&](Subproblem& some, search::DecisionDiagram& diagram) {
             some.bound = std::max(some.bound, diagram.relaxed_bound(width));
           });
@@ -256,7 +267,7 @@ void DiagramPlanner::simulate(std::vector<search::Candidate> candidates) {
   refine(found);
 }
 
-/// Moves layers and changes depths of each plan, in turn, as long as this makes it faster.
+/// Moves layers between the stages of each plan and changes its depths by threshold accepting.
 void DiagramPlanner::refine(const std::vector<SimulatedPlan>& plans) {
   std::vector<Score> scores(plans.size());
   const auto bytes_of = [&](const SimulatedPlan& some) {

@@ -1,6 +1,7 @@
 #include "search/decision_diagram/restricted_diagram.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -57,6 +58,7 @@ std::vector<Candidate> RestrictedDiagram::compile(std::size_t width) {
   expand(end_of_model_, {devices}, {});
   for (CutIndex cut = end_of_model_.previous(); cut > CutIndex{}; cut = cut.previous()) {
     if (states_[cut].empty()) continue;
+    thin_out(cut);
     for (DeviceIndex first{devices - 1}; first.value > 0; first = first.previous()) {
       const Nodes nodes = std::move(states_[cut][first]);
       if (nodes.empty()) continue;
@@ -71,6 +73,22 @@ std::vector<Candidate> RestrictedDiagram::compile(std::size_t width) {
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.bound < b.bound; });
   return candidates;
+}
+
+/// Drops the nodes of a layer beyond a fixed number for each node of the width, those with the
+/// largest bounds on their completions.
+void RestrictedDiagram::thin_out(CutIndex cut) {
+  std::vector<Duration> estimates;
+  for (const Nodes& nodes : states_[cut]) {
+    for (const NodeIndex node : nodes) estimates.push_back(nodes_[node].estimate);
+  }
+  const std::size_t most = kNodesOfALayer * width_;
+  if (estimates.size() <= most) return;
+  const auto last = estimates.begin() + static_cast<std::ptrdiff_t>(most) - 1;
+  std::nth_element(estimates.begin(), last, estimates.end());
+  for (Nodes& nodes : states_[cut]) {
+    std::erase_if(nodes, [&](NodeIndex node) { return nodes_[node].estimate > *last; });
+  }
 }
 
 /// Tries every stage that ends at `cut` on the devices that directly precede `first_used`, in front
@@ -121,6 +139,7 @@ void RestrictedDiagram::extend(const Node& behind, NodeIndex index, const Device
       continue;
     }
     const bool is_complete = node.begin == CutIndex{};
+    if (!has_allowed_stages(node)) continue;
     const PrefixCompletions::PrefixCompletion* front =
         is_complete ? nullptr : completions_.at(node.begin, left);
     if (!is_complete && front == nullptr) continue;
@@ -148,6 +167,13 @@ void RestrictedDiagram::extend(const Node& behind, NodeIndex index, const Device
   }
 }
 
+/// Whether the number of stages is as pinned or, of a partial plan, can still become so.
+bool RestrictedDiagram::has_allowed_stages(const Node& node) const {
+  const std::optional<std::int32_t>& pinned = problem_.pins.stages;
+  if (!pinned) return true;
+  return node.begin == CutIndex{} ? node.stages == *pinned : node.stages < *pinned;
+}
+
 /// Leaves the devices of a server idle that precede the devices in use, so that the next stage
 /// begins at the end of a server.
 void RestrictedDiagram::leave_idle(CutIndex cut, DeviceIndex first_used, const Nodes& nodes) {
@@ -167,6 +193,7 @@ void RestrictedDiagram::insert(const Node& node) {
   const bool is_wide = nodes.size() == width_;
   if (is_wide && nodes_[nodes.back()].estimate <= node.estimate) return;
   const auto dominates = [&](const Node& other) {
+    if (problem_.pins.stages && other.stages != node.stages) return false;
     const BoundLabel& a = other.label;
     const BoundLabel& b = node.label;
     return other.first.depth <= node.first.depth && a.round_trip <= b.round_trip &&

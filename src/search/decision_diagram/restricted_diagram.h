@@ -26,9 +26,9 @@ class RestrictedDiagram {
                     const PrefixCompletions& completions, const SearchProblem& problem,
                     Duration threshold, Allowance& allowance);
 
-  /// Compiles the diagram with at most `width` nodes for each state, those with the least bounds on
-  /// their completions, and returns the plan with the least bound of each number of stages, by
-  /// rising bound; none if the allowance ends first.
+  /// Compiles the diagram with at most `width` nodes for each state, and 64 times as many for each
+  /// cut, those with the least bounds on their completions, and returns the plan with the least
+  /// bound of each number of stages, by rising bound; none if the allowance ends first.
   std::vector<Candidate> compile(std::size_t width);
 
  private:
@@ -54,6 +54,8 @@ class RestrictedDiagram {
     std::int32_t count = 0;
     std::vector<DeviceIndex> list() const;
   };
+  /// The most nodes of a layer, for each node of the width.
+  static constexpr std::size_t kNodesOfALayer = 64;
   /// The nodes of one state: those that begin at a cut and leave the devices before `first` free.
   using Nodes = std::vector<NodeIndex>;
 
@@ -65,9 +67,11 @@ class RestrictedDiagram {
   };
 
   std::vector<std::int32_t> replica_counts() const;
+  void thin_out(CutIndex cut);
   void expand(CutIndex cut, DeviceIndex first_used, const Nodes& nodes);
   void extend(const Node& behind, NodeIndex index, const Devices& devices,
               const Extension& extension);
+  bool has_allowed_stages(const Node& node) const;
   void leave_idle(CutIndex cut, DeviceIndex first_used, const Nodes& nodes);
   void insert(const Node& node);
   void insert_index(Nodes& nodes, NodeIndex index) const;

@@ -57,13 +57,15 @@ struct SearchLimits {
   std::int64_t completion_steps_of_large = 10'000'000;
   std::int64_t all_completion_steps_of_large = 250'000'000;
   /// Where the exact search does not try all placements, decision diagrams do: the steps of all
-  /// diagrams, of each in a first, quick proof, and the part after which no wider ones are
-  /// compiled for plans; those compiled in parallel, fixed because they
-  /// share the steps and the memory; the plans of one width whose stages and depths are refined;
-  /// and the actions that the simulations of one width may take, fewer on many devices.
+  /// diagrams, of each in a first, quick proof, the part that diagrams for plans may take,
+  /// and how many times its share of what is left one may; those compiled in parallel, fixed
+  /// because they share the steps and the memory; the plans of one width whose stages and depths
+  /// are refined; and the actions that the simulations of one width may take, fewer on many
+  /// devices.
   std::int64_t diagram_steps = 900'000'000;
   std::int64_t quick_steps = 5'000'000;
-  std::int64_t part_of_plans = 4;
+  std::int64_t part_of_plans = 3;
+  std::int64_t fair_shares = 3;
   int diagrams_in_parallel = 2;
   std::size_t refined_plans = 4;
   std::int64_t actions_of_a_width = 6'000'000;
@@ -76,7 +78,7 @@ struct SearchLimits {
   /// Wider diagrams follow as long as they close more than one of so many parts of the gap.
   std::int64_t least_gain = 16;
   /// The first threshold for plans is above the least bound by so many parts of it, the next ones
-  /// by four times as many each, and the last one by so many.
+  /// by half as many again each, and the last one by so many.
   std::int64_t first_rise = 1;
   std::int64_t rise_parts = 16;
   std::int64_t last_rise = 65'536;

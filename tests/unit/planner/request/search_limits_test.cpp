@@ -34,7 +34,8 @@ TEST_CASE("the limits of a search are what plan files were made with") {
   CHECK(limits.all_completion_steps_of_large == 250'000'000);
   CHECK(limits.diagram_steps == 900'000'000);
   CHECK(limits.quick_steps == 5'000'000);
-  CHECK(limits.part_of_plans == 4);
+  CHECK(limits.part_of_plans == 3);
+  CHECK(limits.fair_shares == 3);
   CHECK(limits.diagrams_in_parallel == 2);
   CHECK(limits.refined_plans == 4);
   CHECK(limits.actions_of_a_width == 6'000'000);
