@@ -18,7 +18,7 @@ struct ExactPlans {
   Duration lower_bound;
 };
 
-/// What is known before the exact planner runs.
+/// The plans and the bound from which the exact planner starts.
 struct KnownPlans {
   // Best first.
   std::vector<SimulatedPlan> best;

@@ -81,6 +81,11 @@ Duration longest_queue(const std::vector<PortBound>& ports, std::int64_t num_mic
   return longest;
 }
 
+bool is_no_larger(const BoundLabel& a, const BoundLabel& b) {
+  return a.round_trip <= b.round_trip && a.last_trip <= b.last_trip && a.span <= b.span &&
+         a.end <= b.end && a.tail <= b.tail;
+}
+
 BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches) {
   BoundLabel label;
   label.round_trip = stage.forward + stage.backward;

@@ -103,7 +103,14 @@ void ClassStages::represent(StageClassIndex index, const Topology& topology) {
   representatives_.push_back(std::move(representatives));
 }
 
-ClassStages::Begins ClassStages::begins(CutIndex end, StageClassIndex devices) const {
+ClassStages::Columns& ClassStages::columns(CutIndex end, StageClassIndex devices) {
+  if (kept_[end].empty()) kept_[end].resize(stage_classes_.size());
+  return kept_[end][devices];
+}
+
+const ClassStages::Begins& ClassStages::begins(CutIndex end, StageClassIndex devices) {
+  std::optional<Begins>& known = columns(end, devices).begins;
+  if (known) return *known;
   // Those of all allocations of the class, of which some have more devices.
   std::size_t most = 0;
   for (const StageDevices& some : representatives_[devices]) {
@@ -111,13 +118,12 @@ ClassStages::Begins ClassStages::begins(CutIndex end, StageClassIndex devices) c
   }
   const double others = capacities_[classes_.rest(stage_classes_[devices])];
   const CutIndex first = work_.first_begin_within(end, static_cast<double>(most), threshold_);
-  return {.first = first,
-          .last = std::max(first, work_.last_begin_within(end, others, threshold_))};
+  return known.emplace(Begins{
+      .first = first, .last = std::max(first, work_.last_begin_within(end, others, threshold_))});
 }
 
 const StageColumn* ClassStages::column(CutIndex end, StageClassIndex devices, bool recompute) {
-  if (kept_[end].empty()) kept_[end].resize(stage_classes_.size());
-  Columns& columns = kept_[end][devices];
+  Columns& known = columns(end, devices);
   const auto make = [&](bool recomputes) {
     const std::vector<StageDevices>& representatives = representatives_[devices];
     StageColumn column =
@@ -129,11 +135,11 @@ const StageColumn* ClassStages::column(CutIndex end, StageClassIndex devices, bo
     tables_.add_to(allowance_);
     return column;
   };
-  if (!columns.plain) columns.plain = make(false);
-  if (!recompute) return &*columns.plain;
-  if (!is_worth_recomputing(*columns.plain, problem_.pins)) return nullptr;
-  if (!columns.recomputed) columns.recomputed = make(true);
-  return &*columns.recomputed;
+  if (!known.plain) known.plain = make(false);
+  if (!recompute) return &*known.plain;
+  if (!is_worth_recomputing(*known.plain, problem_.pins)) return nullptr;
+  if (!known.recomputed) known.recomputed = make(true);
+  return &*known.recomputed;
 }
 
 bool ClassStages::is_no_slower_beside(StageClassIndex a, StageClassIndex b) const {

@@ -41,6 +41,8 @@ class ClassStages {
   bool is_allowed(CutIndex cut) const { return is_allowed_[cut]; }
   /// Returns the class of all devices in front of one. O(1).
   AllocationClassIndex class_in_front(DeviceIndex device) const { return in_front_[device]; }
+  /// The bounds from the work alone.
+  const PrefixBound& work() const { return work_; }
   /// The speeds of the devices of a class together.
   double capacity(AllocationClassIndex devices) const { return capacities_[devices]; }
 
@@ -48,11 +50,10 @@ class ClassStages {
   struct Begins {
     CutIndex first;
     CutIndex last;
-    bool contain(CutIndex begin) const { return first <= begin && begin <= last; }
   };
   /// Returns the range outside of which stages take too long by themselves, or leave too much work
-  /// to all other devices (D5). O(log layers).
-  Begins begins(CutIndex end, StageClassIndex devices) const;
+  /// to all other devices (D5). O(1) once known.
+  const Begins& begins(CutIndex end, StageClassIndex devices);
 
   /// Returns the stages that end at `end` on devices of that class, without those outside of
   /// begins(); null where recomputation is asked for and lowers no bound. O(1) once known.
@@ -80,6 +81,14 @@ class ClassStages {
   };
 
  private:
+  /// What is known of the stages that end at one cut on one class: their beginnings, and the stages
+  /// without recomputation and with it.
+  struct Columns {
+    std::optional<Begins> begins;
+    std::optional<StageColumn> plain;
+    std::optional<StageColumn> recomputed;
+  };
+  Columns& columns(CutIndex end, StageClassIndex devices);
   void represent(StageClassIndex index, const Topology& topology);
   void allow(CutIndex end, Cuts cuts);
 
@@ -97,11 +106,7 @@ class ClassStages {
   // The devices that represent those of a class. Those on which stages have the same computation
   // and memory are one, with all their reductions.
   IndexedVector<StageClassIndex, std::vector<StageDevices>> representatives_;
-  // By end, then class; without recomputation, and with it.
-  struct Columns {
-    std::optional<StageColumn> plain;
-    std::optional<StageColumn> recomputed;
-  };
+  // By end, then class.
   IndexedVector<CutIndex, IndexedVector<StageClassIndex, Columns>> kept_;
 };
 

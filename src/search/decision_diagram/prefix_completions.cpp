@@ -14,7 +14,7 @@ PrefixCompletions::PrefixCompletions(const CostModel& costs, ClassStages& stages
       end_of_model_{costs.layer_count()},
       threshold_(threshold),
       allowance_(allowance),
-      work_(costs, problem.micro_batch_size, problem.global_batch_size),
+      work_(stages.work()),
       least_(threshold),
       positions_(static_cast<std::size_t>(costs.layer_count()) + 1) {
   for (CutIndex cut; cut < end_of_model_ && !allowance_.is_over(); cut = cut.next()) {

@@ -24,7 +24,7 @@ class PrefixCompletions {
   PrefixCompletions(const CostModel& costs, ClassStages& stages, const SearchProblem& problem,
                     Duration threshold, Allowance& allowance);
 
-  /// What is known of the stages in front of a cut.
+  /// Bounds on the stages in front of a cut.
   struct PrefixCompletion {
     CompletionFunction function;
     // The class of the last stage's devices.
@@ -44,8 +44,6 @@ class PrefixCompletions {
 
   /// Lower bound on every plan, at most the threshold (C7).
   Duration least() const { return least_; }
-  /// The number of functions.
-  std::int64_t size() const { return static_cast<std::int64_t>(functions_.size()); }
 
  private:
   using State = PrefixCompletion;
@@ -71,7 +69,7 @@ class PrefixCompletions {
   CutIndex end_of_model_;
   Duration threshold_;
   Allowance& allowance_;
-  PrefixBound work_;
+  const PrefixBound& work_;
   Duration least_;
   std::vector<State> functions_;
   // By cut, then devices in use; below zero where there is no function.

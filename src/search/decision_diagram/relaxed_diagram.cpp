@@ -6,11 +6,6 @@
 namespace dapple::search {
 namespace {
 
-bool is_no_larger(const BoundLabel& a, const BoundLabel& b) {
-  return a.round_trip <= b.round_trip && a.last_trip <= b.last_trip && a.span <= b.span &&
-         a.end <= b.end && a.tail <= b.tail;
-}
-
 BoundLabel componentwise_minimum(const BoundLabel& a, const BoundLabel& b) {
   return {.round_trip = std::min(a.round_trip, b.round_trip),
           .last_trip = std::min(a.last_trip, b.last_trip),
@@ -87,7 +82,7 @@ void RelaxedDiagram::expand(CutIndex cut, AllocationClassIndex used, const Nodes
 /// Whether some stage that ends at `cut` on those devices may be the first one, or has stages in
 /// front that belong to a plan below the threshold.
 bool RelaxedDiagram::has_stage(CutIndex cut, StageClassIndex devices,
-                               AllocationClassIndex used_after) const {
+                               AllocationClassIndex used_after) {
   const ClassStages::Begins begins = stages_.begins(cut, devices);
   const AllocationClassIndex left = stages_.classes().rest(used_after);
   for (CutIndex begin = begins.first; begin <= begins.last; begin = begin.next()) {
@@ -107,14 +102,16 @@ void RelaxedDiagram::extend(const Nodes& nodes, const std::vector<const Boundary
     if (stage.work(micro_batches_) >= threshold_) return;
     if (!allowance_.spend(1 + static_cast<std::int64_t>(nodes.size()))) return;
     if (stage.depth_limit == 0) continue;
-    if (begin > CutIndex{} && completions_.at(begin, left) == nullptr) continue;
+    const PrefixCompletions::PrefixCompletion* front =
+        begin == CutIndex{} ? nullptr : completions_.at(begin, left);
+    if (begin > CutIndex{} && front == nullptr) continue;
     if (!problem_.pins.allow(layers_between(begin, extension.cut),
                              stages_.replicas(extension.devices), extension.recompute)) {
       continue;
     }
-    if (nodes.empty()) extend_one(nullptr, nullptr, stage, begin, extension);
+    if (nodes.empty()) extend_one(nullptr, nullptr, front, stage, begin, extension);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      extend_one(&nodes[i], boundaries[i], stage, begin, extension);
+      extend_one(&nodes[i], boundaries[i], front, stage, begin, extension);
     }
   }
 }
@@ -122,14 +119,12 @@ void RelaxedDiagram::extend(const Nodes& nodes, const std::vector<const Boundary
 /// Puts a stage in front of a node, or makes it the last stage if there is none, at all its depths.
 /// Nodes that belong to no plan below the threshold are left out (D4).
 void RelaxedDiagram::extend_one(const Node* behind, const BoundaryBound* boundary,
+                                const PrefixCompletions::PrefixCompletion* front,
                                 const StageBound& stage, CutIndex begin,
                                 const Extension& extension) {
   const auto ranges = behind == nullptr ? DepthRanges::of_last_stage(problem_, stage.depth_limit)
                                         : DepthRanges::in_front_of(behind->first.depth, problem_,
                                                                    stage.depth_limit);
-  const PrefixCompletions::PrefixCompletion* front =
-      begin == CutIndex{} ? nullptr
-                          : completions_.at(begin, stages_.classes().rest(extension.used_after));
   Node node{.label = {},
             .first = {.both = stage.forward + stage.backward, .depth = 1},
             .devices = extension.devices};

@@ -47,10 +47,11 @@ class RelaxedDiagram {
 
   void expand(CutIndex cut, AllocationClassIndex used, const Nodes& nodes,
               ClassStages::Boundaries& boundaries);
-  bool has_stage(CutIndex cut, StageClassIndex devices, AllocationClassIndex used_after) const;
+  bool has_stage(CutIndex cut, StageClassIndex devices, AllocationClassIndex used_after);
   void extend(const Nodes& nodes, const std::vector<const BoundaryBound*>& boundaries,
               const Extension& extension);
-  void extend_one(const Node* behind, const BoundaryBound* boundary, const StageBound& stage,
+  void extend_one(const Node* behind, const BoundaryBound* boundary,
+                  const PrefixCompletions::PrefixCompletion* front, const StageBound& stage,
                   CutIndex begin, const Extension& extension);
   void insert(CutIndex cut, AllocationClassIndex used, const Node& node);
   bool may_stand_for(const Node& a, const Node& b) const;

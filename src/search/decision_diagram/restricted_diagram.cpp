@@ -31,7 +31,7 @@ RestrictedDiagram::RestrictedDiagram(const CostModel& costs, ClassStages& classe
       threshold_(threshold),
       allowance_(allowance),
       tables_(costs),
-      work_(costs, problem.micro_batch_size, problem.global_batch_size),
+      work_(classes.work()),
       period_(period_of(costs.topology())),
       capacity_(classes.capacity(classes.classes().rest(AllocationClasses::kNoDevices))) {}
 
@@ -97,16 +97,22 @@ void RestrictedDiagram::expand(CutIndex cut, DeviceIndex first_used, const Nodes
   for (const std::int32_t replicas : counts_) {
     if (replicas > first_used.value) return;
     const Devices devices{.first = {first_used.value - replicas}, .count = replicas};
+    std::vector<BoundaryBound> between;
+    for (const NodeIndex index : nodes) {
+      const Node& behind = nodes_[index];
+      between.push_back(
+          boundary(cut, devices, {.first = behind.first_device, .count = behind.replicas}));
+    }
     for (const bool recompute : {false, true}) {
       if (recompute && !column(cut, devices, false).memory_limits && !problem_.pins.recompute) {
         continue;
       }
       const StageColumn& stages = column(cut, devices, recompute);
-      if (nodes.empty()) extend({}, kNoNode, devices, {cut, recompute, stages});
-      for (const NodeIndex index : nodes) {
+      if (nodes.empty()) extend({}, kNoNode, devices, {}, {cut, recompute, stages});
+      for (std::size_t i = 0; i < nodes.size(); ++i) {
         // A copy, because nodes are added while it is in use.
-        const Node behind = nodes_[index];
-        extend(behind, index, devices, {cut, recompute, stages});
+        const Node behind = nodes_[nodes[i]];
+        extend(behind, nodes[i], devices, between[i], {cut, recompute, stages});
       }
       if (allowance_.is_over()) return;
     }
@@ -115,12 +121,8 @@ void RestrictedDiagram::expand(CutIndex cut, DeviceIndex first_used, const Nodes
 
 /// Puts the stages of a column in front of a node.
 void RestrictedDiagram::extend(const Node& behind, NodeIndex index, const Devices& devices,
-                               const Extension& extension) {
+                               const BoundaryBound& between, const Extension& extension) {
   const bool is_last = index == kNoNode;
-  const BoundaryBound between =
-      is_last ? BoundaryBound{}
-              : boundary(extension.cut, devices,
-                         {.first = behind.first_device, .count = behind.replicas});
   const AllocationClassIndex left = classes_.class_in_front(devices.first);
   Node node{.behind = index,
             .end = extension.cut,
@@ -194,10 +196,7 @@ void RestrictedDiagram::insert(const Node& node) {
   if (is_wide && nodes_[nodes.back()].estimate <= node.estimate) return;
   const auto dominates = [&](const Node& other) {
     if (problem_.pins.stages && other.stages != node.stages) return false;
-    const BoundLabel& a = other.label;
-    const BoundLabel& b = node.label;
-    return other.first.depth <= node.first.depth && a.round_trip <= b.round_trip &&
-           a.last_trip <= b.last_trip && a.span <= b.span && a.end <= b.end && a.tail <= b.tail;
+    return other.first.depth <= node.first.depth && is_no_larger(other.label, node.label);
   };
   for (const NodeIndex other : nodes) {
     if (dominates(nodes_[other])) return;

@@ -70,7 +70,7 @@ class RestrictedDiagram {
   void thin_out(CutIndex cut);
   void expand(CutIndex cut, DeviceIndex first_used, const Nodes& nodes);
   void extend(const Node& behind, NodeIndex index, const Devices& devices,
-              const Extension& extension);
+              const BoundaryBound& between, const Extension& extension);
   bool has_allowed_stages(const Node& node) const;
   void leave_idle(CutIndex cut, DeviceIndex first_used, const Nodes& nodes);
   void insert(const Node& node);
@@ -90,7 +90,7 @@ class RestrictedDiagram {
   Duration threshold_;
   Allowance& allowance_;
   TableCount tables_;
-  PrefixBound work_;
+  const PrefixBound& work_;
   // The number of devices after which the topology looks the same again.
   std::int32_t period_;
   // The speeds of all devices together.

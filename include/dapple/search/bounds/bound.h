@@ -140,6 +140,9 @@ struct BoundLabel {
   friend bool operator==(const BoundLabel&, const BoundLabel&) = default;
 };
 
+/// Whether no component of `a` is larger than that of `b`.
+bool is_no_larger(const BoundLabel& a, const BoundLabel& b);
+
 /// Returns the label of the last stage, with which the recursion begins.
 BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches);
 

@@ -97,7 +97,7 @@ TEST_CASE("without steps or memory the bound is that of the work") {
 }
 
 TEST_CASE("with some cuts, plans are nearly as good as with all") {
-  // Of 400 equal layers every second cut is one.
+  // With 400 equal layers, stages may begin at every second cut.
   const ModelProfile profile = layers_alike(400);
   const Topology topology = server(2, 1'000'000);
   const search::SearchProblem problem{.global_batch_size = 4, .micro_batch_size = 1};
