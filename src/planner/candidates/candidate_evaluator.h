@@ -148,9 +148,7 @@ class CandidateEvaluator {
  private:
   bool is_stopped() const { return should_stop_ && should_stop_(); }
   Plan plan_of(const search::Candidate& candidate) const;
-  bool has_free_depths() const {
-    return context_.options.family != ScheduleFamily::GPipe && !context_.options.pins.least_depths;
-  }
+  bool has_free_depths() const { return context_.options.has_free_depths(); }
   Duration bound_of(const Plan& plan, const PlanCost& cost) const;
   std::vector<Depths> depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
                                     const Depths& assumed, bool& are_all) const;

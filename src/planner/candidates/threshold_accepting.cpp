@@ -152,8 +152,6 @@ Score threshold_accepting_of_stages(const SimulatedPlan& start, const CostModel&
                                     const ThresholdAcceptingLimits& limits) {
   const std::int64_t budget = limits.actions;
   const std::int64_t micro_batches = start.plan.num_micro_batches;
-  const bool has_free_depths =
-      options.family != ScheduleFamily::GPipe && !options.pins.least_depths;
   Draws draws;
   Score score;
   score.best = start;
@@ -167,7 +165,7 @@ Score threshold_accepting_of_stages(const SimulatedPlan& start, const CostModel&
     SimulatedPlan next = here;
     Plan& plan = next.plan;
     // Depths alone change one time in four, and boundaries alone as often.
-    const std::size_t kind = has_free_depths ? draws.below(4) : 1;
+    const std::size_t kind = options.has_free_depths() ? draws.below(4) : 1;
     if (kind != 0 && !move_boundaries(plan.stages, options.pins, draws)) continue;
     if (kind != 1) plan.warmup_depths = changed(plan.warmup_depths, draws);
     if (!are_legal(plan.warmup_depths, micro_batches)) continue;

@@ -48,7 +48,7 @@ class FamilyComparison {
   void look_at(ScheduleFamily family);
   // The iteration from which on plans need not be searched for to reach the requested gap.
   Duration enough() const {
-    return gap_threshold(std::min(best_.iteration, context_.to_beat), context_.options.target_gap);
+    return context_.threshold(best_.iteration);
   }
   MadePlan make_document(std::optional<MadePlan> first);
   void fill_bound(PlanDocument& document) const;

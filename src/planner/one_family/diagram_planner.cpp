@@ -69,11 +69,7 @@ class DiagramPlanner {
   SearchRecord record() const;
 
   Duration best() const { return best_.empty() ? Duration::infinite() : best_.front().iteration; }
-  // Plans whose bound is not below the threshold need not be examined to reach the requested gap
-  // (theta in docs/bounds.md).
-  Duration threshold() const {
-    return gap_threshold(std::min(best(), context_.to_beat), context_.options.target_gap);
-  }
+  Duration threshold() const { return context_.threshold(best()); }
   Duration bound() const;
   /// The actions that the simulations of one width may take: the more devices there are, the longer
   /// an action takes, as every replica sends on its own.

@@ -72,11 +72,7 @@ class ExactPlanner {
   void sort_open_candidates();
 
   Duration best() const { return best_.empty() ? Duration::infinite() : best_.front().iteration; }
-  // Plans whose bound is not below the threshold need not be examined to reach the requested gap
-  // (theta in docs/bounds.md).
-  Duration threshold() const {
-    return gap_threshold(std::min(best(), context_.to_beat), context_.options.target_gap);
-  }
+  Duration threshold() const { return context_.threshold(best()); }
   Duration bound() const;
   Duration bound_of_unsearched() const;
   Duration bound_anywhere() const;

@@ -109,8 +109,7 @@ ExactPlans search_space(const PlanningContext& context, std::vector<SimulatedPla
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
   const bool is_small = layers * context.topology.device_count() <= kSearchLimits.small;
   const Duration best = plans.best.empty() ? Duration::infinite() : plans.best.front().iteration;
-  const bool is_closed = plans.lower_bound >=
-                         gap_threshold(std::min(best, context.to_beat), context.options.target_gap);
+  const bool is_closed = plans.lower_bound >= context.threshold(best);
   if (is_closed || !is_small || is_stopped()) return plans;
   ExactPlans exact = plan_exactly(context, {.best = std::move(plans.best),
                                             .lower_bound = plans.lower_bound,

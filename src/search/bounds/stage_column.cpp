@@ -193,6 +193,10 @@ class ColumnBuilder {
 
 }  // namespace
 
+bool is_worth_recomputing(const StageColumn& plain, const Pins& pins) {
+  return plain.memory_limits || pins.recompute.has_value();
+}
+
 std::vector<ReplicaKind> replica_kinds(const Topology& topology,
                                        const std::vector<DeviceIndex>& devices,
                                        std::int64_t micro_batch_size) {

@@ -6,6 +6,7 @@
 
 #include "dapple/cost/all_reduce.h"
 #include "dapple/cost/cost_model.h"
+#include "dapple/plan/pins.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/indices.h"
 
@@ -36,6 +37,10 @@ struct StageColumn {
     return static_cast<std::size_t>(begin.value - first.value);
   }
 };
+
+/// Whether stages that recompute may have lower bounds than those of `plain`, which do not: where
+/// memory limits the stages without it, or where recomputation is pinned.
+bool is_worth_recomputing(const StageColumn& plain, const Pins& pins);
 
 /// All that a stage's costs depend on in one of its replicas.
 struct ReplicaKind {

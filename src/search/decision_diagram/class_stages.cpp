@@ -4,16 +4,6 @@
 #include <utility>
 
 namespace dapple::search {
-namespace {
-
-/// What recomputation changes can lower a bound only where memory limits the stages without it, or
-/// where it is pinned.
-bool is_worth_recomputing(const StageColumn& plain, const Pins& pins) {
-  return plain.memory_limits || pins.recompute.has_value();
-}
-
-}  // namespace
-
 ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
                          const SearchProblem& problem, Duration threshold, Allowance& allowance,
                          Cuts cuts)
@@ -26,12 +16,7 @@ ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
       columns_(costs, problem, threshold),
       kept_(static_cast<std::size_t>(costs.layer_count()) + 1) {
   for (const AllocationClassIndex index : classes_.all()) {
-    double capacity = 0;
-    for (const DeviceClassIndex device_class : classes_.counts(index).indices()) {
-      capacity += classes_.counts(index)[device_class] *
-                  work_.speed(placements.device_classes()[device_class].kind);
-    }
-    capacities_.push_back(capacity);
+    capacities_.push_back(classes_.capacity(index, work_));
     if (index == AllocationClasses::kNoDevices) continue;
     if (classes_.replicas(index) > problem.micro_batch_size) continue;
     if (!classes_.counts_for_itself(index)) continue;

@@ -104,7 +104,7 @@ void RestrictedDiagram::expand(CutIndex cut, DeviceIndex first_used, const Nodes
           boundary(cut, devices, {.first = behind.first_device, .count = behind.replicas}));
     }
     for (const bool recompute : {false, true}) {
-      if (recompute && !column(cut, devices, false).memory_limits && !problem_.pins.recompute) {
+      if (recompute && !is_worth_recomputing(column(cut, devices, false), problem_.pins)) {
         continue;
       }
       const StageColumn& stages = column(cut, devices, recompute);

@@ -221,6 +221,14 @@ std::int32_t AllocationClasses::replicas(AllocationClassIndex index) const {
   return std::accumulate(counts(index).begin(), counts(index).end(), 0);
 }
 
+double AllocationClasses::capacity(AllocationClassIndex index, const PrefixBound& work) const {
+  double sum = 0;
+  for (const DeviceClassIndex place : counts(index).indices()) {
+    sum += counts(index)[place] * work.speed(placements_.device_classes()[place].kind);
+  }
+  return sum;
+}
+
 std::optional<AllocationClassIndex> AllocationClasses::sum(AllocationClassIndex a,
                                                            AllocationClassIndex b) const {
   for (const DeviceClassIndex place : counts(a).indices()) {

@@ -15,6 +15,7 @@
 #include "dapple/search/indices.h"
 #include "dapple/search/placement/placement_space.h"
 #include "dapple/search/search_problem.h"
+#include "search/bounds/prefix_bound.h"
 #include "search/bounds/transfer_shape.h"
 #include "search/exact/device_links.h"
 
@@ -50,6 +51,8 @@ class AllocationClasses {
   const ClassCounts& counts(AllocationClassIndex index) const { return counts_[index]; }
   /// The number of devices of an allocation in the class.
   std::int32_t replicas(AllocationClassIndex index) const;
+  /// Returns the sum of the speeds of a class's devices, in `work`. O(device classes).
+  double capacity(AllocationClassIndex index, const PrefixBound& work) const;
   /// Returns the class of the devices of both, or nullopt if there are not so many devices.
   std::optional<AllocationClassIndex> sum(AllocationClassIndex a, AllocationClassIndex b) const;
   /// Returns the classes with one more device than this one, by device class.

@@ -177,7 +177,7 @@ std::vector<CompletionFunction> CompletionBounds::functions_before(CutIndex cut,
 void CompletionBounds::append_stages(const std::vector<CompletionFunction>& functions,
                                      const Extension& extension) {
   const auto replicas = static_cast<std::int64_t>(classes_.replicas(extension.devices));
-  const double left = capacity(classes_.rest(extension.used_after));
+  const double left = classes_.capacity(classes_.rest(extension.used_after), work_);
   // If no device is left for the layers behind it, the stage takes all of them.
   for (CutIndex end = left > 0 ? extension.cut.next() : end_of_model_; end <= end_of_model_;
        end = end.next()) {
@@ -186,7 +186,7 @@ void CompletionBounds::append_stages(const std::vector<CompletionFunction>& func
     if (extension.cut < stages.first) return;
     if (!allowance_.spend(static_cast<std::int64_t>(functions.size()))) return;
     // Recomputation does not lower the bound of a stage that can hold all micro-batches without it.
-    if (extension.recompute && !stages.memory_limits && !problem_.pins.recompute) continue;
+    if (extension.recompute && !is_worth_recomputing(stages, problem_.pins)) continue;
     const StageBound& stage = column(end, extension.devices, extension.recompute).at(extension.cut);
     if (stage.work(micro_batches_) >= threshold_) return;
     if (stage.depth_limit == 0 || (!is_last && left <= 0)) continue;
@@ -243,15 +243,6 @@ bool CompletionBounds::is_heavy(CutIndex cut, AllocationClassIndex devices) cons
   constexpr std::int64_t kPart = 5;  // a fifth of the threshold, one way
   const AllocationClasses::BusyTimes twice = classes_.busy_with_neighbours(devices, cut, cut);
   return twice.out.ns / 2 >= threshold_.ns / kPart;
-}
-
-double CompletionBounds::capacity(AllocationClassIndex devices) const {
-  double sum = 0;
-  const ClassCounts& counts = classes_.counts(devices);
-  for (const DeviceClassIndex index : counts.indices()) {
-    sum += counts[index] * work_.speed(placements_.device_classes()[index].kind);
-  }
-  return sum;
 }
 
 /// Leaves devices idle at a cut: a function also counts for states with more devices in use.

@@ -93,7 +93,6 @@ class CompletionBounds {
   bool is_heavy(CutIndex cut, AllocationClassIndex devices) const;
   void leave_idle(CutIndex cut);
   AllocationClassIndex free_class(UseIndex used);
-  double capacity(AllocationClassIndex devices) const;
   const StageColumn& column(CutIndex end, AllocationClassIndex devices, bool recompute);
 
   const CostModel& costs_;

@@ -2,10 +2,12 @@
 // progress.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
 #include "dapple/core/quantity.h"
+#include "dapple/plan/optimality.h"
 #include "dapple/plan/pins.h"
 #include "dapple/plan/plan.h"
 #include "dapple/plan/request.h"
@@ -73,6 +75,8 @@ struct PlannerOptions {
   bool baselines = true;
 
   SimulationMode mode() const { return {contention, replicas}; }
+  /// Whether depths are searched: GPipe has one depth, and a policy of depths may be pinned.
+  bool has_free_depths() const { return family != ScheduleFamily::GPipe && !pins.least_depths; }
 };
 
 /// What a plan is made for. It refers to its parts, which must outlive it.
@@ -89,6 +93,12 @@ struct PlanningContext {
   /// part's, no other first plans are made.
   const Plan* first_plan = nullptr;
   Duration first_iteration = Duration::infinite();
+
+  /// Returns the threshold, theta in docs/bounds.md, where the best plan takes `best`: plans whose
+  /// bound is not below it need not be examined to reach the requested gap.
+  Duration threshold(Duration best) const {
+    return gap_threshold(std::min(best, to_beat), options.target_gap);
+  }
 
   bool has_slower_first_plan() const { return first_plan != nullptr && to_beat <= first_iteration; }
 
