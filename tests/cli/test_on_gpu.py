@@ -107,7 +107,16 @@ class OnGpu(ToolTest):
 
     def test_what_is_read_is_what_others_tell(self):
         self.assertEqual(output.passed_tests("All tests passed (1 assertion in 1 test case)\n"), 1)
-        self.assertEqual(output.sanitizer_errors("========= ERROR SUMMARY: 2 errors\n"), 2)
+        self.assertEqual(output.sanitizer_errors("========= ERROR SUMMARY: 2 errors\n"), (2, 0))
+        self.assertEqual(output.sanitizer_errors(
+            "========= Program hit cudaErrorNoKernelImageForDevice (error 209) due to \"none\"\n"
+            "========= Invalid __global__ write of size 4 bytes\n"
+            "========= ERROR SUMMARY: 2 errors\n"), (2, 1))
+        self.assertEqual(output.sanitizer_errors(
+            "========= Error: Race reported between Read access at cudnn_sdpa+0x2f0\n"
+            "=========     and Write access at cudnn_sdpa+0x45e0 [32 hazards]\n"
+            "========= Error: Race reported between Write access at add_bias+0x10\n"
+            "========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)\n"), (2, 1))
         self.assertEqual(output.bench_tokens_per_second(
             "\nstep 41.20 ms, 397670 tokens/s, 340 TFLOP/s, 43 % of the best product\n"), 397670)
         self.assertEqual(output.tokens_per_second(

@@ -102,8 +102,8 @@ class AllReduceModel {
   /// Whether both models have the same measurements and rings of the same sizes, bandwidths and
   /// latencies, and so take the same time for every size. O(1), apart from comparing measurements.
   bool is_as_fast_as(const AllReduceModel& other) const;
-  /// Whether this model takes no longer than the other one for any size; false if it is not known, as
-  /// where there are measurements. O(1).
+  /// Whether this model takes no longer than the other one for any size; false if it is not known,
+  /// as where there are measurements. O(1).
   bool is_never_slower_than(const AllReduceModel& other) const;
 
  private:

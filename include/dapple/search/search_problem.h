@@ -41,7 +41,8 @@ struct Candidate {
   std::vector<StagePlan> stages;
   /// Lower bound on the plan's time, whatever its depths.
   Duration bound;
-  /// The depths that the search assumed, by stage; empty if it assumed none. They may not fit memory.
+  /// The depths that the search assumed, by stage; empty if it assumed none. They may not fit
+  /// memory.
   std::vector<std::int64_t> depths = {};
 };
 

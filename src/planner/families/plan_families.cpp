@@ -47,9 +47,7 @@ class FamilyComparison {
   void take_first(const MadePlan& first);
   void look_at(ScheduleFamily family);
   // The iteration from which on plans need not be searched for to reach the requested gap.
-  Duration enough() const {
-    return context_.threshold(best_.iteration);
-  }
+  Duration enough() const { return context_.threshold(best_.iteration); }
   MadePlan make_document(std::optional<MadePlan> first);
   void fill_bound(PlanDocument& document) const;
   void fill_search(PlanDocument& document) const;

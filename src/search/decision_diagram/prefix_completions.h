@@ -7,7 +7,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <deque>
 
 #include "dapple/core/indexed_vector.h"
 #include "dapple/search/allowance.h"
@@ -71,7 +71,8 @@ class PrefixCompletions {
   Allowance& allowance_;
   const PrefixBound& work_;
   Duration least_;
-  std::vector<State> functions_;
+  // A deque, as a vector holds a growing table twice while it moves it.
+  std::deque<State> functions_;
   // By cut, then devices in use; below zero where there is no function.
   IndexedVector<CutIndex, IndexedVector<AllocationClassIndex, std::int32_t>> positions_;
 };

@@ -45,8 +45,8 @@ TEST_CASE("a port is never faster than its own work, in each direction on its ow
   search::BoundaryBound boundary;
   boundary.forward = {100};
   boundary.backward = {100};
-  boundary.forward_queue = search::longest_queue(
-      {{.size = {100}, .bandwidth = {1'000'000'000}, .time = {100}}}, 10);
+  boundary.forward_queue =
+      search::longest_queue({{.size = {100}, .bandwidth = {1'000'000'000}, .time = {100}}}, 10);
   const search::BoundLabel last = search::initial_label(stage(1, 1, 1), 10);
   const search::BoundLabel both = search::extend_label(stage(1, 1, 10), boundary, last, 10);
   // F + 9 transfers of 100 behind each other, the last one's 100, there F + B, back 100, B.
