@@ -34,7 +34,7 @@ command_line::ToolDescription description() {
                   "candidates are simulated; the plan file says how far the plan is proven to be "
                   "from the best one. Other commands check, compare, show and export plans.",
                   "Options without a command are those of plan."},
-      .first_options = {"model", "topo", "global-batch", "output"},
+      .first_options = {"model", "topo", "output"},
       .examples = {"dapple-plan --model profiles/bert-48.json --topo topologies/2x8xV100.json"},
       .exit_codes = {{command_line::kDone, "done"},
                      {command_line::kBug, "a bug"},
@@ -51,9 +51,10 @@ command_line::ToolDescription description() {
 command_line::Tool tool() {
   return {.description = description(),
           .version = fmt::format(kVersion, imports_text()),
-          .commands = {plan_command(), simulate_command(), validate_command(), verify_command(),
-                       diff_command(), schedule_command(), report_command(), reschedule_command(),
-                       export_command(), import_command(), estimate_command(), calibrate_command()},
+          .commands = {plan_command(), pareto_command(), simulate_command(), validate_command(),
+                       verify_command(), diff_command(), schedule_command(), report_command(),
+                       reschedule_command(), export_command(), import_command(), estimate_command(),
+                       calibrate_command()},
           .first_is_default = true};
 }
 

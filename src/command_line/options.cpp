@@ -203,6 +203,19 @@ std::optional<Factor> Options::positive_factor(const std::string& name) const {
   return factor;
 }
 
+std::optional<Factor> Options::positive_number(const std::string& name, std::int64_t most) const {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const std::optional<Wide> billionths = scaled_exactly(*value, kOne.billionths);
+  if (!billionths || *billionths <= 0 || *billionths > Wide{most} * kOne.billionths) {
+    throw usage_error("--" + name,
+                      fmt::format("expected a number above 0 with at most nine decimals, at most "
+                                  "{}, got \"{}\"",
+                                  most, printable(*value)));
+  }
+  return Factor{static_cast<std::int64_t>(*billionths)};
+}
+
 std::optional<Duration> Options::positive_seconds(const std::string& name) const {
   constexpr std::int64_t kMostSeconds = 1'000'000;
   const auto value = text(name);

@@ -9,8 +9,8 @@ import subprocess
 import tool
 from tool import ARGUMENTS, DONE, USAGE, ToolTest
 
-PROGRAMS = {"dapple-plan": ("plan", "simulate", "validate", "verify", "diff", "schedule", "report",
-                            "reschedule", "export", "import", "import topology", "import model",
+PROGRAMS = {"dapple-plan": ("plan", "pareto", "simulate", "validate", "verify", "diff", "schedule",
+                            "report", "reschedule", "export", "import", "import topology", "import model",
                             "import plan", "estimate", "calibrate"),
             "dapple-exec": ("replay", "profile", "train")}
 # An option in a help text, at the begin of a row.

@@ -84,6 +84,9 @@ class Options {
   std::string required(const std::string& name, const std::string& what) const;
   std::optional<std::int64_t> positive_integer(const std::string& name, std::int64_t most) const;
   std::optional<Factor> positive_factor(const std::string& name) const;
+  /// Returns a decimal number with up to nine decimals, above zero and at most `most`, a whole
+  /// number of at most 10^9.
+  std::optional<Factor> positive_number(const std::string& name, std::int64_t most) const;
   /// Returns a decimal number of seconds with up to nine decimals, above zero and at most a
   /// million.
   std::optional<Duration> positive_seconds(const std::string& name) const;

@@ -6,6 +6,7 @@
 namespace dapple::app {
 
 command_line::Command plan_command();
+command_line::Command pareto_command();
 command_line::Command simulate_command();
 command_line::Command validate_command();
 command_line::Command verify_command();

@@ -14,25 +14,20 @@
 #include "app/commands/no_plan_text.h"
 #include "app/commands/other_scaling.h"
 #include "app/commands/plan/baseline_files.h"
+#include "app/commands/plan/planning.h"
 #include "app/commands/plan/sensitivity.h"
 #include "app/commands/progress_line.h"
 #include "app/request/for_target.h"
 #include "app/request/groups.h"
 #include "app/request/inputs.h"
-#include "app/request/pins.h"
 #include "app/request/plan_request.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/io/files/read_file.h"
-#include "dapple/plan/optimality.h"
-#include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
-#include "dapple/planner/request/warnings.h"
 #include "dapple/planner/result/infeasible.h"
 #include "dapple/planner/result/made_plan.h"
-#include "dapple/profile/doubts.h"
 #include "dapple/report/summary.h"
 
 namespace dapple::app {
@@ -59,55 +54,6 @@ void log_limits(const planner::PlannerOptions& options) {
       limits.refinement, limits.threshold_accepting, limits.exhaustion);
 }
 
-struct Inputs {
-  ModelProfile profile;
-  /// The same with half the launch floors, for --explain, if the profile is an estimate.
-  std::optional<ModelProfile> launched_sooner;
-  TopologyDescription topology;
-  std::vector<std::string> warnings;
-};
-
-Inputs load_inputs(const PlanCommandRequest& request) {
-  command_line::check_inputs({{"--model", request.model}, {"--topo", request.topology}});
-  std::optional<TopologyDescription> topology;
-  const auto loaded_topology = [&]() -> const TopologyDescription& {
-    if (!topology) topology = load_topology(request.topology);
-    return *topology;
-  };
-  const std::string text = io::read_file(request.model);
-  interop::ImportedProfile imported =
-      profile_of(text, request.model, request.foreign, loaded_topology);
-  std::optional<ModelProfile> launched_sooner;
-  if (request.explains && is_estimated(text, request.foreign)) {
-    ForeignRequest halved = request.foreign;
-    halved.estimate.launch_share = Factor{kOne.billionths / 2};
-    ModelProfile other = profile_of(text, request.model, halved, loaded_topology).profile;
-    // A calibration may have no floors.
-    if (io::write_profile(other) != io::write_profile(imported.profile)) {
-      launched_sooner = std::move(other);
-    }
-  }
-  loaded_topology();
-  Inputs inputs{.profile = std::move(imported.profile),
-                .launched_sooner = std::move(launched_sooner),
-                .topology = *std::move(topology),
-                .warnings = std::move(imported.warnings)};
-  settle_device(inputs.profile, inputs.topology, inputs.warnings);
-  apply_time_scale(request.time_scale, inputs.profile, inputs.topology);
-  spdlog::info("model {}: {} layers, measured on {}", printable(inputs.profile.name),
-               inputs.profile.layers.size(), printable(inputs.profile.device));
-  return inputs;
-}
-
-/// Throws Error(Usage) if the profile does not say the global batch size either.
-std::int64_t global_batch_of(const PlanCommandRequest& request, const ModelProfile& profile) {
-  if (request.global_batch) return *request.global_batch;
-  if (profile.global_batch_size) return *profile.global_batch_size;
-  throw command_line::usage_error(
-      "--global-batch", "expected the samples of one iteration, got nothing, and " +
-                            command_line::source_name(request.model) + " does not say it either");
-}
-
 std::string output_of(const PlanCommandRequest& request, const ModelProfile& profile) {
   return request.output.value_or(command_line::default_output(profile, ".plan.json"));
 }
@@ -120,55 +66,14 @@ void check_plan_outputs(const PlanCommandRequest& request, const ModelProfile& p
   check_outputs(outputs, {{"--model", request.model}, {"--topo", request.topology}});
 }
 
-/// Returns the pins, which are about layers of the profile and devices of the topology.
-Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
-             const Topology& topology) {
-  Pins pins = parse_pins(request.pins, profile, topology);
-  const planner::PlannerOptions& planner = request.planner;
-  const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
-  if (pins.least_depths && (planner.every_family || family != ScheduleFamily::OneFOneB)) {
-    throw command_line::usage_error("--pin",
-                                    fmt::format("depths=least needs --schedule 1f1b, got {}",
-                                                planner.every_family ? "auto" : to_string(family)));
-  }
-  const bool may_shard_all =
-      planner.sharding == Sharding::Full || planner.sharding == Sharding::Any;
-  if (pins.shards.value_or(1) > 1 && !may_shard_all) {
-    throw command_line::usage_error("--pin",
-                                    fmt::format("shards={} needs --shard full or auto, got "
-                                                "{}",
-                                                *pins.shards, to_string(planner.sharding)));
-  }
-  return pins;
-}
-
 struct SearchEnd {
   std::variant<planner::MadePlan, planner::Infeasible> result;
   StopReason stop_reason = StopReason::None;
   std::optional<OtherScaling> scaling = std::nullopt;
 };
 
-/// Makes a plan. Throws Error(BadInput) with the option that a fault of the request comes from.
-std::variant<planner::MadePlan, planner::Infeasible> make_plan(
-    const planner::PlanningContext& context,
-    const std::optional<planner::PlanRestriction>& restriction) {
-  try {
-    return planner::make_plan_of_any_parallelism(context, restriction);
-  } catch (const Error& error) {
-    const Violation& fault = error.violations().front();
-    if (fault.place == "/request/pins") {
-      throw Error{error.kind(), "--pin", {{"", fault.message}}};
-    }
-    if (fault.place == "/request/sharding") {
-      throw Error{error.kind(), "--shard", {{"", fault.message}}};
-    }
-    if (fault.place != "/request/micro_batch_size") throw;
-    throw Error{error.kind(), "--micro-batch", {{"", fault.message}}};
-  }
-}
-
 /// Searches for a plan.
-SearchEnd search(const Inputs& inputs, const Topology& topology,
+SearchEnd search(const SearchInputs& inputs, const Topology& topology,
                  const planner::PlannerOptions& planner,
                  const std::optional<planner::PlanRestriction>& restriction,
                  ProgressLine& progress) {
@@ -189,8 +94,8 @@ SearchEnd search(const Inputs& inputs, const Topology& topology,
 }
 
 /// Returns the inputs that --explain searches with, each with one change.
-std::vector<ChangedInputs> changed_inputs(const PlanCommandRequest& request, const Inputs& inputs,
-                                          bool fits) {
+std::vector<ChangedInputs> changed_inputs(const PlanCommandRequest& request,
+                                          const SearchInputs& inputs, bool fits) {
   std::vector<ChangedInputs> changes = changed_topologies(inputs.profile, inputs.topology);
   if (inputs.launched_sooner) {
     changes.push_back({"half the launch floors", *inputs.launched_sooner, inputs.topology});
@@ -241,19 +146,6 @@ std::vector<Sensitivity> search_with_each(const std::vector<ChangedInputs>& chan
   return found;
 }
 
-/// Adds to the request what the planner does not know. Doubts about an imported profile are left
-/// out, as every plan file states them as warnings.
-void complete_request(PlanRequest& request, const Inputs& inputs, StopReason reason,
-                      std::optional<Duration> time_limit) {
-  request.input_warnings = inputs.warnings;
-  const std::vector<std::string> doubts = doubts_about(inputs.profile);
-  std::erase_if(request.input_warnings, [&](const std::string& warning) {
-    return std::find(doubts.begin(), doubts.end(), warning) != doubts.end();
-  });
-  request.stopped_by = reason;
-  if (reason == StopReason::TimeLimit) request.time_limit = time_limit;
-}
-
 struct Finding {
   const planner::MadePlan& made;
   const std::optional<OtherScaling>& scaling;
@@ -299,7 +191,7 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
 
 /// Says why there is no plan: to people, and to programs if a result was asked for.
 int report_no_plan(const planner::Infeasible& infeasible, const PlanCommandRequest& request,
-                   const Inputs& inputs, const Topology& topology,
+                   const SearchInputs& inputs, const Topology& topology,
                    const std::vector<Sensitivity>& sensitivities, command_line::Console& console) {
   io::NoPlanResult reasons = no_plan_result(infeasible, inputs.profile, topology);
   console.err << no_plan_text(reasons, inputs.profile.name, inputs.topology.name,
@@ -318,16 +210,11 @@ int report_no_plan(const planner::Infeasible& infeasible, const PlanCommandReque
 int plan_and_write(const PlanCommandRequest& request, command_line::Console& console) {
   planner::PlannerOptions planner = request.planner;
   log_limits(planner);
-  const Inputs inputs = load_inputs(request);
+  const SearchInputs inputs = load_inputs(request);
   planner.global_batch_size = global_batch_of(request, inputs.profile);
   check_plan_outputs(request, inputs.profile);
   const Topology topology{inputs.topology, command_line::source_name(request.topology)};
-  std::vector<Violation> faults =
-      check_compatible(inputs.profile, topology, planner.global_batch_size);
-  if (!faults.empty()) {
-    name_time_scale(faults);
-    throw Error{ErrorKind::BadInput, command_line::source_name(request.model), std::move(faults)};
-  }
+  check_suited(request, inputs.profile, topology, planner.global_batch_size);
   planner.pins = pins_of(request, inputs.profile, topology);
   std::optional<planner::PlanRestriction> restriction;
   if (request.target) restriction = restriction_of(*request.target, planner, inputs.profile);
@@ -350,11 +237,7 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   }
   planner::MadePlan made = std::get<planner::MadePlan>(std::move(end.result));
   const Topology of_plan{made.document.topology};
-  made.document.tool = kTool;
-  const bool is_done = is_search_done(made.document) && !made.lacks_baselines;
-  complete_request(*made.document.request, inputs, is_done ? StopReason::None : end.stop_reason,
-                   request.time_limit);
-  made.document.warnings = planner::warnings_of(made.document, of_plan);
+  complete_document(made, inputs, end.stop_reason, request.time_limit);
   return write_outputs({made, end.scaling, of_plan, sensitivities}, request, console);
 }
 

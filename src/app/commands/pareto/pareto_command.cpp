@@ -1,0 +1,77 @@
+#include <algorithm>
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include "app/commands/commands.h"
+#include "app/commands/pareto/pareto_request.h"
+#include "app/commands/pareto/pareto_text.h"
+#include "app/commands/pareto/trade_off_plans.h"
+#include "dapple/command_line/files.h"
+#include "dapple/io/documents/documents.h"
+
+namespace dapple::app {
+namespace {
+
+void check_pareto_outputs(const ParetoRequest& request) {
+  std::vector<command_line::NamedPath> outputs;
+  if (request.plan.output) outputs.push_back({"--output", *request.plan.output});
+  if (request.plot) outputs.push_back({"--plot", *request.plot});
+  if (request.is_csv) outputs.push_back({"--csv", "-"});
+  check_outputs(outputs, {{"--model", request.plan.model}, {"--topo", request.plan.topology}});
+}
+
+int run_pareto(const command_line::Options& options, command_line::Console& console) {
+  const ParetoRequest request = pareto_request(options);
+  check_pareto_outputs(request);
+  const Comparison comparison = compare_plans(request, console);
+  const std::vector<planner::TradeOffPoint> points = comparison.points();
+  const std::vector<bool> is_on_front = planner::pareto_front(points);
+  const Shown shown{
+      request, comparison, is_on_front,
+      planner::best_within(points, limits_of(request, comparison), request.objective)};
+  const bool out_is_taken = request.is_csv || request.plan.output == "-" || request.plot == "-";
+  const auto [stream, style] = console.words(out_is_taken);
+  command_line::Results results(console);
+  if (request.plan.output && shown.chosen) {
+    results.add(*request.plan.output, io::write_plan(*comparison.plans[*shown.chosen].document));
+  }
+  if (request.plot) {
+    if (std::optional<std::string> plot = pareto_plot(shown)) {
+      results.add(*request.plot, *std::move(plot));
+    }
+  }
+  results.commit();
+  if (request.is_csv) console.documents << pareto_csv(shown);
+  stream << pareto_table(shown, style);
+  if (comparison.was_interrupted) stream << "interrupted: further plans were not searched\n";
+  if (!shown.chosen) { return command_line::kInfeasible; }
+  if (request.plan.output && *request.plan.output != "-") {
+    stream << "plan written to " << printable(*request.plan.output) << '\n';
+  }
+  return command_line::kDone;
+}
+
+}  // namespace
+
+command_line::Command pareto_command() {
+  return {
+      .description =
+          {.name = "pareto",
+           .summary = "weigh time against the price of a cluster, or against memory",
+           .usage = {"dapple-plan pareto --model PROFILE --topo TOPOLOGY [options]"},
+           .details =
+               {"A plan is made for every smaller cluster of the topology's servers, or for less "
+                "and less memory on every device. Those that no other plan beats in both "
+                "quantities are marked, one is chosen, and what is proven of all plans follows "
+                "from the bounds of all searches.",
+                "A topology states the price of a device as \"price_per_hour\". All devices of a "
+                "cluster are paid for, whether a plan uses them or not."},
+           .options = pareto_options(),
+           .examples = {"dapple-plan pareto --model profiles/bert-48.json --topo "
+                        "topologies/2x8xV100.json --plot bert.svg"},
+           .exit_codes = {{command_line::kInfeasible, "no plan is within the limits"}}},
+      .run = run_pareto};
+}
+
+}  // namespace dapple::app

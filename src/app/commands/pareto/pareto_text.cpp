@@ -1,0 +1,221 @@
+#include "app/commands/pareto/pareto_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dapple/plan/optimality.h"
+#include "dapple/plan/plan.h"
+#include "dapple/report/table.h"
+#include "dapple/report/trade_off_plot.h"
+
+namespace dapple::app {
+namespace {
+
+using report::Align;
+
+/// Returns the price of 1,000 iterations.
+double price_of(Wide cost) {
+  constexpr double kUnitsOfPrice = 3.6e18;  // billionths of an hour's price, in microseconds
+  return static_cast<double>(cost) / kUnitsOfPrice;
+}
+
+std::string price_text(Wide cost) {
+  return fmt::format("{:.4g}", price_of(cost));
+}
+
+/// Returns what costs of 1,000 iterations are called: a price, or hours of devices without prices.
+const char* name_of_price(const Comparison& comparison) {
+  return comparison.has_prices ? "price" : "device-hours";
+}
+
+/// Returns the search's remark, or what its plan is among the others.
+std::string standing(const Shown& shown, std::size_t i) {
+  const TradeOffPlan& plan = shown.comparison.plans[i];
+  std::string text = plan.remark;
+  const auto add = [&](const char* words) {
+    text += (text.empty() ? "" : ", ") + std::string(words);
+  };
+  if (shown.is_on_front[i]) add("front");
+  if (shown.chosen == i) add("chosen");
+  return text;
+}
+
+std::string gap_text(const Prediction& prediction) {
+  return prediction.optimality_gap ? report::show_percent(*prediction.optimality_gap) : "-";
+}
+
+/// Returns what tells the search of a plan from the others.
+std::vector<report::Cell> subject_cells(const Shown& shown, const TradeOffPlan& plan) {
+  if (shown.request.against == Against::Price) {
+    return {{fmt::format("{}", plan.devices)}, {plan.servers}};
+  }
+  return {{report::show(plan.memory_limit, shown.comparison.plans.front().memory_limit)}};
+}
+
+std::string cost_text(const Shown& shown, const TradeOffPlan& plan) {
+  if (shown.request.against == Against::Price) return price_text(plan.point.cost);
+  return report::show(most_memory(plan.document->prediction),
+                      shown.comparison.plans.front().memory_limit);
+}
+
+std::string table_of(const Shown& shown, const report::TextStyle& style) {
+  constexpr std::size_t kLeast = 12;
+  const bool is_price = shown.request.against == Against::Price;
+  std::vector<report::Column> columns{{is_price ? "devices" : "allowed", Align::Right}};
+  if (is_price) columns.push_back({"servers", Align::Left, kLeast});
+  columns.push_back({"iteration", Align::Right});
+  columns.push_back({"samples/s", Align::Right});
+  columns.push_back({is_price ? name_of_price(shown.comparison) : "memory", Align::Right});
+  columns.push_back({"gap", Align::Right});
+  columns.push_back({"stages", Align::Left, kLeast});
+  columns.push_back({"", Align::Left, kLeast});
+  const std::size_t count = columns.size();
+  report::Table table{std::move(columns)};
+  for (std::size_t i = 0; i < shown.comparison.plans.size(); ++i) {
+    const TradeOffPlan& plan = shown.comparison.plans[i];
+    std::vector<report::Cell> cells = subject_cells(shown, plan);
+    if (plan.document) {
+      const Prediction& prediction = plan.document->prediction;
+      cells.push_back({report::show(prediction.iteration)});
+      cells.push_back({report::show_rate(prediction.samples_per_second)});
+      cells.push_back({cost_text(shown, plan)});
+      cells.push_back({gap_text(prediction)});
+      cells.push_back({shape_of(plan.document->plan)});
+    } else {
+      cells.resize(count - 1, {"-"});
+    }
+    cells.push_back({standing(shown, i), plan.document ? report::Ink::Plain : report::Ink::Bad});
+    table.add_row(std::move(cells));
+  }
+  return table.text(0, style);
+}
+
+/// Returns the largest limit of memory within which it is proven that no plan is fast enough (V2).
+std::optional<Bytes> too_little_memory(const Shown& shown, Duration most) {
+  std::optional<Bytes> limit;
+  for (const TradeOffPlan& plan : shown.comparison.plans) {
+    if (plan.point.least_iteration <= most) continue;
+    limit = std::max(limit.value_or(plan.memory_limit), plan.memory_limit);
+  }
+  return limit;
+}
+
+/// Returns what is proven about all plans that the searches cover.
+std::string proof_text(const Shown& shown) {
+  const Comparison& comparison = shown.comparison;
+  const bool is_price = shown.request.against == Against::Price;
+  const planner::Objective objective = shown.request.objective;
+  const planner::TradeOffLimits limits = limits_of(shown.request, comparison);
+  const planner::TradeOffPoint& best = comparison.plans[*shown.chosen].point;
+  if (!is_price && objective == planner::Objective::Cost) {
+    const Duration most = limits.iteration.value_or(Duration{kMaxCount});
+    const std::optional<Bytes> limit = too_little_memory(shown, most);
+    if (!limit) return "proven: nothing about plans that use less memory\n";
+    return fmt::format("proven: no plan {}within {} a device\n",
+                       limits.iteration ? "as fast as asked for fits " : "fits ",
+                       report::show(*limit));
+  }
+  const std::optional<Wide> bound = planner::bound_within(comparison.points(), limits, objective);
+  if (!bound || *bound == 0) return "proven: nothing about other plans\n";
+  const bool is_time = objective == planner::Objective::Time;
+  const Wide value = is_time ? Wide{best.iteration->ns} : best.cost;
+  std::string text =
+      fmt::format("proven: no plan {} these {} {}",
+                  limits.iteration || limits.cost ? "within the limits on" : "on",
+                  is_price ? "clusters" : "devices", is_time ? "is faster" : "costs less");
+  if (*bound >= value) return text + '\n';
+  const double gap = 1 - static_cast<double>(*bound) / static_cast<double>(value);
+  return text + fmt::format(" than {}, {} below it\n",
+                            is_time ? report::show(Duration{static_cast<std::int64_t>(*bound)})
+                                    : price_text(*bound),
+                            report::show_percent(gap));
+}
+
+std::string choice_text(const Shown& shown) {
+  const Comparison& comparison = shown.comparison;
+  if (!shown.chosen) return "no plan is within the limits\n";
+  const TradeOffPlan& plan = comparison.plans[*shown.chosen];
+  std::string cost = cost_text(shown, plan);
+  if (shown.request.against == Against::Memory) {
+    cost += " on the fullest device";
+  } else {
+    cost += comparison.has_prices ? " for 1,000 iterations" : " device-hours for 1,000 iterations";
+  }
+  return fmt::format("chosen: {} on {}, {}\n", report::show(*plan.point.iteration), plan.servers,
+                     cost) +
+         proof_text(shown);
+}
+
+}  // namespace
+
+std::string pareto_table(const Shown& shown, const report::TextStyle& style) {
+  if (shown.comparison.plans.empty()) return "no cluster is within the limits\n";
+  std::string text = table_of(shown, style) + '\n';
+  if (shown.request.against == Against::Price) {
+    text += fmt::format("{}: of 1,000 iterations, all devices paid for{}\n",
+                        name_of_price(shown.comparison),
+                        shown.comparison.has_prices ? "" : "; the topology states no prices");
+  }
+  return text + choice_text(shown);
+}
+
+std::string pareto_csv(const Shown& shown) {
+  std::string text =
+      "devices,memory_limit_bytes,iteration_ns,lower_bound_ns,samples_per_second,price,"
+      "least_price,peak_memory_bytes,front,chosen,remark\n";
+  for (std::size_t i = 0; i < shown.comparison.plans.size(); ++i) {
+    const TradeOffPlan& plan = shown.comparison.plans[i];
+    const planner::TradeOffPoint& point = plan.point;
+    const bool is_known = !point.least_iteration.is_infinite();
+    text += fmt::format("{},{},", plan.devices, plan.memory_limit.count);
+    text += point.iteration ? fmt::format("{}", point.iteration->ns) : std::string();
+    text += is_known ? fmt::format(",{},", point.least_iteration.ns) : std::string(",,");
+    if (plan.document) { text += fmt::format("{}", plan.document->prediction.samples_per_second); }
+    const auto price = [&](Duration time) {
+      return fmt::format("{}", price_of(plan.price_per_hour * time.ns));
+    };
+    text += ',' + (point.iteration ? price(*point.iteration) : std::string());
+    text += ',' + (is_known ? price(point.least_iteration) : std::string());
+    text += ',';
+    if (plan.document) text += fmt::format("{}", most_memory(plan.document->prediction).count);
+    std::string remark = printable(plan.remark);
+    std::replace(remark.begin(), remark.end(), '"', '\'');
+    text += fmt::format(",{},{},\"{}\"\n", shown.is_on_front[i] ? "yes" : "no",
+                        shown.chosen == i ? "yes" : "no", remark);
+  }
+  return text;
+}
+
+std::optional<std::string> pareto_plot(const Shown& shown) {
+  const bool is_price = shown.request.against == Against::Price;
+  std::vector<report::PlotPoint> points;
+  std::string model;
+  for (std::size_t i = 0; i < shown.comparison.plans.size(); ++i) {
+    const TradeOffPlan& plan = shown.comparison.plans[i];
+    if (!plan.document) continue;
+    constexpr double kBytesOfGiB = 1024.0 * 1024 * 1024;
+    const double memory =
+        static_cast<double>(most_memory(plan.document->prediction).count) / kBytesOfGiB;
+    const double cost = is_price ? price_of(plan.point.cost) : memory;
+    // A logarithmic axis has no zero.
+    if (cost <= 0) continue;
+    model = plan.document->original_profile().name;
+    points.push_back({.x = cost,
+                      .y = static_cast<double>(plan.point.iteration->ns) * 1e-9,
+                      .label = is_price ? fmt::format("{}", plan.devices) : std::string(),
+                      .is_on_front = shown.is_on_front[i],
+                      .is_chosen = shown.chosen == i});
+  }
+  if (points.empty()) return std::nullopt;
+  const std::string against = !is_price ? "GiB on the fullest device"
+                              : shown.comparison.has_prices
+                                  ? "price of 1,000 iterations, by number of devices"
+                                  : "device-hours of 1,000 iterations, by number of devices";
+  return report::draw_trade_off(std::move(points), {.title = printable(model) + ": simulated plans",
+                                                    .x = against,
+                                                    .y = "seconds of an iteration"});
+}
+
+}  // namespace dapple::app

@@ -1,0 +1,212 @@
+#include "app/commands/pareto/trade_off_plans.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "app/commands/pareto/variations.h"
+#include "app/commands/plan/planning.h"
+#include "app/commands/progress_line.h"
+#include "app/request/for_target.h"
+#include "dapple/cost/compatible.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple::app {
+namespace {
+
+/// How far the limit of memory falls below what the last plan uses, and how often at most.
+constexpr std::int64_t kPercentOfLast = 95;
+constexpr std::size_t kMostLimits = 64;
+
+/// An hour costs billionths of a price, and an iteration that times its nanoseconds, so that costs
+/// are exact. This is an hour in nanoseconds over 1,000 iterations.
+constexpr Wide kHourOfIterations = Wide{3600} * 1'000'000;
+
+class PlanComparer {
+ public:
+  PlanComparer(const ParetoRequest& request, command_line::Console& console);
+
+  Comparison run();
+
+ private:
+  void compare_prices();
+  void compare_memory();
+  TradeOffPlan subject(TopologyDescription topology) const;
+  void search(TradeOffPlan subject);
+  void take(TradeOffPlan& plan, planner::MadePlan made);
+  bool is_out_of_limits(const TradeOffPlan& plan) const;
+
+  const ParetoRequest& request_;
+  const SearchInputs inputs_;
+  const std::string source_name_;
+  planner::PlannerOptions planner_;
+  ProgressLine progress_;
+  Comparison found_;
+};
+
+PlanComparer::PlanComparer(const ParetoRequest& request, command_line::Console& console)
+    : request_(request),
+      inputs_(load_inputs(request.plan)),
+      source_name_(command_line::source_name(request.plan.topology)),
+      planner_(request.plan.planner),
+      progress_(console, request.plan.time_limit) {
+  planner_.global_batch_size = global_batch_of(request.plan, inputs_.profile);
+  const Topology whole{inputs_.topology, source_name_};
+  check_suited(request.plan, inputs_.profile, whole, planner_.global_batch_size);
+  planner_.pins = pins_of(request.plan, inputs_.profile, whole);
+  found_.has_prices = has_prices(inputs_.topology);
+}
+
+Comparison PlanComparer::run() {
+  if (request_.against == Against::Price) {
+    compare_prices();
+  } else {
+    compare_memory();
+  }
+  progress_.clear();
+  return std::move(found_);
+}
+
+void PlanComparer::compare_prices() {
+  // Throws for a device without a price before anything is searched.
+  price_per_hour(inputs_.topology, source_name_);
+  for (TopologyDescription& cluster : smaller_clusters(inputs_.topology, source_name_)) {
+    if (request_.max_devices && device_count(cluster) > *request_.max_devices) break;
+    search(subject(std::move(cluster)));
+    if (found_.was_interrupted) return;
+  }
+}
+
+void PlanComparer::compare_memory() {
+  search(subject(inputs_.topology));
+  while (found_.plans.back().document && !found_.was_interrupted &&
+         found_.plans.size() < kMostLimits && !is_out_of_limits(found_.plans.back())) {
+    const Bytes last = most_memory(found_.plans.back().document->prediction);
+    search(subject(with_memory_limit(inputs_.topology, {last.count / 100 * kPercentOfLast})));
+  }
+}
+
+/// Whether it is proven that no plan within this or a smaller limit of memory is fast enough.
+bool PlanComparer::is_out_of_limits(const TradeOffPlan& plan) const {
+  const std::optional<Duration> most = limits_of(request_, found_).iteration;
+  return most && plan.point.least_iteration > *most;
+}
+
+TradeOffPlan PlanComparer::subject(TopologyDescription topology) const {
+  TradeOffPlan plan;
+  plan.devices = device_count(topology);
+  plan.servers = servers_text(topology, inputs_.topology);
+  plan.price_per_hour = price_per_hour(topology, source_name_);
+  for (const DeviceKind& kind : topology.devices) {
+    plan.memory_limit = std::max(plan.memory_limit, kind.memory - kind.reserved);
+  }
+  plan.topology = std::move(topology);
+  return plan;
+}
+
+/// Searches for a plan. What is asked for may be impossible with fewer devices.
+void PlanComparer::search(TradeOffPlan plan) {
+  progress_.restart(request_.plan.time_limit);
+  if (progress_.should_stop()) {
+    found_.was_interrupted = true;
+    return;
+  }
+  try {
+    const Topology topology{plan.topology, source_name_};
+    planner::PlannerOptions planner = planner_;
+    planner.pins = pins_of(request_.plan, inputs_.profile, topology);
+    if (!check_compatible(inputs_.profile, topology, planner.global_batch_size).empty()) {
+      throw Error{ErrorKind::BadInput, source_name_, {{"", "the model does not suit the devices"}}};
+    }
+    std::optional<planner::PlanRestriction> restriction;
+    if (request_.plan.target) {
+      restriction = restriction_of(*request_.plan.target, planner, inputs_.profile);
+    }
+    auto result = make_plan({inputs_.profile, topology, planner, &progress_}, restriction);
+    if (auto* made = std::get_if<planner::MadePlan>(&result)) {
+      take(plan, std::move(*made));
+    } else {
+      const auto& infeasible = std::get<planner::Infeasible>(result);
+      const bool has_no_plans = infeasible.is_certain && !infeasible.stopped;
+      plan.remark = has_no_plans ? "no plan fits" : "none found";
+      plan.point.least_iteration = has_no_plans ? Duration::infinite() : infeasible.lower_bound;
+    }
+  } catch (const Error& error) {
+    if (device_count(plan.topology) == device_count(inputs_.topology) &&
+        request_.against == Against::Price) {
+      throw;
+    }
+    plan.remark = error.violations().empty() ? "impossible" : error.violations().front().message;
+    // Pins that cannot be satisfied leave no plan at all; of other faults nothing is known.
+    const bool has_no_plans = error.kind() == ErrorKind::Usage || error.source() == "--pin";
+    plan.point.least_iteration = has_no_plans ? Duration::infinite() : Duration{};
+  }
+  if (progress_.stop_reason() != StopReason::None) {
+    plan.remark += plan.remark.empty() ? "stopped" : ", stopped";
+  }
+  if (!plan.point.least_iteration.is_infinite() && request_.against == Against::Price) {
+    plan.point.least_cost = plan.price_per_hour * plan.point.least_iteration.ns;
+  }
+  found_.was_interrupted = progress_.stop_reason() == StopReason::Signal;
+  found_.plans.push_back(std::move(plan));
+}
+
+void PlanComparer::take(TradeOffPlan& plan, planner::MadePlan made) {
+  complete_document(made, inputs_, progress_.stop_reason(), request_.plan.time_limit);
+  const Prediction& prediction = made.document.prediction;
+  plan.point.iteration = prediction.iteration;
+  plan.point.least_iteration = prediction.lower_bound.value_or(Duration{});
+  plan.point.cost = request_.against == Against::Price
+                        ? plan.price_per_hour * prediction.iteration.ns
+                        : Wide{most_memory(prediction).count};
+  plan.document = std::move(made.document);
+}
+
+}  // namespace
+
+std::vector<planner::TradeOffPoint> Comparison::points() const {
+  std::vector<planner::TradeOffPoint> points;
+  for (const TradeOffPlan& plan : plans) points.push_back(plan.point);
+  return points;
+}
+
+Comparison compare_plans(const ParetoRequest& request, command_line::Console& console) {
+  return PlanComparer(request, console).run();
+}
+
+planner::TradeOffLimits limits_of(const ParetoRequest& request, const Comparison& comparison) {
+  planner::TradeOffLimits limits;
+  if (request.budget) limits.cost = Wide{request.budget->billionths} * kHourOfIterations;
+  const auto lower = [&](Wide nanoseconds) {
+    const Wide most = std::min<Wide>(nanoseconds, kMaxCount);
+    const Duration time{static_cast<std::int64_t>(most)};
+    limits.iteration = std::min(limits.iteration.value_or(time), time);
+  };
+  for (const TradeOffPlan& plan : comparison.plans) {
+    if (!request.min_throughput || !plan.document) continue;
+    // Samples over samples per second, both exact.
+    const Wide samples = plan.document->plan.global_batch_size;
+    lower(samples * kOne.billionths * kOne.billionths / request.min_throughput->billionths);
+    break;
+  }
+  if (request.slack) {
+    Duration fastest = Duration::infinite();
+    for (const TradeOffPlan& plan : comparison.plans) {
+      fastest = std::min(fastest, plan.point.iteration.value_or(fastest));
+    }
+    if (!fastest.is_infinite()) {
+      lower(Wide{fastest.ns} * (kOne.billionths + request.slack->billionths) / kOne.billionths);
+    }
+  }
+  return limits;
+}
+
+Bytes most_memory(const Prediction& prediction) {
+  Bytes most;
+  for (const DeviceFigures& device : prediction.devices) most = std::max(most, device.peak_memory);
+  return most;
+}
+
+}  // namespace dapple::app

@@ -1,0 +1,56 @@
+// The plans that a trade-off compares, each found by a search of its own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/commands/pareto/pareto_request.h"
+#include "dapple/command_line/console.h"
+#include "dapple/plan/document.h"
+#include "dapple/planner/result/trade_off.h"
+#include "dapple/topology/description.h"
+
+namespace dapple::app {
+
+/// A search and what it has found.
+struct TradeOffPlan {
+  TopologyDescription topology;
+  std::int64_t devices = 0;
+  /// The servers in words, such as "2 x node".
+  std::string servers;
+  /// The memory that a plan may use on a device, the most of any.
+  Bytes memory_limit = {};
+  /// What all devices cost in an hour, in billionths.
+  Wide price_per_hour = 0;
+  /// Nothing if no plan was found.
+  std::optional<PlanDocument> document = {};
+  /// Why there is none, such as "no plan fits"; or "stopped".
+  std::string remark = {};
+  planner::TradeOffPoint point = {};
+};
+
+struct Comparison {
+  /// Whether the topology states prices.
+  bool has_prices = false;
+  std::vector<TradeOffPlan> plans;
+  /// Whether a signal ended the last search, or later ones were not begun.
+  bool was_interrupted = false;
+
+  std::vector<planner::TradeOffPoint> points() const;
+};
+
+/// Makes all plans: for each cluster by rising size, or for falling limits of memory until no plan
+/// fits or one within the request's limits is proven to be impossible. Throws what plan throws for
+/// the same options.
+Comparison compare_plans(const ParetoRequest& request, command_line::Console& console);
+
+/// Returns what the chosen plan may take: by the budget, the least throughput, and the slack beyond
+/// the fastest plan found.
+planner::TradeOffLimits limits_of(const ParetoRequest& request, const Comparison& comparison);
+
+/// Returns the most memory of any device that a plan uses.
+Bytes most_memory(const Prediction& prediction);
+
+}  // namespace dapple::app

@@ -1,0 +1,243 @@
+#include "app/commands/pareto/variations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "dapple/core/characters.h"
+#include "dapple/core/error.h"
+#include "dapple/io/documents/documents.h"
+
+namespace dapple::app {
+namespace {
+
+/// The most counts of servers of one kind that are tried one by one.
+constexpr std::int64_t kFewCounts = 16;
+/// The most clusters of several kinds of servers.
+constexpr std::size_t kMostClusters = 64;
+
+/// Returns counts up to `whole`, ascending: all if these are few, or about twice the last one each
+/// time, with one in the middle.
+std::vector<std::int32_t> counts_up_to(std::int32_t whole) {
+  std::vector<std::int32_t> counts;
+  if (whole <= kFewCounts) {
+    for (std::int32_t count = 1; count <= whole; ++count) counts.push_back(count);
+    return counts;
+  }
+  for (std::int32_t count = 1; count <= whole; count *= 2) {
+    counts.push_back(count);
+    const std::int32_t middle = count + count / 2;
+    if (middle > count && middle <= whole) counts.push_back(middle);
+    if (count > whole / 2) break;
+  }
+  if (counts.back() != whole) counts.push_back(whole);
+  return counts;
+}
+
+/// Returns `most` counts of servers at most, descending: all, about half of them and so on, and
+/// none last.
+std::vector<std::int32_t> few_counts(std::int32_t whole, std::size_t most) {
+  std::vector<std::int32_t> counts;
+  for (std::int32_t count = whole; count > 0 && counts.size() + 1 < most; count /= 2) {
+    counts.push_back(count);
+  }
+  counts.push_back(0);
+  return counts;
+}
+
+Error unsuited(const std::string& source_name, const char* place, const char* message) {
+  return Error{ErrorKind::BadInput, source_name, {{place, message}}};
+}
+
+/// Returns the topology with that many servers of each kind, without what then has no meaning.
+TopologyDescription with_counts(TopologyDescription topology,
+                                const std::vector<std::int32_t>& counts) {
+  for (std::size_t i = 0; i < counts.size(); ++i) topology.servers[i].count = counts[i];
+  std::erase_if(topology.servers, [](const ServerGroup& group) { return group.count == 0; });
+  for (ServerGroup& group : topology.servers) {
+    std::erase_if(group.bus_bandwidth,
+                  [&](const BusBandwidthTable& table) { return table.servers > group.count; });
+  }
+  std::erase_if(topology.devices, [&](const DeviceKind& kind) {
+    return std::none_of(topology.servers.begin(), topology.servers.end(),
+                        [&](const ServerGroup& group) { return group.device == kind.name; });
+  });
+  return topology;
+}
+
+/// Returns so many devices of one server; nothing if its devices are not interchangeable.
+std::optional<TopologyDescription> part_of_server(TopologyDescription topology,
+                                                  std::int32_t devices) {
+  ServerGroup& group = topology.servers.front();
+  if (group.links.kind == ServerLinks::Kind::Matrix || !group.pcie_roots.empty()) {
+    return std::nullopt;
+  }
+  group.count = 1;
+  group.devices = devices;
+  group.nics.clear();
+  std::erase_if(group.bus_bandwidth, [&](const BusBandwidthTable& table) {
+    return table.servers > 1 || table.devices > devices;
+  });
+  topology.racks.clear();
+  return topology;
+}
+
+/// Returns the numbers of servers of one kind that are tried: of one rack, and whole racks.
+std::vector<std::int32_t> server_counts(const TopologyDescription& topology) {
+  const std::int32_t whole = topology.servers.front().count;
+  if (topology.racks.empty()) return counts_up_to(whole);
+  const std::int32_t members = topology.racks.front().members;
+  std::vector<std::int32_t> counts = counts_up_to(members);
+  for (const std::int32_t racks : counts_up_to(topology.racks.front().count)) {
+    if (racks > 1) counts.push_back(racks * members);
+  }
+  return counts;
+}
+
+/// Returns clusters of one kind of servers.
+std::vector<TopologyDescription> of_one_kind(const TopologyDescription& topology) {
+  std::vector<TopologyDescription> clusters;
+  const std::int32_t whole = topology.servers.front().devices;
+  for (const std::int32_t devices : few_counts(whole, kFewCounts)) {
+    if (devices == 0 || devices == whole) continue;
+    if (auto part = part_of_server(topology, devices)) clusters.push_back(*std::move(part));
+  }
+  for (const std::int32_t count : server_counts(topology)) {
+    TopologyDescription cluster = with_counts(topology, {count});
+    if (!cluster.racks.empty()) {
+      const std::int32_t members = cluster.racks.front().members;
+      cluster.racks.front().count = count / members;
+      if (count <= members) cluster.racks.clear();
+    }
+    clusters.push_back(std::move(cluster));
+  }
+  return clusters;
+}
+
+/// Returns the largest number of counts of which each of so many kinds may have as many without
+/// more than kMostClusters combinations; at least two, all servers and none.
+std::size_t counts_of_each(std::size_t kinds) {
+  std::size_t most = 2;
+  for (std::size_t more = 3; more <= kMostClusters; ++more) {
+    std::size_t product = 1;
+    for (std::size_t i = 0; i < kinds && product <= kMostClusters; ++i) product *= more;
+    if (product <= kMostClusters) most = more;
+  }
+  return most;
+}
+
+/// Returns clusters of several kinds of servers. Of kinds too many to combine all servers are
+/// taken.
+std::vector<TopologyDescription> of_several_kinds(const TopologyDescription& topology) {
+  const std::size_t most = counts_of_each(topology.servers.size());
+  std::vector<std::vector<std::int32_t>> chosen{{}};
+  for (const ServerGroup& group : topology.servers) {
+    std::vector<std::int32_t> choices = few_counts(group.count, most);
+    if (chosen.size() * choices.size() > kMostClusters) choices.resize(1);
+    std::vector<std::vector<std::int32_t>> longer;
+    for (const std::vector<std::int32_t>& counts : chosen) {
+      for (const std::int32_t count : choices) {
+        longer.push_back(counts);
+        longer.back().push_back(count);
+      }
+    }
+    chosen = std::move(longer);
+  }
+  std::erase_if(chosen, [](const std::vector<std::int32_t>& counts) {
+    return std::all_of(counts.begin(), counts.end(), [](std::int32_t count) { return count == 0; });
+  });
+  std::vector<TopologyDescription> clusters;
+  for (const std::vector<std::int32_t>& counts : chosen) {
+    clusters.push_back(with_counts(topology, counts));
+  }
+  return clusters;
+}
+
+}  // namespace
+
+std::vector<TopologyDescription> smaller_clusters(const TopologyDescription& topology,
+                                                  const std::string& source_name) {
+  if (!topology.pods.empty()) {
+    throw unsuited(source_name, "/pods", "expected none, to take fewer servers, got some");
+  }
+  if (topology.racks.size() > 1 || (!topology.racks.empty() && topology.servers.size() > 1)) {
+    throw unsuited(source_name, "/racks",
+                   "expected racks of one size with one kind of servers, to take fewer of them");
+  }
+  std::vector<TopologyDescription> clusters =
+      topology.servers.size() == 1 ? of_one_kind(topology) : of_several_kinds(topology);
+  std::stable_sort(clusters.begin(), clusters.end(),
+                   [](const auto& a, const auto& b) { return device_count(a) < device_count(b); });
+  std::vector<TopologyDescription> sound;
+  for (TopologyDescription& cluster : clusters) {
+    const std::int64_t devices = device_count(cluster);
+    if (devices < device_count(topology)) {
+      cluster.name = fmt::format("{}, {}", topology.name, servers_text(cluster, topology));
+    }
+    // What is left of a description may say too little, such as of links to other servers.
+    try {
+      sound.push_back(io::read_topology(io::write_topology(cluster), source_name));
+    } catch (const Error&) {
+      if (devices == device_count(topology)) throw;
+    }
+  }
+  return sound;
+}
+
+std::int64_t device_count(const TopologyDescription& topology) {
+  std::int64_t count = 0;
+  for (const ServerGroup& group : topology.servers) {
+    count += std::int64_t{group.count} * group.devices;
+  }
+  return count;
+}
+
+std::string servers_text(const TopologyDescription& cluster, const TopologyDescription& whole) {
+  std::vector<std::string> parts;
+  for (const ServerGroup& group : cluster.servers) {
+    const auto full =
+        std::find_if(whole.servers.begin(), whole.servers.end(),
+                     [&](const ServerGroup& other) { return other.name == group.name; });
+    const bool is_part = full != whole.servers.end() && group.devices < full->devices;
+    parts.push_back(is_part ? fmt::format("{} of {}", group.devices, printable(group.name))
+                            : fmt::format("{} x {}", group.count, printable(group.name)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+bool has_prices(const TopologyDescription& topology) {
+  return std::any_of(topology.devices.begin(), topology.devices.end(),
+                     [](const DeviceKind& kind) { return kind.price_per_hour.has_value(); });
+}
+
+Wide price_per_hour(const TopologyDescription& topology, const std::string& source_name) {
+  Wide sum = 0;
+  const bool are_priced = has_prices(topology);
+  for (const ServerGroup& group : topology.servers) {
+    const auto kind =
+        std::find_if(topology.devices.begin(), topology.devices.end(),
+                     [&](const DeviceKind& some) { return some.name == group.device; });
+    check(kind != topology.devices.end(), "a server has devices of no kind");
+    if (are_priced && !kind->price_per_hour) {
+      throw Error{ErrorKind::BadInput,
+                  source_name,
+                  {{"/devices/" + kind->name + "/price_per_hour",
+                    "expected a price, as other devices have one, got none"}}};
+    }
+    const Factor price = are_priced ? *kind->price_per_hour : kOne;
+    sum += Wide{price.billionths} * group.count * group.devices;
+  }
+  return sum;
+}
+
+TopologyDescription with_memory_limit(TopologyDescription topology, Bytes limit) {
+  for (DeviceKind& kind : topology.devices) {
+    kind.memory = std::min(kind.memory, kind.reserved + limit);
+  }
+  topology.name = fmt::format("{}, {} bytes a device", topology.name, limit.count);
+  return topology;
+}
+
+}  // namespace dapple::app

@@ -1,0 +1,39 @@
+// The topologies whose plans a trade-off compares: smaller clusters and their prices, and less
+// memory on every device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dapple/core/quantity.h"
+#include "dapple/topology/description.h"
+
+namespace dapple::app {
+
+/// Clusters of the same servers as `topology`, by rising number of devices, itself the last: fewer
+/// servers of each kind, and fewer devices of one server where the servers are alike and their
+/// devices interchangeable. Of many counts a few are taken, each about half as many as the next.
+/// With racks, servers of one rack or whole racks are taken. Throws Error(BadInput), naming
+/// `source_name`, if there are pods, racks of several sizes, or several kinds of servers in racks.
+std::vector<TopologyDescription> smaller_clusters(const TopologyDescription& topology,
+                                                  const std::string& source_name);
+
+/// Returns the number of devices of all servers. O(kinds of servers).
+std::int64_t device_count(const TopologyDescription& topology);
+
+/// Returns "3 x node", or "4 of node" for some devices of a server.
+std::string servers_text(const TopologyDescription& cluster, const TopologyDescription& whole);
+
+/// Whether a device of any kind that servers have states its price.
+bool has_prices(const TopologyDescription& topology);
+
+/// Returns what all devices cost in an hour, in billionths, or the billionfold number of devices if
+/// no kind of the topology has a price. Throws Error(BadInput), naming `source_name`, if a kind
+/// lacks one that another has.
+Wide price_per_hour(const TopologyDescription& topology, const std::string& source_name);
+
+/// Returns the topology with so much memory at most for plans on every device.
+TopologyDescription with_memory_limit(TopologyDescription topology, Bytes limit);
+
+}  // namespace dapple::app

@@ -1,0 +1,124 @@
+#include "app/commands/plan/planning.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "app/request/inputs.h"
+#include "app/request/pins.h"
+#include "dapple/cost/compatible.h"
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/files/read_file.h"
+#include "dapple/plan/optimality.h"
+#include "dapple/planner/parallelism/plan_parallelisms.h"
+#include "dapple/planner/request/warnings.h"
+#include "dapple/profile/doubts.h"
+
+namespace dapple::app {
+
+SearchInputs load_inputs(const PlanCommandRequest& request) {
+  command_line::check_inputs({{"--model", request.model}, {"--topo", request.topology}});
+  std::optional<TopologyDescription> topology;
+  const auto loaded_topology = [&]() -> const TopologyDescription& {
+    if (!topology) topology = load_topology(request.topology);
+    return *topology;
+  };
+  const std::string text = io::read_file(request.model);
+  interop::ImportedProfile imported =
+      profile_of(text, request.model, request.foreign, loaded_topology);
+  std::optional<ModelProfile> launched_sooner;
+  if (request.explains && is_estimated(text, request.foreign)) {
+    ForeignRequest halved = request.foreign;
+    halved.estimate.launch_share = Factor{kOne.billionths / 2};
+    ModelProfile other = profile_of(text, request.model, halved, loaded_topology).profile;
+    // A calibration may have no floors.
+    if (io::write_profile(other) != io::write_profile(imported.profile)) {
+      launched_sooner = std::move(other);
+    }
+  }
+  loaded_topology();
+  SearchInputs inputs{.profile = std::move(imported.profile),
+                      .launched_sooner = std::move(launched_sooner),
+                      .topology = *std::move(topology),
+                      .warnings = std::move(imported.warnings)};
+  settle_device(inputs.profile, inputs.topology, inputs.warnings);
+  apply_time_scale(request.time_scale, inputs.profile, inputs.topology);
+  spdlog::info("model {}: {} layers, measured on {}", printable(inputs.profile.name),
+               inputs.profile.layers.size(), printable(inputs.profile.device));
+  return inputs;
+}
+
+std::int64_t global_batch_of(const PlanCommandRequest& request, const ModelProfile& profile) {
+  if (request.global_batch) return *request.global_batch;
+  if (profile.global_batch_size) return *profile.global_batch_size;
+  throw command_line::usage_error(
+      "--global-batch", "expected the samples of one iteration, got nothing, and " +
+                            command_line::source_name(request.model) + " does not say it either");
+}
+
+void check_suited(const PlanCommandRequest& request, const ModelProfile& profile,
+                  const Topology& topology, std::int64_t global_batch_size) {
+  std::vector<Violation> faults = check_compatible(profile, topology, global_batch_size);
+  if (faults.empty()) return;
+  name_time_scale(faults);
+  throw Error{ErrorKind::BadInput, command_line::source_name(request.model), std::move(faults)};
+}
+
+Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
+             const Topology& topology) {
+  Pins pins = parse_pins(request.pins, profile, topology);
+  const planner::PlannerOptions& planner = request.planner;
+  const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
+  if (pins.least_depths && (planner.every_family || family != ScheduleFamily::OneFOneB)) {
+    throw command_line::usage_error("--pin",
+                                    fmt::format("depths=least needs --schedule 1f1b, got {}",
+                                                planner.every_family ? "auto" : to_string(family)));
+  }
+  const bool may_shard_all =
+      planner.sharding == Sharding::Full || planner.sharding == Sharding::Any;
+  if (pins.shards.value_or(1) > 1 && !may_shard_all) {
+    throw command_line::usage_error("--pin",
+                                    fmt::format("shards={} needs --shard full or auto, got "
+                                                "{}",
+                                                *pins.shards, to_string(planner.sharding)));
+  }
+  return pins;
+}
+
+std::variant<planner::MadePlan, planner::Infeasible> make_plan(
+    const planner::PlanningContext& context,
+    const std::optional<planner::PlanRestriction>& restriction) {
+  try {
+    return planner::make_plan_of_any_parallelism(context, restriction);
+  } catch (const Error& error) {
+    const Violation& fault = error.violations().front();
+    if (fault.place == "/request/pins") {
+      throw Error{error.kind(), "--pin", {{"", fault.message}}};
+    }
+    if (fault.place == "/request/sharding") {
+      throw Error{error.kind(), "--shard", {{"", fault.message}}};
+    }
+    if (fault.place != "/request/micro_batch_size") throw;
+    throw Error{error.kind(), "--micro-batch", {{"", fault.message}}};
+  }
+}
+
+void complete_document(planner::MadePlan& made, const SearchInputs& inputs, StopReason reason,
+                       std::optional<Duration> time_limit) {
+  PlanDocument& document = made.document;
+  document.tool = kTool;
+  PlanRequest& request = *document.request;
+  request.input_warnings = inputs.warnings;
+  const std::vector<std::string> doubts = doubts_about(inputs.profile);
+  std::erase_if(request.input_warnings, [&](const std::string& warning) {
+    return std::find(doubts.begin(), doubts.end(), warning) != doubts.end();
+  });
+  const bool is_done = is_search_done(document) && !made.lacks_baselines;
+  request.stopped_by = is_done ? StopReason::None : reason;
+  if (request.stopped_by == StopReason::TimeLimit) request.time_limit = time_limit;
+  document.warnings = planner::warnings_of(document, Topology{document.topology});
+}
+
+}  // namespace dapple::app

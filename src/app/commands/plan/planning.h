@@ -1,0 +1,59 @@
+// What the commands that search for plans have in common: their inputs, the search as the options
+// ask for it, and the document of the plan that was found.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "app/request/plan_request.h"
+#include "dapple/plan/pins.h"
+#include "dapple/plan/request.h"
+#include "dapple/planner/request/plan_restriction.h"
+#include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/result/infeasible.h"
+#include "dapple/planner/result/made_plan.h"
+#include "dapple/profile/model_profile.h"
+#include "dapple/topology/topology.h"
+
+namespace dapple::app {
+
+/// The model and the topology of a search.
+struct SearchInputs {
+  ModelProfile profile;
+  /// The same with half the launch floors, for --explain, if the profile is an estimate.
+  std::optional<ModelProfile> launched_sooner;
+  TopologyDescription topology;
+  std::vector<std::string> warnings;
+};
+
+/// Reads the inputs that a request names. Throws Error(BadInput), Error(Environment) and, for
+/// options that the files do not suit, Error(Usage).
+SearchInputs load_inputs(const PlanCommandRequest& request);
+
+/// Throws Error(Usage) if neither the request nor the profile says the global batch size.
+std::int64_t global_batch_of(const PlanCommandRequest& request, const ModelProfile& profile);
+
+/// Throws Error(BadInput) if the profile and the topology of a request do not suit each other.
+void check_suited(const PlanCommandRequest& request, const ModelProfile& profile,
+                  const Topology& topology, std::int64_t global_batch_size);
+
+/// Returns the pins, which are about layers of the profile and devices of the topology. Throws
+/// Error(Usage).
+Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
+             const Topology& topology);
+
+/// Makes a plan. Throws Error(BadInput) with the option that a fault of the request comes from.
+std::variant<planner::MadePlan, planner::Infeasible> make_plan(
+    const planner::PlanningContext& context,
+    const std::optional<planner::PlanRestriction>& restriction);
+
+/// Adds to a new plan's document what the planner does not know: the tool, the warnings about the
+/// inputs, and why the search was stopped. Doubts about an imported profile are left out of the
+/// request, as every plan file states them as warnings.
+void complete_document(planner::MadePlan& made, const SearchInputs& inputs, StopReason reason,
+                       std::optional<Duration> time_limit);
+
+}  // namespace dapple::app

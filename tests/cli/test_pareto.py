@@ -1,0 +1,200 @@
+"""pareto: time against the price of a cluster, and against memory."""
+
+import csv
+import io
+import itertools
+import json
+import re
+
+import tool
+from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
+
+
+class Pareto(ToolTest):
+    def ground(self, topology=None, **changes):
+        return ("--model", self.write("small.json", tool.small_profile(**changes)),
+                "--topo", self.write("topo.json", topology or tool.small_topology()))
+
+    def priced(self, price=2.5, servers=3, **changes):
+        topology = tool.small_topology(**changes)
+        topology["devices"]["card"]["price_per_hour"] = price
+        topology["servers"][0]["count"] = servers
+        return topology
+
+    def rows(self, *words, code=DONE):
+        run = self.run_tool("pareto", *words, "--csv")
+        self.assertEqual(run.returncode, code, run.stderr)
+        return list(csv.DictReader(io.StringIO(run.stdout)))
+
+    def planned(self, topology, *more):
+        """The plan that the command plan makes for a topology of its own."""
+        run = self.run_tool("plan", "--model", "small.json", "--topo",
+                            self.write("one.json", topology), "--no-baselines", "-o", "one.plan.json",
+                            *more)
+        if run.returncode == INFEASIBLE:
+            return None
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return self.read("one.plan.json")
+
+    def test_every_cluster_has_the_plan_that_it_has_by_itself(self):
+        whole = self.priced()
+        rows = self.rows(*self.ground(whole))
+        self.assertEqual([int(row["devices"]) for row in rows], [1, 2, 4, 6])
+        for row, (count, devices) in zip(rows, ((1, 1), (1, 2), (2, 2), (3, 2)), strict=True):
+            topology = self.priced(servers=count)
+            topology["servers"][0]["devices"] = devices
+            plan = self.planned(topology)["predicted"]
+            self.assertEqual(int(row["iteration_ns"]), plan["iteration_ns"])
+            self.assertEqual(int(row["lower_bound_ns"]), plan["lower_bound_ns"])
+            self.assertEqual(float(row["samples_per_second"]), plan["samples_per_second"])
+            # 1,000 iterations at 2.5 for each device and hour.
+            price = 1000 * 2.5 * count * devices * plan["iteration_ns"] / 3.6e12
+            self.assertAlmostEqual(float(row["price"]) / price, 1)
+
+    def test_the_front_and_every_choice_are_those_of_all_plans(self):
+        ground = self.ground(self.priced())
+        rows = self.rows(*ground)
+        times = [int(row["iteration_ns"]) for row in rows]
+        prices = [float(row["price"]) for row in rows]
+        rates = [float(row["samples_per_second"]) for row in rows]
+        for i, row in enumerate(rows):
+            beaten = any(times[k] <= times[i] and prices[k] <= prices[i] and
+                         (times[k] < times[i] or prices[k] < prices[i] or k < i)
+                         for k in range(len(rows)) if k != i)
+            self.assertEqual(row["front"], "no" if beaten else "yes")
+        limits = itertools.product(
+            (None, min(prices) * 0.9, sorted(prices)[1] * 1.001, max(prices) * 1.1),
+            (None, min(rates) * 0.9, sorted(rates)[2] * 0.999, max(rates) * 1.1), ("cost", "time"))
+        for budget, rate, objective in limits:
+            with self.subTest(budget=budget, rate=rate, objective=objective):
+                words = ["--objective", objective]
+                words += [] if budget is None else ["--budget", f"{budget:.6f}"]
+                words += [] if rate is None else ["--min-throughput", f"{rate:.6f}"]
+                allowed = [i for i in range(len(rows))
+                           if (budget is None or prices[i] <= budget) and
+                           (rate is None or rates[i] >= rate)]
+                found = self.rows(*ground, *words, code=DONE if allowed else INFEASIBLE)
+                chosen = [i for i, row in enumerate(found) if row["chosen"] == "yes"]
+                best = min(allowed, key=lambda i: (prices if objective == "cost" else times)[i],
+                           default=None)
+                self.assertEqual(chosen, [] if best is None else [best])
+
+    def test_the_chosen_plan_is_written_and_can_be_verified(self):
+        run = self.run_tool("pareto", *self.ground(self.priced()), "--objective", "time",
+                            "--max-devices", 4, "-o", "chosen.plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("chosen.plan.json")
+        self.assertEqual(plan["topology"]["description"]["servers"][0]["count"], 2)
+        self.assertIn("2x2, 2 x node", plan["topology"]["name"])
+        self.assertEqual(self.run_tool("verify", "chosen.plan.json").returncode, DONE)
+        self.assertIn("plan written to chosen.plan.json", run.stdout)
+
+    def test_what_is_proven_is_the_least_bound_within_the_limits(self):
+        ground = self.ground(self.priced(), global_batch_size=32)
+        rows = self.rows(*ground)
+        least = min(float(row["least_price"]) for row in rows)
+        run = self.run_tool("pareto", *ground)
+        best = min(float(row["price"]) for row in rows)
+        proof = next(line for line in run.stdout.splitlines() if line.startswith("proven: "))
+        if least < best * 0.9999:
+            told = float(re.search(r"costs less than ([\d.e-]+)", proof)[1])
+            self.assertAlmostEqual(told / least, 1, places=3)
+        else:
+            self.assertEqual(proof, "proven: no plan on these clusters costs less")
+
+    def test_devices_without_a_price_cost_their_hours(self):
+        rows = self.rows(*self.ground())
+        for row in rows:
+            hours = 1000 * int(row["devices"]) * int(row["iteration_ns"]) / 3.6e12
+            self.assertAlmostEqual(float(row["price"]) / hours, 1)
+        shown = self.run_tool("pareto", *self.ground()).stdout
+        self.assertIn("the topology states no prices", shown)
+
+    def test_less_memory_is_allowed_until_nothing_fits(self):
+        ground = self.ground()
+        rows = self.rows(*ground, "--against", "memory")
+        self.assertGreater(len(rows), 2)
+        self.assertEqual(rows[-1]["remark"], "no plan fits")
+        for row, last in zip(rows[1:], rows, strict=False):
+            limit = int(row["memory_limit_bytes"])
+            self.assertEqual(limit, int(last["peak_memory_bytes"]) // 100 * 95)
+            topology = tool.small_topology(f"{limit} B")
+            plan = self.planned(topology)
+            if plan is None:
+                self.assertEqual(row["iteration_ns"], "")
+                continue
+            self.assertEqual(int(row["iteration_ns"]), plan["predicted"]["iteration_ns"])
+            self.assertLessEqual(int(row["peak_memory_bytes"]), limit)
+            self.assertGreaterEqual(int(row["iteration_ns"]), int(rows[0]["lower_bound_ns"]))
+        fitting = [row for row in rows if row["iteration_ns"]]
+        for slack in (0, 0.2, 5):
+            most = int(rows[0]["iteration_ns"]) * (1 + min(slack, 0.99))
+            found = self.rows(*ground, "--against", "memory", "--slack", min(slack, 0.99))
+            chosen = [row for row in found if row["chosen"] == "yes"]
+            self.assertEqual(len(chosen), 1)
+            least = min(int(row["peak_memory_bytes"]) for row in fitting
+                        if int(row["iteration_ns"]) <= most)
+            self.assertEqual(int(chosen[0]["peak_memory_bytes"]), least)
+
+    def test_racks_and_several_kinds_of_servers(self):
+        racks = [{"count": 3, "servers": 2, "source": "made up",
+                  "uplink": {"bandwidth": "1 GB/s", "latency": "1 us"}}]
+        rows = self.rows(*self.ground(self.priced(servers=6, racks=racks)), "--micro-batch", 8)
+        # Of a rack one server and a part of it, then whole racks.
+        self.assertEqual([int(row["devices"]) for row in rows], [1, 2, 4, 8, 12])
+        mixed = self.priced(servers=2)
+        mixed["devices"]["old"] = {"memory": "1 GiB", "reserved": "0 B", "source": "made up",
+                                   "time_scale": {"card": 2}, "price_per_hour": 0.5}
+        mixed["servers"].append({**mixed["servers"][0], "name": "older", "device": "old"})
+        rows = self.rows(*self.ground(mixed), "--micro-batch", 8)
+        self.assertEqual(sorted(int(row["devices"]) for row in rows), [2, 2, 4, 4, 4, 6, 6, 8])
+        prices = {float(row["price"]) / int(row["iteration_ns"]) for row in rows}
+        self.assertGreater(len(prices), 5)  # Each mixture has a price of its own.
+        del mixed["devices"]["old"]["price_per_hour"]
+        run = self.run_tool("pareto", *self.ground(mixed))
+        self.assertEqual(run.returncode, BAD_INPUT)
+        self.assertIn("/devices/old/price_per_hour", run.stderr)
+
+    def test_the_plot_has_a_point_for_every_plan(self):
+        ground = self.ground(self.priced(), name="<b>&\"small\"")
+        run = self.run_tool("pareto", *ground, "--plot", "plot.svg")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plot = (self.folder / "plot.svg").read_text()
+        self.assertEqual(plot.count('r="4"'), 4)
+        self.assertEqual(plot.count('r="8"'), 1)
+        self.assertIn("&lt;b&gt;&amp;", plot)
+        self.assertNotIn("<b>", plot)
+
+    def test_what_cannot_be_asked_for(self):
+        ground = self.ground(self.priced())
+        for words, place in ((("--budget", "0"), "--budget"), (("--slack", "1"), "--slack"),
+                             (("--min-throughput", "many"), "--min-throughput"),
+                             (("--max-devices", "-1"), "--max-devices"),
+                             (("--against", "time"), "--against"),
+                             (("--planner", "dapple"), "--planner"),
+                             (("--against", "memory", "--budget", "3"), "--budget"),
+                             (("--against", "memory", "--unlimited-memory"), "--unlimited-memory"),
+                             (("--explain",), "--explain"), (("--json",), "--json"),
+                             (("--csv", "-o", "-"), "--csv")):
+            with self.subTest(words=words):
+                run = self.run_tool("pareto", *ground, *words)
+                self.assertEqual(run.returncode, USAGE)
+                self.assertIn(place, run.stderr)
+        uplink = {"source": "made up", "uplink": {"bandwidth": "1 GB/s", "latency": "1 us"}}
+        pods = self.priced(servers=4, racks=[{"count": 2, "servers": 2, **uplink}],
+                           pods=[{"count": 1, "racks": 2, **uplink}])
+        run = self.run_tool("pareto", *self.ground(pods))
+        self.assertEqual(run.returncode, BAD_INPUT, run.stderr)
+        self.assertIn("/pods", run.stderr)
+        run = self.run_tool("pareto", *self.ground(tool.small_topology("1 KiB")))
+        self.assertEqual(run.returncode, INFEASIBLE)
+        self.assertIn("no plan is within the limits", run.stdout + run.stderr)
+
+    def test_a_pinned_degree_that_a_cluster_is_too_small_for(self):
+        rows = self.rows(*self.ground(self.priced()), "--pin", "stages=4")
+        self.assertEqual([bool(row["iteration_ns"]) for row in rows], [False, False, True, True])
+        self.assertEqual(json.loads(json.dumps(rows[0]["remark"])), rows[0]["remark"])
+
+
+if __name__ == "__main__":
+    tool.main()
