@@ -11,14 +11,14 @@
 namespace dapple::report {
 namespace {
 
-constexpr double kWidth = 680;
-constexpr double kHeight = 440;
-constexpr double kLeft = 80;
-constexpr double kRight = 30;
-constexpr double kTop = 46;
-constexpr double kBottom = 60;
-constexpr const char* kInk = "#1b2028";
-constexpr const char* kGrid = "#d5dae2";
+constexpr double kPlotWidth = 680;
+constexpr double kPlotHeight = 440;
+constexpr double kPlotLeft = 80;
+constexpr double kPlotRight = 30;
+constexpr double kPlotTop = 46;
+constexpr double kPlotBottom = 60;
+constexpr const char* kPlotInk = "#1b2028";
+constexpr const char* kPlotGrid = "#d5dae2";
 constexpr const char* kFront = "#2971c6";
 constexpr const char* kOther = "#8a93a0";
 
@@ -27,9 +27,9 @@ class Axis {
  public:
   Axis(double least, double most, double first, double last) : first_(first), last_(last) {
     // Points lie off the edges; equal ones have an axis, too.
-    constexpr double kMargin = 1.15;
-    least_ = std::log(least / kMargin);
-    most_ = std::log(most * kMargin);
+    constexpr double kOffTheEdge = 1.15;
+    least_ = std::log(least / kOffTheEdge);
+    most_ = std::log(most * kOffTheEdge);
   }
   double at(double value) const {
     return first_ + (last_ - first_) * (std::log(value) - least_) / (most_ - least_);
@@ -65,8 +65,8 @@ Axis axis_of(const std::vector<PlotPoint>& points, double PlotPoint::*quantity, 
 std::string draw_trade_off(std::vector<PlotPoint> points, const PlotWords& words) {
   std::stable_sort(points.begin(), points.end(),
                    [](const PlotPoint& a, const PlotPoint& b) { return a.x < b.x; });
-  const Axis across = axis_of(points, &PlotPoint::x, kLeft, kWidth - kRight);
-  const Axis down = axis_of(points, &PlotPoint::y, kHeight - kBottom, kTop);
+  const Axis across = axis_of(points, &PlotPoint::x, kPlotLeft, kPlotWidth - kPlotRight);
+  const Axis down = axis_of(points, &PlotPoint::y, kPlotHeight - kPlotBottom, kPlotTop);
   std::string text;
   const auto line = [&]<class... Values>(fmt::format_string<Values...> form, Values&&... values) {
     fmt::format_to(std::back_inserter(text), form, std::forward<Values>(values)...);
@@ -74,28 +74,31 @@ std::string draw_trade_off(std::vector<PlotPoint> points, const PlotWords& words
   };
   line(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}" )"
        R"(font-family="Helvetica, Arial, sans-serif" font-size="12">)",
-       kWidth, kHeight);
+       kPlotWidth, kPlotHeight);
   line("<title>{}</title>", escape_markup(words.title));
-  line(R"(<rect width="{}" height="{}" fill="#ffffff"/>)", kWidth, kHeight);
-  line(R"(<text x="{}" y="24" fill="{}" font-size="14">{}</text>)", kLeft, kInk,
+  line(R"(<rect width="{}" height="{}" fill="#ffffff"/>)", kPlotWidth, kPlotHeight);
+  line(R"(<text x="{}" y="24" fill="{}" font-size="14">{}</text>)", kPlotLeft, kPlotInk,
        escape_markup(words.title));
   for (const double tick : across.ticks()) {
     const double x = across.at(tick);
-    line(R"(<path d="M{0:.1f} {1}V{2}" stroke="{3}"/>)", x, kTop, kHeight - kBottom, kGrid);
+    line(R"(<path d="M{0:.1f} {1}V{2}" stroke="{3}"/>)", x, kPlotTop, kPlotHeight - kPlotBottom,
+         kPlotGrid);
     line(R"(<text x="{:.1f}" y="{}" fill="{}" text-anchor="middle">{:g}</text>)", x,
-         kHeight - kBottom + 18, kInk, tick);
+         kPlotHeight - kPlotBottom + 18, kPlotInk, tick);
   }
   for (const double tick : down.ticks()) {
     const double y = down.at(tick);
-    line(R"(<path d="M{0} {1:.1f}H{2}" stroke="{3}"/>)", kLeft, y, kWidth - kRight, kGrid);
-    line(R"(<text x="{}" y="{:.1f}" fill="{}" text-anchor="end">{:g}</text>)", kLeft - 8, y + 4,
-         kInk, tick);
+    line(R"(<path d="M{0} {1:.1f}H{2}" stroke="{3}"/>)", kPlotLeft, y, kPlotWidth - kPlotRight,
+         kPlotGrid);
+    line(R"(<text x="{}" y="{:.1f}" fill="{}" text-anchor="end">{:g}</text>)", kPlotLeft - 8, y + 4,
+         kPlotInk, tick);
   }
   line(R"(<text x="{:.1f}" y="{}" fill="{}" text-anchor="middle">{}</text>)",
-       (kLeft + kWidth - kRight) / 2, kHeight - 16, kInk, escape_markup(words.x));
+       (kPlotLeft + kPlotWidth - kPlotRight) / 2, kPlotHeight - 16, kPlotInk,
+       escape_markup(words.x));
   line(R"svg(<text transform="translate(20 {:.1f}) rotate(-90)" fill="{}" text-anchor="middle">)svg"
        "{}</text>",
-       (kTop + kHeight - kBottom) / 2, kInk, escape_markup(words.y));
+       (kPlotTop + kPlotHeight - kPlotBottom) / 2, kPlotInk, escape_markup(words.y));
   std::string path;
   for (const PlotPoint& point : points) {
     if (!point.is_on_front) continue;
@@ -111,8 +114,8 @@ std::string draw_trade_off(std::vector<PlotPoint> points, const PlotWords& words
     }
     line(R"(<circle cx="{:.1f}" cy="{:.1f}" r="4" fill="{}" stroke="{}"/>)", x, y,
          point.is_on_front ? kFront : "#ffffff", point.is_on_front ? kFront : kOther);
-    line(R"(<text x="{:.1f}" y="{:.1f}" fill="{}" font-size="10">{}</text>)", x + 7, y - 7, kInk,
-         escape_markup(point.label));
+    line(R"(<text x="{:.1f}" y="{:.1f}" fill="{}" font-size="10">{}</text>)", x + 7, y - 7,
+         kPlotInk, escape_markup(point.label));
   }
   line("</svg>");
   return text;
