@@ -15,6 +15,7 @@
 
 #include "dapple/core/characters.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/files/links.h"
 #include "dapple/io/files/read_file.h"
 
 namespace dapple::command_line {
@@ -55,8 +56,11 @@ void check_names(const std::vector<NamedPath>& paths) {
 bool same_file(const std::string& a, const std::string& b) {
   if (a == "-" || b == "-") return a == b;
   std::error_code fault;
-  const fs::path first = fs::weakly_canonical(fs::absolute(a, fault), fault);
-  const fs::path second = fs::weakly_canonical(fs::absolute(b, fault), fault);
+  const auto resolved = [&](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(io::follow_links(path), fault), fault);
+  };
+  const fs::path first = resolved(a);
+  const fs::path second = resolved(b);
   return !first.empty() && first == second;
 }
 

@@ -89,6 +89,13 @@ std::string in_lower_case(std::string_view text) {
   return lower;
 }
 
+/// Returns billionths of a number, which may be written as a percentage.
+std::optional<Wide> scaled_fraction(const std::string& text) {
+  const bool is_percent = !text.empty() && text.back() == '%';
+  return is_percent ? scaled_exactly(text.substr(0, text.size() - 1), kOne.billionths / 100)
+                    : scaled_exactly(text, kOne.billionths);
+}
+
 }  // namespace
 
 Error usage_error(const std::string& option, const std::string& message) {
@@ -230,13 +237,22 @@ std::optional<Duration> Options::positive_seconds(const std::string& name) const
   return Duration{static_cast<std::int64_t>(*time)};
 }
 
+std::optional<Factor> Options::proportion(const std::string& name, std::int64_t most) const {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  const std::optional<Wide> billionths = scaled_fraction(*value);
+  if (!billionths || *billionths < 0 || *billionths > Wide{most} * kOne.billionths) {
+    throw usage_error("--" + name, fmt::format("expected a number such as \"50%\" or \"0.5\", at "
+                                               "least 0 and at most {}%, got \"{}\"",
+                                               100 * most, printable(*value)));
+  }
+  return Factor{static_cast<std::int64_t>(*billionths)};
+}
+
 std::optional<Factor> Options::fraction(const std::string& name) const {
   const auto value = text(name);
   if (!value) return std::nullopt;
-  const bool is_percent = !value->empty() && value->back() == '%';
-  const std::string number = is_percent ? value->substr(0, value->size() - 1) : *value;
-  const std::optional<Wide> billionths =
-      scaled_exactly(number, is_percent ? kOne.billionths / 100 : kOne.billionths);
+  const std::optional<Wide> billionths = scaled_fraction(*value);
   if (!billionths || *billionths < 0 || *billionths >= kOne.billionths) {
     throw usage_error("--" + name, fmt::format("expected a fraction such as \"1%\" or \"0.01\", at "
                                                "least 0 and below 1, got \"{}\"",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <iterator>
 
 #include "dapple/report/page.h"
@@ -22,34 +23,64 @@ constexpr const char* kPlotGrid = "#d5dae2";
 constexpr const char* kFront = "#2971c6";
 constexpr const char* kOther = "#8a93a0";
 
-/// A logarithmic axis from `first` to `last`, in pixels.
+/// An axis from `first` to `last`, in pixels: logarithmic where its values span a large factor,
+/// otherwise linear.
 class Axis {
  public:
   Axis(double least, double most, double first, double last) : first_(first), last_(last) {
+    constexpr double kLargeFactor = 6;
+    is_logarithmic_ = least > 0 && most / least > kLargeFactor;
     // Points lie off the edges; equal ones have an axis, too.
-    constexpr double kOffTheEdge = 1.15;
-    least_ = std::log(least / kOffTheEdge);
-    most_ = std::log(most * kOffTheEdge);
+    constexpr double kOffTheEdge = 0.06;
+    const double low = scaled(least);
+    const double high = scaled(most);
+    const double room = high > low ? kOffTheEdge * (high - low) : std::max(1e-9, std::abs(low) / 2);
+    low_ = low - room;
+    high_ = high + room;
   }
   double at(double value) const {
-    return first_ + (last_ - first_) * (std::log(value) - least_) / (most_ - least_);
+    return first_ + (last_ - first_) * (scaled(value) - low_) / (high_ - low_);
   }
-  /// Returns 1, 2 and 5 times the powers of ten on the axis.
+  /// Returns round values on the axis: 1, 2 and 5 times the powers of ten, or some multiples of one
+  /// of them.
   std::vector<double> ticks() const {
+    return is_logarithmic_ ? logarithmic_ticks() : linear_ticks();
+  }
+
+ private:
+  double scaled(double value) const { return is_logarithmic_ ? std::log10(value) : value; }
+
+  std::vector<double> logarithmic_ticks() const {
     std::vector<double> ticks;
-    const int lowest = static_cast<int>(std::floor(least_ / std::log(10.0)));
-    const int highest = static_cast<int>(std::ceil(most_ / std::log(10.0)));
-    for (int power = lowest; power <= highest; ++power) {
+    for (double power = std::floor(low_); power <= high_; ++power) {
       for (const double step : {1.0, 2.0, 5.0}) {
         const double value = step * std::pow(10.0, power);
-        if (std::log(value) >= least_ && std::log(value) <= most_) ticks.push_back(value);
+        if (std::log10(value) >= low_ && std::log10(value) <= high_) ticks.push_back(value);
       }
     }
     return ticks;
   }
 
- private:
-  double first_, last_, least_, most_;
+  std::vector<double> linear_ticks() const {
+    constexpr double kMostTicks = 6;
+    double step = std::pow(10.0, std::floor(std::log10(high_ - low_)) - 1);
+    for (const double factor : {2.0, 2.5, 2.0, 2.0, 2.5, 2.0}) {
+      if ((high_ - low_) / step <= kMostTicks) break;
+      step *= factor;
+    }
+    std::vector<double> ticks;
+    const auto last = static_cast<std::int64_t>(std::floor(high_ / step));
+    for (auto i = static_cast<std::int64_t>(std::ceil(std::max(0.0, low_) / step)); i <= last;
+         ++i) {
+      ticks.push_back(static_cast<double>(i) * step);
+    }
+    return ticks;
+  }
+
+  double first_, last_;
+  bool is_logarithmic_ = false;
+  double low_ = 0;
+  double high_ = 1;
 };
 
 Axis axis_of(const std::vector<PlotPoint>& points, double PlotPoint::*quantity, double first,

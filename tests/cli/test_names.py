@@ -155,6 +155,17 @@ class Names(ToolTest):
                 first = (self.folder / "exported.py").read_text().splitlines()[0]
                 self.assertTrue(re.fullmatch(r"# -\*- coding: utf-8 -\*-", first), first)
 
+    def test_a_server_s_name_may_be_as_long_as_names_may_be(self):
+        topology = tool.small_topology()
+        topology["servers"][0]["name"] = "n" * 200
+        inputs = ("--model", self.write("small.json", tool.small_profile()),
+                  "--topo", self.write("long.json", topology))
+        run = self.run_tool(*inputs, "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        for command in ("validate", "verify", "simulate"):
+            run = self.run_tool(command, "plan.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+
 
 if __name__ == "__main__":
     tool.main()

@@ -320,11 +320,13 @@ class Failures(ToolTest):
 
     def test_two_outputs_to_one_file_are_a_usage_error(self):
         inputs = self.small_inputs()
-        for first, second in (("x.json", "x.json"), ("x.json", "./x.json"), ("-", "-")):
+        (self.folder / "link.json").symlink_to("x.json")  # to a file that is not there yet
+        for first, second in (("x.json", "x.json"), ("x.json", "./x.json"), ("-", "-"),
+                              ("x.json", "link.json"), ("link.json", "x.json")):
             self.assert_error(self.run_tool(*inputs, "-o", first, "--trace", second), USAGE,
                               "--trace")
         self.assert_error(self.run_tool(*inputs, "--trace", "small.plan.json"), USAGE, "--trace")
-        self.leftovers("2x2.json", "small.json")
+        self.leftovers("2x2.json", "small.json", "link.json")
 
     def test_an_output_never_overwrites_an_input(self):
         inputs = self.small_inputs()

@@ -112,6 +112,26 @@ class Planning(ToolTest):
         self.assert_error(self.run_tool("validate", "small.plan.json"), BAD_INPUT,
                           "memory exceeded")
 
+    def test_a_baseline_that_is_as_fast_with_less_memory_is_named(self):
+        inputs = ("--model", tool.ROOT / "profiles" / "resnet-50.json",
+                  "--topo", tool.ROOT / "topologies" / "2x8xV100.json")
+        told = self.run_tool(*inputs, "-o", "plan.json").stdout
+        found = re.search(r"^Less memory: dapple is as fast with ([\d.]+) GiB a device "
+                          r"\(micro-batches of 256, smaller than measured ones\)$", told, re.MULTILINE)
+        self.assertIsNotNone(found, told)
+        run = self.run_tool(*inputs, "--micro-batch", 256, "-o", "less.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertNotIn("Less memory", run.stdout)
+        plan, less = (self.read(name)["predicted"] for name in ("plan.json", "less.json"))
+        self.assertEqual(plan["iteration_ns"], less["iteration_ns"])
+        peaks = [max(device["peak_memory_bytes"] for device in one["devices"])
+                 for one in (plan, less)]
+        self.assertLess(peaks[1], peaks[0] / 2)
+        self.assertAlmostEqual(peaks[1] / 2**30, float(found[1]), places=2)
+        # Pins and runtimes are not asked of baselines.
+        pinned = self.run_tool(*inputs, "--pin", "stages=1", "-o", "pinned.json").stdout
+        self.assertNotIn("Less memory", pinned)
+
     def test_every_written_plan_fits_and_is_valid(self):
         plan = self.make_plan()
         for device in self.read(plan)["predicted"]["devices"]:

@@ -23,7 +23,8 @@ bool is_control(char32_t code);
 
 /// Whether the character is a control character, a line or paragraph separator, a character that
 /// changes the direction of text, or one of zero width: Unicode's Default_Ignorable_Code_Point
-/// (DerivedCoreProperties.txt, 15.0) and U+FFF9 to FFFB.
+/// (DerivedCoreProperties.txt, 15.0), U+FFF9 to FFFB, and U+FFFE and FFFF, which XML has no place
+/// for.
 bool is_hidden(char32_t code);
 
 /// Returns the text with a '?' in place of each character that is_hidden() and of each byte that is

@@ -97,6 +97,9 @@ struct Prediction {
   std::vector<StageFigures> stages;
   /// The devices that the plan uses, by index.
   std::vector<DeviceFigures> devices;
+
+  /// Returns the peak memory of the fullest device; zero for no devices.
+  Bytes most_memory() const;
 };
 
 }  // namespace dapple

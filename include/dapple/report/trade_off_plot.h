@@ -7,7 +7,7 @@
 namespace dapple::report {
 
 struct PlotPoint {
-  /// Both above zero.
+  /// Neither is negative.
   double x = 0;
   double y = 0;
   /// The point's label, such as "16".
@@ -23,9 +23,9 @@ struct PlotWords {
   std::string y;
 };
 
-/// Returns an SVG document with both axes logarithmic: the points of the front are filled and
-/// joined by a line, the chosen one has a ring. Requires: there are points. O(points *
-/// log(points)).
+/// Returns an SVG document: the points of the front are filled and joined by a line, the chosen one
+/// has a ring. A quantity whose values span more than a factor of six has a logarithmic axis.
+/// Requires: there are points. O(points * log(points)).
 std::string draw_trade_off(std::vector<PlotPoint> points, const PlotWords& words);
 
 }  // namespace dapple::report

@@ -98,8 +98,9 @@ std::int32_t PinParser::count(const std::string& key, const std::string& value) 
   if (number && *number >= 1 && *number <= most) return *number;
   throw command_line::usage_error(
       kOption, fmt::format("expected {}=N with N from 1 to {}, as there are {} layers and {} "
-                           "devices, got \"{}\"",
-                           key, most, layer_count(), topology_.device_count(), printable(value)));
+                           "device{}, got \"{}\"",
+                           key, most, layer_count(), topology_.device_count(),
+                           topology_.device_count() == 1 ? "" : "s", printable(value)));
 }
 
 std::int64_t PinParser::degree(const std::string& key, const std::string& value,

@@ -47,7 +47,8 @@ DeviceNames::DeviceNames(const TopologyDescription& description, const Field& fi
 }
 
 DeviceIndex DeviceNames::read(const Field& field) const {
-  const std::optional<std::string> name = read_name(field);
+  // It may be longer than a name, as it has the server's and numbers behind it.
+  const std::optional<std::string> name = read_text(field);
   if (!name || topology_ == nullptr) return {};
   const std::optional<DeviceIndex> device = topology_->find_device(*name);
   if (!device) field.refuse("the name of a device of the topology, such as \"node0:3\"");

@@ -17,7 +17,7 @@ class Lanes {
   Lanes(const Topology& topology, Timeline& timeline) : topology_(topology), timeline_(timeline) {}
 
   std::optional<LaneIndex> read(const Field& field) {
-    const std::optional<std::string> name = read_name(field);
+    const std::optional<std::string> name = read_text(field);
     if (!name) return std::nullopt;
     const std::optional<DeviceIndex> device = topology_.find_device(*name);
     if (!device) {

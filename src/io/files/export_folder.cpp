@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/io/files/links.h"
 #include "dapple/io/files/output_files.h"
 #include "dapple/io/files/read_file.h"
 #include "dapple/io/json/json_reader.h"

@@ -1,4 +1,5 @@
 #include "dapple/io/files/output_files.h"
+#include "dapple/io/files/links.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -10,6 +10,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/core/text_source.h"
+#include "dapple/io/files/links.h"
 #include "io/files/signal_hold.h"
 
 namespace dapple::io {

@@ -1,7 +1,6 @@
 // The targets of output: resolving paths, writing, and the errors of both.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -12,10 +11,6 @@ namespace dapple::io {
 /// Throws Error(Environment) about the path with the message "cannot be written: " and the system's
 /// description of the error number.
 [[noreturn]] void refuse_output(const std::string& path, int error);
-
-/// Returns the path to which `path` leads through symbolic links. Throws Error(Environment) if it
-/// is empty, a link cannot be read, or there are more than 40 links.
-std::filesystem::path follow_links(const std::string& path);
 
 /// Writes all of the text to an open file. Throws Error(Environment) about `path` if that fails or
 /// a signal that will end the process has arrived (SignalHold::is_over()).

@@ -52,7 +52,7 @@ std::optional<std::size_t> best_within(const std::vector<TradeOffPoint>& points,
 
 std::optional<Wide> bound_within(const std::vector<TradeOffPoint>& points,
                                  const TradeOffLimits& limits, Objective objective) {
-  // (V1)
+  // (W1)
   std::optional<Wide> least;
   for (const TradeOffPoint& point : points) {
     const bool has_plans = !point.least_iteration.is_infinite() &&

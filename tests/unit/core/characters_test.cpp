@@ -10,8 +10,9 @@ TEST_CASE("what a reader does not see is a question mark") {
   CHECK(printable("a\x1b[31mb\n") == "a?[31mb?");
   CHECK(printable("\x7f") == "?");
   CHECK(printable("a\u009Bb") == "a?b");
-  for (const char* hidden : {"\u00AD", "\u061C", "\u200B", "\u200F", "\u2028", "\u202E", "\u2060",
-                             "\u2066", "\u3164", "\uFE0F", "\uFEFF", "\U000E0041"}) {
+  for (const char* hidden :
+       {"\u00AD", "\u061C", "\u200B", "\u200F", "\u2028", "\u202E", "\u2060", "\u2066", "\u3164",
+        "\uFE0F", "\uFEFF", "\uFFFE", "\uFFFF", "\U000E0041"}) {
     INFO(hidden);
     CHECK(printable(std::string("a") + hidden + "b") == "a?b");
   }

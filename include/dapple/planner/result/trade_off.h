@@ -45,7 +45,7 @@ std::optional<std::size_t> best_within(const std::vector<TradeOffPoint>& points,
 
 /// Returns a lower bound on the objective (nanoseconds, or the unit of costs) of every plan within
 /// the limits that any of the searches covers; nothing if there is no such plan. It is the least of
-/// the bounds of the searches that may have such plans (docs/bounds.md, (V1)). O(points).
+/// the bounds of the searches that may have such plans (docs/bounds.md, (W1)). O(points).
 std::optional<Wide> bound_within(const std::vector<TradeOffPoint>& points,
                                  const TradeOffLimits& limits, Objective objective);
 

@@ -42,10 +42,16 @@ int run_pareto(const command_line::Options& options, command_line::Console& cons
     }
   }
   results.commit();
+  for (const std::string& left_out : comparison.left_out) {
+    command_line::print_warning(console, left_out);
+  }
   if (request.is_csv) console.documents << pareto_csv(shown);
   stream << pareto_table(shown, style);
   if (comparison.was_interrupted) stream << "interrupted: further plans were not searched\n";
-  if (!shown.chosen) { return command_line::kInfeasible; }
+  if (request.plot && comparison.has_plans() && *request.plot != "-") {
+    stream << "plot written to " << printable(*request.plot) << '\n';
+  }
+  if (!shown.chosen) return command_line::kInfeasible;
   if (request.plan.output && *request.plan.output != "-") {
     stream << "plan written to " << printable(*request.plan.output) << '\n';
   }

@@ -38,10 +38,11 @@ OptionSection trade_off() {
             .text = "Choose a plan of at least X samples per second."},
            {.name = "budget",
             .value = "X",
-            .text = "Choose a plan of which 1,000 iterations cost at most X."},
+            .text = "Choose a plan of which 1,000 iterations cost at most X.",
+            .details = "X is a price or, where no device has one, device-hours."},
            {.name = "slack",
             .value = "X",
-            .text = "Choose a plan at most X slower than the fastest, such as \"0.5%\"."}}};
+            .text = "Choose a plan at most X slower than the fastest, such as \"5%\"."}}};
 }
 
 OptionSection outputs() {
@@ -64,6 +65,11 @@ std::vector<OptionSection> pareto_options() {
     std::erase_if(section.options, [](const command_line::OptionSpec& option) {
       return std::find(kOfOnePlan.begin(), kOfOnePlan.end(), option.name) != kOfOnePlan.end();
     });
+    for (command_line::OptionSpec& option : section.options) {
+      if (option.name != "time-limit") continue;
+      option.text = "Stop the search for each plan after SECONDS.";
+      option.details = "Ctrl-C stops all of them.";
+    }
     // The help of plan has them in full.
     section.is_brief = !section.title.empty();
   }
@@ -74,11 +80,12 @@ std::vector<OptionSection> pareto_options() {
 
 ParetoRequest pareto_request(const command_line::Options& options) {
   constexpr std::int64_t kMostNumber = 1'000'000'000;
+  constexpr std::int64_t kMostSlack = 1000;
   ParetoRequest request{.plan = plan_request(options),
                         .max_devices = options.positive_integer("max-devices", kMaxCount),
                         .min_throughput = options.positive_number("min-throughput", kMostNumber),
                         .budget = options.positive_number("budget", kMostNumber),
-                        .slack = options.fraction("slack"),
+                        .slack = options.proportion("slack", kMostSlack),
                         .plot = options.text("plot"),
                         .is_csv = options.has("csv")};
   request.plan.planner.baselines = false;

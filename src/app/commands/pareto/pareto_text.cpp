@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "app/commands/csv_cell.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/plan.h"
 #include "dapple/report/table.h"
@@ -56,7 +57,7 @@ std::vector<report::Cell> subject_cells(const Shown& shown, const TradeOffPlan& 
 
 std::string cost_text(const Shown& shown, const TradeOffPlan& plan) {
   if (shown.request.against == Against::Price) return price_text(plan.point.cost);
-  return report::show(most_memory(plan.document->prediction),
+  return report::show(plan.document->prediction.most_memory(),
                       shown.comparison.plans.front().memory_limit);
 }
 
@@ -92,7 +93,7 @@ std::string table_of(const Shown& shown, const report::TextStyle& style) {
   return table.text(0, style);
 }
 
-/// Returns the largest limit of memory within which it is proven that no plan is fast enough (V2).
+/// Returns the largest limit of memory within which it is proven that no plan is fast enough (W2).
 std::optional<Bytes> too_little_memory(const Shown& shown, Duration most) {
   std::optional<Bytes> limit;
   for (const TradeOffPlan& plan : shown.comparison.plans) {
@@ -113,17 +114,16 @@ std::string proof_text(const Shown& shown) {
     const Duration most = limits.iteration.value_or(Duration{kMaxCount});
     const std::optional<Bytes> limit = too_little_memory(shown, most);
     if (!limit) return "proven: nothing about plans that use less memory\n";
-    return fmt::format("proven: no plan {}within {} a device\n",
-                       limits.iteration ? "as fast as asked for fits " : "fits ",
-                       report::show(*limit));
+    return fmt::format("proven: no plan as asked for {}within {} a device\n",
+                       limits.iteration ? "and as fast fits " : "fits ", report::show(*limit));
   }
   const std::optional<Wide> bound = planner::bound_within(comparison.points(), limits, objective);
-  if (!bound || *bound == 0) return "proven: nothing about other plans\n";
   const bool is_time = objective == planner::Objective::Time;
   const Wide value = is_time ? Wide{best.iteration->ns} : best.cost;
+  if (!bound || (*bound == 0 && value > 0)) return "proven: nothing about other plans\n";
   std::string text =
-      fmt::format("proven: no plan {} these {} {}",
-                  limits.iteration || limits.cost ? "within the limits on" : "on",
+      fmt::format("proven: no plan as asked for {} these {} {}",
+                  limits.iteration || limits.cost ? "and within the limits on" : "on",
                   is_price ? "clusters" : "devices", is_time ? "is faster" : "costs less");
   if (*bound >= value) return text + '\n';
   const double gap = 1 - static_cast<double>(*bound) / static_cast<double>(value);
@@ -133,9 +133,18 @@ std::string proof_text(const Shown& shown) {
                             report::show_percent(gap));
 }
 
+/// Returns why no plan is chosen, as far as that is proven.
+std::string no_choice_text(const Shown& shown) {
+  const planner::TradeOffLimits limits = limits_of(shown.request, shown.comparison);
+  const bool is_proven =
+      !planner::bound_within(shown.comparison.points(), limits, shown.request.objective);
+  if (!shown.comparison.has_plans()) return is_proven ? "no plan fits\n" : "no plan was found\n";
+  return is_proven ? "no plan is within the limits\n" : "no plan within the limits was found\n";
+}
+
 std::string choice_text(const Shown& shown) {
   const Comparison& comparison = shown.comparison;
-  if (!shown.chosen) return "no plan is within the limits\n";
+  if (!shown.chosen) return no_choice_text(shown);
   const TradeOffPlan& plan = comparison.plans[*shown.chosen];
   std::string cost = cost_text(shown, plan);
   if (shown.request.against == Against::Memory) {
@@ -151,39 +160,54 @@ std::string choice_text(const Shown& shown) {
 }  // namespace
 
 std::string pareto_table(const Shown& shown, const report::TextStyle& style) {
-  if (shown.comparison.plans.empty()) return "no cluster is within the limits\n";
+  if (shown.comparison.plans.empty()) {
+    return shown.comparison.was_interrupted ? std::string() : "no cluster is small enough\n";
+  }
   std::string text = table_of(shown, style) + '\n';
   if (shown.request.against == Against::Price) {
-    text += fmt::format("{}: of 1,000 iterations, all devices paid for{}\n",
-                        name_of_price(shown.comparison),
-                        shown.comparison.has_prices ? "" : "; the topology states no prices");
+    text +=
+        shown.comparison.has_prices
+            ? "Prices are of 1,000 iterations on all devices of the cluster.\n"
+            : "Device-hours are of 1,000 iterations on all devices of the cluster; the topology "
+              "states no prices.\n";
+  }
+  std::string last_fault;
+  for (const TradeOffPlan& plan : shown.comparison.plans) {
+    if (plan.fault.empty() || plan.fault == last_fault) continue;
+    last_fault = plan.fault;
+    text += fmt::format("impossible on {}: {}\n", plan.servers, printable(plan.fault));
   }
   return text + choice_text(shown);
 }
 
 std::string pareto_csv(const Shown& shown) {
-  std::string text =
-      "devices,memory_limit_bytes,iteration_ns,lower_bound_ns,samples_per_second,price,"
-      "least_price,peak_memory_bytes,front,chosen,remark\n";
+  const std::string price = shown.comparison.has_prices ? "price" : "device_hours";
+  std::string text = fmt::format(
+      "devices,servers,memory_limit_bytes,iteration_ns,lower_bound_ns,samples_per_second,{0},"
+      "least_{0},peak_memory_bytes,stages,front,chosen,remark\n",
+      price);
   for (std::size_t i = 0; i < shown.comparison.plans.size(); ++i) {
     const TradeOffPlan& plan = shown.comparison.plans[i];
     const planner::TradeOffPoint& point = plan.point;
-    const bool is_known = !point.least_iteration.is_infinite();
-    text += fmt::format("{},{},", plan.devices, plan.memory_limit.count);
-    text += point.iteration ? fmt::format("{}", point.iteration->ns) : std::string();
-    text += is_known ? fmt::format(",{},", point.least_iteration.ns) : std::string(",,");
-    if (plan.document) { text += fmt::format("{}", plan.document->prediction.samples_per_second); }
-    const auto price = [&](Duration time) {
+    std::vector<std::string> cells{fmt::format("{}", plan.devices), csv_cell(plan.servers),
+                                   fmt::format("{}", plan.memory_limit.count)};
+    const auto price_at = [&](Duration time) {
       return fmt::format("{}", price_of(plan.price_per_hour * time.ns));
     };
-    text += ',' + (point.iteration ? price(*point.iteration) : std::string());
-    text += ',' + (is_known ? price(point.least_iteration) : std::string());
-    text += ',';
-    if (plan.document) text += fmt::format("{}", most_memory(plan.document->prediction).count);
-    std::string remark = printable(plan.remark);
-    std::replace(remark.begin(), remark.end(), '"', '\'');
-    text += fmt::format(",{},{},\"{}\"\n", shown.is_on_front[i] ? "yes" : "no",
-                        shown.chosen == i ? "yes" : "no", remark);
+    const bool is_bounded = !point.least_iteration.is_infinite();
+    const Prediction* const prediction = plan.document ? &plan.document->prediction : nullptr;
+    cells.push_back(point.iteration ? fmt::format("{}", point.iteration->ns) : "");
+    cells.push_back(is_bounded ? fmt::format("{}", point.least_iteration.ns) : "");
+    cells.push_back(prediction != nullptr ? fmt::format("{}", prediction->samples_per_second) : "");
+    cells.push_back(point.iteration ? price_at(*point.iteration) : "");
+    cells.push_back(is_bounded ? price_at(point.least_iteration) : "");
+    cells.push_back(prediction != nullptr ? fmt::format("{}", prediction->most_memory().count)
+                                          : "");
+    cells.push_back(prediction != nullptr ? csv_cell(shape_of(plan.document->plan)) : "");
+    cells.emplace_back(shown.is_on_front[i] ? "yes" : "no");
+    cells.emplace_back(shown.chosen == i ? "yes" : "no");
+    cells.push_back(csv_cell(plan.fault.empty() ? plan.remark : printable(plan.fault)));
+    text += fmt::format("{}\n", fmt::join(cells, ","));
   }
   return text;
 }
@@ -197,10 +221,8 @@ std::optional<std::string> pareto_plot(const Shown& shown) {
     if (!plan.document) continue;
     constexpr double kBytesOfGiB = 1024.0 * 1024 * 1024;
     const double memory =
-        static_cast<double>(most_memory(plan.document->prediction).count) / kBytesOfGiB;
+        static_cast<double>(plan.document->prediction.most_memory().count) / kBytesOfGiB;
     const double cost = is_price ? price_of(plan.point.cost) : memory;
-    // A logarithmic axis has no zero.
-    if (cost <= 0) continue;
     model = plan.document->original_profile().name;
     points.push_back({.x = cost,
                       .y = static_cast<double>(plan.point.iteration->ns) * 1e-9,

@@ -11,6 +11,7 @@
 #include "app/commands/progress_line.h"
 #include "app/request/for_target.h"
 #include "dapple/cost/compatible.h"
+#include "dapple/report/show.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::app {
@@ -23,6 +24,14 @@ constexpr std::size_t kMostLimits = 64;
 /// An hour costs billionths of a price, and an iteration that times its nanoseconds, so that costs
 /// are exact. This is an hour in nanoseconds over 1,000 iterations.
 constexpr Wide kHourOfIterations = Wide{3600} * 1'000'000;
+
+/// Returns the first fault of an error with its place, such as an option.
+std::string text_of(const Error& error) {
+  const Violation& fault = error.violations().front();
+  std::string place = error.source();
+  if (!fault.place.empty()) place += (place.empty() ? "" : ": ") + fault.place;
+  return place.empty() ? fault.message : place + ": " + fault.message;
+}
 
 class PlanComparer {
  public:
@@ -44,6 +53,7 @@ class PlanComparer {
   planner::PlannerOptions planner_;
   ProgressLine progress_;
   Comparison found_;
+  std::optional<Error> last_error_;
 };
 
 PlanComparer::PlanComparer(const ParetoRequest& request, command_line::Console& console)
@@ -65,6 +75,10 @@ Comparison PlanComparer::run() {
   } else {
     compare_memory();
   }
+  const bool is_impossible =
+      std::all_of(found_.plans.begin(), found_.plans.end(),
+                  [](const TradeOffPlan& plan) { return !plan.fault.empty(); });
+  if (last_error_ && is_impossible) throw Error{*last_error_};
   progress_.clear();
   return std::move(found_);
 }
@@ -72,7 +86,8 @@ Comparison PlanComparer::run() {
 void PlanComparer::compare_prices() {
   // Throws for a device without a price before anything is searched.
   price_per_hour(inputs_.topology, source_name_);
-  for (TopologyDescription& cluster : smaller_clusters(inputs_.topology, source_name_)) {
+  for (TopologyDescription& cluster :
+       smaller_clusters(inputs_.topology, source_name_, found_.left_out)) {
     if (request_.max_devices && device_count(cluster) > *request_.max_devices) break;
     search(subject(std::move(cluster)));
     if (found_.was_interrupted) return;
@@ -81,9 +96,9 @@ void PlanComparer::compare_prices() {
 
 void PlanComparer::compare_memory() {
   search(subject(inputs_.topology));
-  while (found_.plans.back().document && !found_.was_interrupted &&
+  while (!found_.was_interrupted && found_.plans.back().document &&
          found_.plans.size() < kMostLimits && !is_out_of_limits(found_.plans.back())) {
-    const Bytes last = most_memory(found_.plans.back().document->prediction);
+    const Bytes last = found_.plans.back().document->prediction.most_memory();
     search(subject(with_memory_limit(inputs_.topology, {last.count / 100 * kPercentOfLast})));
   }
 }
@@ -106,10 +121,11 @@ TradeOffPlan PlanComparer::subject(TopologyDescription topology) const {
   return plan;
 }
 
-/// Searches for a plan. What is asked for may be impossible with fewer devices.
+/// Searches for a plan. What is asked for may be impossible with fewer devices or less memory; if
+/// it is with all of them, run() says so.
 void PlanComparer::search(TradeOffPlan plan) {
   progress_.restart(request_.plan.time_limit);
-  if (progress_.should_stop()) {
+  if (progress_.should_stop() && progress_.stop_reason() == StopReason::Signal) {
     found_.was_interrupted = true;
     return;
   }
@@ -131,16 +147,18 @@ void PlanComparer::search(TradeOffPlan plan) {
       const auto& infeasible = std::get<planner::Infeasible>(result);
       const bool has_no_plans = infeasible.is_certain && !infeasible.stopped;
       plan.remark = has_no_plans ? "no plan fits" : "none found";
+      if (infeasible.missing() > Bytes{}) {
+        plan.remark += fmt::format(", {} short", report::show(infeasible.missing()));
+      }
       plan.point.least_iteration = has_no_plans ? Duration::infinite() : infeasible.lower_bound;
     }
   } catch (const Error& error) {
-    if (device_count(plan.topology) == device_count(inputs_.topology) &&
-        request_.against == Against::Price) {
-      throw;
-    }
-    plan.remark = error.violations().empty() ? "impossible" : error.violations().front().message;
-    // Pins that cannot be satisfied leave no plan at all; of other faults nothing is known.
-    const bool has_no_plans = error.kind() == ErrorKind::Usage || error.source() == "--pin";
+    plan.remark = "impossible";
+    plan.fault = text_of(error);
+    last_error_ = error;
+    // Pins and sharding that are impossible leave no plan at all; of other faults nothing is known.
+    const bool has_no_plans = error.kind() == ErrorKind::Usage || error.source() == "--pin" ||
+                              error.source() == "--shard";
     plan.point.least_iteration = has_no_plans ? Duration::infinite() : Duration{};
   }
   if (progress_.stop_reason() != StopReason::None) {
@@ -160,7 +178,7 @@ void PlanComparer::take(TradeOffPlan& plan, planner::MadePlan made) {
   plan.point.least_iteration = prediction.lower_bound.value_or(Duration{});
   plan.point.cost = request_.against == Against::Price
                         ? plan.price_per_hour * prediction.iteration.ns
-                        : Wide{most_memory(prediction).count};
+                        : Wide{prediction.most_memory().count};
   plan.document = std::move(made.document);
 }
 
@@ -170,6 +188,11 @@ std::vector<planner::TradeOffPoint> Comparison::points() const {
   std::vector<planner::TradeOffPoint> points;
   for (const TradeOffPlan& plan : plans) points.push_back(plan.point);
   return points;
+}
+
+bool Comparison::has_plans() const {
+  return std::any_of(plans.begin(), plans.end(),
+                     [](const TradeOffPlan& plan) { return plan.document.has_value(); });
 }
 
 Comparison compare_plans(const ParetoRequest& request, command_line::Console& console) {
@@ -201,12 +224,6 @@ planner::TradeOffLimits limits_of(const ParetoRequest& request, const Comparison
     }
   }
   return limits;
-}
-
-Bytes most_memory(const Prediction& prediction) {
-  Bytes most;
-  for (const DeviceFigures& device : prediction.devices) most = std::max(most, device.peak_memory);
-  return most;
 }
 
 }  // namespace dapple::app

@@ -28,6 +28,8 @@ struct TradeOffPlan {
   std::optional<PlanDocument> document = {};
   /// Why there is none, such as "no plan fits"; or "stopped".
   std::string remark = {};
+  /// What made the request impossible for this topology, or an empty text.
+  std::string fault = {};
   planner::TradeOffPoint point = {};
 };
 
@@ -35,10 +37,14 @@ struct Comparison {
   /// Whether the topology states prices.
   bool has_prices = false;
   std::vector<TradeOffPlan> plans;
+  /// Clusters that were left out, in words.
+  std::vector<std::string> left_out;
   /// Whether a signal ended the last search, or later ones were not begun.
   bool was_interrupted = false;
 
   std::vector<planner::TradeOffPoint> points() const;
+  /// Whether any plan was found.
+  bool has_plans() const;
 };
 
 /// Makes all plans: for each cluster by rising size, or for falling limits of memory until no plan
@@ -49,8 +55,5 @@ Comparison compare_plans(const ParetoRequest& request, command_line::Console& co
 /// Returns what the chosen plan may take: by the budget, the least throughput, and the slack beyond
 /// the fastest plan found.
 planner::TradeOffLimits limits_of(const ParetoRequest& request, const Comparison& comparison);
-
-/// Returns the most memory of any device that a plan uses.
-Bytes most_memory(const Prediction& prediction);
 
 }  // namespace dapple::app

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "dapple/core/characters.h"
@@ -49,6 +50,13 @@ std::vector<std::int32_t> few_counts(std::int32_t whole, std::size_t most) {
 
 Error unsuited(const std::string& source_name, const char* place, const char* message) {
   return Error{ErrorKind::BadInput, source_name, {{place, message}}};
+}
+
+const DeviceKind& kind_in(const TopologyDescription& topology, const std::string& name) {
+  const auto kind = std::find_if(topology.devices.begin(), topology.devices.end(),
+                                 [&](const DeviceKind& some) { return some.name == name; });
+  check(kind != topology.devices.end(), "a server has devices of no kind");
+  return *kind;
 }
 
 /// Returns the topology with that many servers of each kind, without what then has no meaning.
@@ -158,7 +166,8 @@ std::vector<TopologyDescription> of_several_kinds(const TopologyDescription& top
 }  // namespace
 
 std::vector<TopologyDescription> smaller_clusters(const TopologyDescription& topology,
-                                                  const std::string& source_name) {
+                                                  const std::string& source_name,
+                                                  std::vector<std::string>& left_out) {
   if (!topology.pods.empty()) {
     throw unsuited(source_name, "/pods", "expected none, to take fewer servers, got some");
   }
@@ -174,16 +183,32 @@ std::vector<TopologyDescription> smaller_clusters(const TopologyDescription& top
   for (TopologyDescription& cluster : clusters) {
     const std::int64_t devices = device_count(cluster);
     if (devices < device_count(topology)) {
-      cluster.name = fmt::format("{}, {}", topology.name, servers_text(cluster, topology));
+      cluster.name = name_with(topology.name,
+                               fmt::format("{} of {} devices", devices, device_count(topology)));
     }
     // What is left of a description may say too little, such as of links to other servers.
     try {
       sound.push_back(io::read_topology(io::write_topology(cluster), source_name));
-    } catch (const Error&) {
+    } catch (const Error& error) {
       if (devices == device_count(topology)) throw;
+      left_out.push_back(fmt::format("{} is left out: {}", servers_text(cluster, topology),
+                                     error.violations().front().message));
     }
   }
   return sound;
+}
+
+std::string name_with(const std::string& name, const std::string& remark) {
+  constexpr std::size_t kLongest = 200;  // bytes, at most as many characters
+  std::string_view kept = name;
+  const std::size_t room = kLongest - std::min(kLongest, remark.size() + 2);
+  while (kept.size() > room) {
+    // Bytes within a character are removed with its first one.
+    do {
+      kept.remove_suffix(1);
+    } while (!kept.empty() && !first_character(name.substr(kept.size())).is_valid);
+  }
+  return fmt::format("{}, {}", kept, remark);
 }
 
 std::int64_t device_count(const TopologyDescription& topology) {
@@ -208,25 +233,24 @@ std::string servers_text(const TopologyDescription& cluster, const TopologyDescr
 }
 
 bool has_prices(const TopologyDescription& topology) {
-  return std::any_of(topology.devices.begin(), topology.devices.end(),
-                     [](const DeviceKind& kind) { return kind.price_per_hour.has_value(); });
+  return std::any_of(topology.servers.begin(), topology.servers.end(),
+                     [&](const ServerGroup& group) {
+                       return kind_in(topology, group.device).price_per_hour.has_value();
+                     });
 }
 
 Wide price_per_hour(const TopologyDescription& topology, const std::string& source_name) {
   Wide sum = 0;
   const bool are_priced = has_prices(topology);
   for (const ServerGroup& group : topology.servers) {
-    const auto kind =
-        std::find_if(topology.devices.begin(), topology.devices.end(),
-                     [&](const DeviceKind& some) { return some.name == group.device; });
-    check(kind != topology.devices.end(), "a server has devices of no kind");
-    if (are_priced && !kind->price_per_hour) {
+    const DeviceKind& kind = kind_in(topology, group.device);
+    if (are_priced && !kind.price_per_hour) {
       throw Error{ErrorKind::BadInput,
                   source_name,
-                  {{"/devices/" + kind->name + "/price_per_hour",
+                  {{"/devices/" + kind.name + "/price_per_hour",
                     "expected a price, as other devices have one, got none"}}};
     }
-    const Factor price = are_priced ? *kind->price_per_hour : kOne;
+    const Factor price = are_priced ? *kind.price_per_hour : kOne;
     sum += Wide{price.billionths} * group.count * group.devices;
   }
   return sum;
@@ -236,7 +260,7 @@ TopologyDescription with_memory_limit(TopologyDescription topology, Bytes limit)
   for (DeviceKind& kind : topology.devices) {
     kind.memory = std::min(kind.memory, kind.reserved + limit);
   }
-  topology.name = fmt::format("{}, {} bytes a device", topology.name, limit.count);
+  topology.name = name_with(topology.name, fmt::format("{} bytes a device", limit.count));
   return topology;
 }
 

@@ -11,21 +11,27 @@
 
 namespace dapple::app {
 
-/// Clusters of the same servers as `topology`, by rising number of devices, itself the last: fewer
-/// servers of each kind, and fewer devices of one server where the servers are alike and their
-/// devices interchangeable. Of many counts a few are taken, each about half as many as the next.
-/// With racks, servers of one rack or whole racks are taken. Throws Error(BadInput), naming
+/// Returns the clusters of the same servers as `topology`, by rising number of devices, itself the
+/// last: fewer servers of each kind, and fewer devices of one server where the servers are alike
+/// and their devices interchangeable. Of many counts a few are taken, each about half as many as
+/// the next. With racks, servers of one rack or whole racks are taken. Clusters that a file cannot
+/// describe are left out, each with a warning added to `left_out`. Throws Error(BadInput), naming
 /// `source_name`, if there are pods, racks of several sizes, or several kinds of servers in racks.
 std::vector<TopologyDescription> smaller_clusters(const TopologyDescription& topology,
-                                                  const std::string& source_name);
+                                                  const std::string& source_name,
+                                                  std::vector<std::string>& left_out);
 
 /// Returns the number of devices of all servers. O(kinds of servers).
 std::int64_t device_count(const TopologyDescription& topology);
 
+/// Returns the name of a topology with a remark; a name that would become too long for a file is
+/// shortened.
+std::string name_with(const std::string& name, const std::string& remark);
+
 /// Returns "3 x node", or "4 of node" for some devices of a server.
 std::string servers_text(const TopologyDescription& cluster, const TopologyDescription& whole);
 
-/// Whether a device of any kind that servers have states its price.
+/// Whether any device of the servers has a price.
 bool has_prices(const TopologyDescription& topology);
 
 /// Returns what all devices cost in an hour, in billionths, or the billionfold number of devices if

@@ -14,6 +14,7 @@
 #include "app/commands/no_plan_text.h"
 #include "app/commands/other_scaling.h"
 #include "app/commands/plan/baseline_files.h"
+#include "app/commands/plan/frugal_baseline.h"
 #include "app/commands/plan/planning.h"
 #include "app/commands/plan/sensitivity.h"
 #include "app/commands/progress_line.h"
@@ -177,6 +178,7 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   }
   stream << report::write_summary(document, timeline, topology, style)
          << report::other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
+         << frugal_baseline_text(finding.made, topology)
          << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
   if (request.explains) {
     stream << '\n'

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/commands/csv_cell.h"
 #include "app/request/groups.h"
 #include "dapple/command_line/tool.h"
 #include "dapple/interop/plans/stated_parallelism.h"
@@ -83,16 +84,6 @@ std::string value_in(const LayoutRow& row, std::string_view word) {
   const bool is_sound = value != nullptr && value->front() != '-' &&
                         value->find_first_not_of(kSound) == std::string::npos;
   return is_sound ? *value : std::string();
-}
-
-/// Returns a text as a CSV cell (RFC 4180).
-std::string csv_cell(std::string_view text) {
-  std::string cell = "\"";
-  for (const char c : text) {
-    if (c == '"') cell += '"';
-    cell += c;
-  }
-  return cell + '"';
 }
 
 std::string csv_of(const std::vector<LayoutRow>& rows) {
