@@ -234,6 +234,69 @@ class Simulating(ToolTest):
         self.assertFalse((self.folder / "t.json").exists())
 
 
+class Jitter(ToolTest):
+    """simulate --jitter: devices that are not equally fast."""
+
+    def servers(self, slow=None):
+        """Three servers of one device each, one of which may take a tenth longer."""
+        topology = tool.small_topology()
+        server = {**topology["servers"][0], "count": 1, "devices": 1}
+        topology["servers"] = [{**server, "name": f"s{i}"} for i in range(3)]
+        if slow is not None:
+            topology["devices"]["late"] = {**topology["devices"]["card"], "time_scale": {"card": 1.1}}
+            topology["servers"][slow]["device"] = "late"
+        return self.write(f"three-{slow}.json", topology)
+
+    def planned(self):
+        model = self.write("small.json", tool.small_profile(global_batch_size=64))
+        run = self.run_tool("--model", model, "--topo", self.servers(), "--pin", "stages=3",
+                            "--micro-batch", 4, "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return self.read("plan.json")
+
+    def told(self, *more):
+        run = self.run_tool("simulate", "plan.json", *more)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return run.stdout
+
+    def test_without_deviation_every_iteration_is_that_of_the_plan(self):
+        self.planned()
+        told = self.told("--jitter", "0")
+        self.assertRegex(told, r"Jitter +median [\d.]+ ms \(\+0\.0 %\), 95th percentile [\d.]+ ms "
+                               r"\(\+0\.0 %\)\n +of 200 iterations")
+
+    def test_one_slower_device_costs_what_a_topology_with_it_does(self):
+        plan = self.planned()
+        found = re.findall(r"([+-][\d.]+) % in stage (\d)", self.told("--jitter", "5%"))
+        self.assertEqual(sorted(stage for _, stage in found), ["0", "1", "2"])
+        for change, stage in found:
+            slow = int(plan["stages"][int(stage)]["devices"][0][1])
+            told = self.told("--topo", self.servers(slow), "--recost", "--json")
+            iteration = json.loads(told)["plans"][0]["predicted"]["iteration_ns"]
+            self.assertAlmostEqual(100 * (iteration / plan["predicted"]["iteration_ns"] - 1),
+                                   float(change), delta=0.051)
+
+    def test_more_deviation_is_slower_and_every_run_draws_the_same(self):
+        self.planned()
+        tails = []
+        for deviation in ("1%", "5%", "20%"):
+            told = self.told("--jitter", deviation)
+            self.assertEqual(told, self.told("--jitter", deviation))
+            median, tail = (float(number) for number in re.search(
+                r"median [\d.]+ ms \(([+-][\d.]+) %\), 95th percentile [\d.]+ ms \(([+-][\d.]+) %\)",
+                told).groups())
+            self.assertLess(median, tail)
+            tails.append(tail)
+        self.assertEqual(tails, sorted(tails))
+
+    def test_what_jitter_does_not_go_with(self):
+        self.planned()
+        for words in (("--jitter", "1"), ("--jitter", "-0.1"), ("--jitter", "5%", "--json")):
+            run = self.run_tool("simulate", "plan.json", *words)
+            self.assertEqual(run.returncode, USAGE)
+            self.assertIn("--j", run.stderr)
+
+
 class Validating(ToolTest):
     def assert_fault(self, change, *parts):
         """A plan with one thing changed is refused for it."""

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <functional>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/baselines/steady_state.h"
 #include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/candidates/jitter.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/report/summary.h"
 
@@ -43,6 +46,8 @@ struct SimulateRequest {
   std::optional<std::string> trace;
   std::optional<std::string> timeline;
   bool is_asynchronous = false;
+  /// How far speeds of devices deviate.
+  std::optional<Factor> jitter;
   bool is_json = false;
 };
 
@@ -71,10 +76,11 @@ void check_combinations(const SimulateRequest& request, const command_line::Opti
   require(!has_layouts, "recost", "needs a plan file, got layouts");
   require(!has_layouts, "timeline",
           "needs a plan file, of which the timeline has the hash; import plan --layout makes one");
-  for (const char* option : {"trace", "asynchronous", "json"}) {
+  for (const char* option : {"trace", "asynchronous", "jitter", "json"}) {
     require(!request.layouts, option, "needs one plan, got --layouts");
   }
   require(!request.is_asynchronous, "json", "has no place for --asynchronous, got both");
+  require(!request.jitter, "json", "has no place for --jitter, got both");
   require(request.model || request.topology, "recost", "needs --model or --topo, got neither");
 }
 
@@ -92,6 +98,7 @@ SimulateRequest simulate_request(const command_line::Options& options) {
                           .trace = options.text("trace"),
                           .timeline = options.text("timeline"),
                           .is_asynchronous = options.has("asynchronous"),
+                          .jitter = options.fraction("jitter"),
                           .is_json = options.has("json")};
   if (!options.positional().empty()) request.plan = options.positional().front();
   check_combinations(request, options);
@@ -180,6 +187,38 @@ std::string asynchronous_text(const Subject& subject, Contention contention) {
   return text + fmt::format("                 does not fit: {} needs {} and has {}\n",
                             subject.topology.device(worst.device).name,
                             report::show(worst.needed, worst.limit), report::show(worst.limit));
+}
+
+/// Returns how the iteration varies with the speeds of devices.
+std::string jitter_text(const planner::Evaluation& evaluation, const Topology& topology,
+                        Contention contention, Factor deviation) {
+  const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
+  const planner::Jitter jitter =
+      planner::jitter_of(evaluation, topology, contention,
+                         {.deviation = deviation, .threads = static_cast<int>(cores)});
+  const Duration iteration = evaluation.prediction.iteration;
+  const auto change = [&](Duration time) {
+    return fmt::format(
+        "{:+.1f} %", 100 * (static_cast<double>(time.ns) / static_cast<double>(iteration.ns) - 1));
+  };
+  std::string text = fmt::format(
+      "Jitter         median {} ({}), 95th percentile {} ({})\n"
+      "               of {} iterations with a random speed of every device\n",
+      report::show(jitter.median, iteration), change(jitter.median),
+      report::show(jitter.ninety_fifth, iteration), change(jitter.ninety_fifth), jitter.draws);
+  std::vector<std::size_t> stages(jitter.with_slow_device.size());
+  std::iota(stages.begin(), stages.end(), std::size_t{0});
+  std::stable_sort(stages.begin(), stages.end(), [&](std::size_t a, std::size_t b) {
+    return jitter.with_slow_device[a] > jitter.with_slow_device[b];
+  });
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < std::min(kShown, stages.size()); ++i) {
+    parts.push_back(
+        fmt::format("{} in stage {}", change(jitter.with_slow_device[stages[i]]), stages[i]));
+  }
+  return text + fmt::format("               one device 10 % slower: {}{}\n", fmt::join(parts, ", "),
+                            stages.size() > kShown ? ", no more in others" : "");
 }
 
 /// Returns what the plan is costed with instead of its own documents. Without --recost that is
@@ -350,6 +389,9 @@ int show(const Simulated& simulated, const SimulateRequest& request,
   stream << summary << report::other_replicas_text(evaluation.prediction, evaluation.otherwise)
          << (scaling ? text_of(*scaling, style) : std::string()) << statistics;
   if (request.is_asynchronous) stream << asynchronous_text(subject, simulated.mode.contention);
+  if (request.jitter) {
+    stream << jitter_text(evaluation, subject.topology, simulated.mode.contention, *request.jitter);
+  }
   if (simulated.filed) stream << verdict(*simulated.filed, evaluation.prediction);
   command_line::print_warnings_if_quiet(console, subject.document.warnings);
   return command_line::kDone;
@@ -381,7 +423,7 @@ std::vector<command_line::OptionSection> simulate_options() {
          .text = "Compare the layouts of a CSV file."},
         {.name = "global-batch",
          .value = "N",
-         .text = "Give a layout N samples per iteration.",
+         .text = "Give a layout N samples.",
          .default_value = "the profile's"},
         model_option("Use this layer profile for a layout or for --recost."),
         topology_option("Use this topology for a layout or for --recost."),
@@ -395,7 +437,13 @@ std::vector<command_line::OptionSection> simulate_options() {
         {.name = "asynchronous",
          .text = "Also show the time of a micro-batch without flushes.",
          .details = "That is PipeDream's asynchronous execution; it needs a plan "
-                    "under 1f1b."}}},
+                    "under 1f1b."},
+        {.name = "jitter",
+         .value = "X",
+         .text = "Also let speeds of devices vary by X, such as 5%.",
+         .details = "In each of up to 200 iterations every device computes at a speed of its own, "
+                    "normally distributed with X as its standard deviation. Then one device of "
+                    "each stage in turn is a tenth slower. The draws are the same in every run."}}},
       {"Output",
        {command_line::trace_option(),
         command_line::timeline_option("Write the timeline as JSON."),
