@@ -122,7 +122,13 @@ void predict(Evaluation& evaluation, const Plan& plan, const PartialTimes& times
 int threads_for(const Plan& plan, Replicas replicas) {
   // A recorded simulation has room for two simulations (kBytesOfARecordedPass).
   constexpr std::int64_t kFewPasses = 10'000;
-  return lane_passes(plan.stages, plan.num_micro_batches, replicas) > kFewPasses ? 2 : 1;
+  // On shared links every replica of a pass has flows of its own.
+  constexpr std::int64_t kFewPassesOfReplicas = 100'000;
+  std::int64_t replicas_in_all = 0;
+  for (const StagePlan& stage : plan.stages) replicas_in_all += std::ssize(stage.devices);
+  const bool is_long = lane_passes(plan.stages, plan.num_micro_batches, replicas) > kFewPasses ||
+                       replicas_in_all * plan.num_micro_batches > kFewPassesOfReplicas;
+  return is_long ? 2 : 1;
 }
 
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
@@ -143,6 +149,8 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   const bool has_transfers = !evaluation.costs.boundaries.empty();
   const bool reduces = has_reductions(evaluation.costs);
   const std::function<void()> parts[] = {
+      // The longest comes first, so that the others are done beside it.
+      [&] { evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode); },
       [&] {
         run = simulate::simulate(evaluation.schedule, evaluation.costs, topology,
                                  {.contention = mode.contention});
@@ -159,7 +167,6 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
         if (!has_transfers || !reduces) return;
         times.alone = time_without({.free_transfers = true, .free_all_reduce = true});
       },
-      [&] { evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode); },
       [&] {
         const std::vector<DeviceMemory> memory =
             simulate::device_memory(evaluation.schedule, evaluation.costs);
