@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -130,6 +131,25 @@ class Gaps(ToolTest):
         self.write("plan.json", plan)
         result = self.run_tool("verify", "plan.json", "--budget", "100")
         self.assertEqual(result.returncode, BAD_INPUT, result.stderr)
+
+    def test_many_devices_of_several_kinds_take_no_table_of_all_states(self):
+        if tool.ARGUMENTS.sanitized:
+            self.skipTest("sanitizers take memory and minutes of their own")
+        topology = tool.small_topology()
+        topology["devices"]["old"] = {**topology["devices"]["card"], "time_scale": {"card": 2}}
+        server = {**topology["servers"][0], "devices": 1}
+        topology["servers"] = [{**server, "count": 1000},
+                               {**server, "name": "older", "device": "old", "count": 1000}]
+        inputs = ("--model", self.write("small.json", tool.small_profile()),
+                  "--topo", self.write("many.json", topology), "--micro-batch", 4)
+        gibibytes = (2 << 30, 2 << 30)
+        result = self.run_tool(
+            *inputs, "--no-baselines", "-o", "plan.json",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, gibibytes))
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertEqual(self.read("plan.json")["search_space"]["planner"], "exact")
+        verified = self.run_tool("verify", "plan.json", "--budget", "100")
+        self.assertIn(verified.returncode, (DONE, NOT_VERIFIED), verified.stderr)
 
     def test_placements_that_were_not_tried_are_named_and_not_the_budget(self):
         mixed = ("--model", tool.ROOT / "profiles" / "bert-48.json", "--topo",

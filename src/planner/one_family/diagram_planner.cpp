@@ -324,6 +324,8 @@ SearchRecord DiagramPlanner::record() const {
 bool is_for_diagrams(const PlanningContext& context) {
   const search::PlacementSpace placements(context.topology, context.options.pins.in_order);
   if (placements.is_complete()) return false;
+  if (search::DecisionDiagram::states_at_cut(placements) > kSearchLimits.diagram_states)
+    return false;
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
   return !placements.has_all_allowed(context.options.pins) ||
          layers * context.topology.device_count() > kSearchLimits.large;

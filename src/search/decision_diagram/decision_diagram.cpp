@@ -70,6 +70,10 @@ DecisionDiagram::DecisionDiagram(const ModelProfile& profile, const Topology& to
     : diagram_(std::make_unique<Diagram>(profile, topology, problem, threshold, limits, cuts)) {}
 DecisionDiagram::~DecisionDiagram() = default;
 
+std::int64_t DecisionDiagram::states_at_cut(const PlacementSpace& placements) {
+  return AllocationClasses::count(placements);
+}
+
 Duration DecisionDiagram::bound_of_work(const ModelProfile& profile, const Topology& topology,
                                         const SearchProblem& problem) {
   const CostModel costs(profile, topology);

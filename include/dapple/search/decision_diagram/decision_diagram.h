@@ -17,6 +17,7 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/search/allowance.h"
+#include "dapple/search/placement/placement_space.h"
 #include "dapple/search/search_problem.h"
 #include "dapple/topology/topology.h"
 
@@ -40,6 +41,10 @@ class DecisionDiagram {
                   const SearchProblem& problem, Duration threshold, const Allowance::Limits& limits,
                   Cuts cuts = Cuts::All);
   ~DecisionDiagram();
+
+  /// Returns the number of states at a cut: the numbers of devices of each device class that may be
+  /// in use, INT64_MAX if it is larger. O(device classes).
+  static std::int64_t states_at_cut(const PlacementSpace& placements);
 
   /// Lower bound on every plan of a problem from the work alone (P1). O(layers + devices).
   static Duration bound_of_work(const ModelProfile& profile, const Topology& topology,
