@@ -324,9 +324,11 @@ SearchRecord DiagramPlanner::record() const {
 bool is_for_diagrams(const PlanningContext& context) {
   const search::PlacementSpace placements(context.topology, context.options.pins.in_order);
   if (placements.is_complete()) return false;
-  if (search::DecisionDiagram::states_at_cut(placements) > kSearchLimits.diagram_states)
-    return false;
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
+  const std::int64_t states = search::DecisionDiagram::states_at_cut(placements);
+  const bool are_few = states <= kSearchLimits.diagram_states &&
+                       (layers + 1) * states <= kSearchLimits.all_diagram_states;
+  if (!are_few) return false;
   return !placements.has_all_allowed(context.options.pins) ||
          layers * context.topology.device_count() > kSearchLimits.large;
 }

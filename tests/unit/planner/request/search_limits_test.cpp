@@ -29,6 +29,7 @@ TEST_CASE("the limits of a search are what plan files were made with") {
   CHECK(limits.stagnation == 20'000'000);
   CHECK(limits.large == 65'536);
   CHECK(limits.diagram_states == 65'536);
+  CHECK(limits.all_diagram_states == 200'000'000);
   CHECK(limits.completion_steps == 600'000'000);
   CHECK(limits.all_completion_steps == 1'000'000'000);
   CHECK(limits.completion_steps_of_large == 10'000'000);
