@@ -56,8 +56,9 @@ struct SearchLimits {
   std::int64_t all_completion_steps = 1'000'000'000;
   std::int64_t completion_steps_of_large = 10'000'000;
   std::int64_t all_completion_steps_of_large = 250'000'000;
-  /// The most states of decision diagrams at one cut, of which they have tables, as there may be more
-  /// on many devices of several kinds; and at all cuts, as more take too long for what they prove.
+  /// The most states of decision diagrams at one cut, of which they have tables, as there may be
+  /// more on many devices of several kinds; and at all cuts, as more take too long for what they
+  /// prove.
   std::int64_t diagram_states = 65'536;
   std::int64_t all_diagram_states = 200'000'000;
   /// Where the exact search does not try all placements, decision diagrams do: the steps of all
