@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "cost/slowest_replica.h"
 #include "dapple/core/error.h"
 #include "dapple/cost/compatible.h"
 
@@ -51,25 +52,9 @@ BucketMoments bucket_moments(const LayerTable& layers, const StagePlan& stage,
   return moments;
 }
 
-/// Replaces each moment by the later of the two.
-void raise_to(std::vector<Duration>& moments, const std::vector<Duration>& others) {
-  moments.resize(others.size());
-  for (std::size_t k = 0; k < others.size(); ++k) moments[k] = std::max(moments[k], others[k]);
-}
-
 std::int64_t deal_period(const StagePlan& stage) {
   return stage.replication == Replication::Deal ? static_cast<std::int64_t>(stage.devices.size())
                                                 : 1;
-}
-
-/// Raises a stage's times to those of a replica, of whose backward `recomputation` is a part.
-void slow_down_to(StageCost& stage, const ReplicaCost& replica, Duration recomputation) {
-  stage.forward = std::max(stage.forward, replica.forward);
-  stage.backward = std::max(stage.backward, replica.backward);
-  stage.recomputation = std::max(stage.recomputation, recomputation);
-  stage.input_gradient = std::max(stage.input_gradient, replica.input_gradient);
-  stage.weight_gradient =
-      std::max(stage.weight_gradient, replica.backward - replica.input_gradient);
 }
 
 /// The stage as its memory sees it, with `depth` micro-batches in flight.

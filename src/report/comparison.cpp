@@ -29,14 +29,6 @@ std::string signed_percent(Duration first, Duration second) {
   return signed_percent(static_cast<double>(first.ns), static_cast<double>(second.ns));
 }
 
-Bytes largest_peak(const Prediction& prediction) {
-  Bytes largest;
-  for (const DeviceFigures& device : prediction.devices) {
-    largest = std::max(largest, device.peak_memory);
-  }
-  return largest;
-}
-
 std::string batches_of(const Plan& plan) {
   return fmt::format("{} of {}", plan.num_micro_batches, plan.micro_batch_size);
 }
@@ -61,12 +53,12 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
                  {fmt::format("{:+.1f} points", 100 * (b.bubble_fraction - a.bubble_fraction))}});
   add_time("exposed transfers", a.exposed_transfer, b.exposed_transfer);
   add_time("exposed all-reduce", a.exposed_all_reduce, b.exposed_all_reduce);
-  const Bytes peak = std::max(largest_peak(a), largest_peak(b));
+  const Bytes peak = std::max(a.most_memory(), b.most_memory());
   table.add_row({{"largest memory"},
-                 {show(largest_peak(a), peak)},
-                 {show(largest_peak(b), peak)},
-                 {signed_percent(static_cast<double>(largest_peak(a).count),
-                                 static_cast<double>(largest_peak(b).count))}});
+                 {show(a.most_memory(), peak)},
+                 {show(b.most_memory(), peak)},
+                 {signed_percent(static_cast<double>(a.most_memory().count),
+                                 static_cast<double>(b.most_memory().count))}});
   const auto add_text = [&table](const char* name, const std::string& x, const std::string& y) {
     table.add_row({{name}, {x}, {y}, {x == y ? "same" : ""}});
   };

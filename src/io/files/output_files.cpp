@@ -1,5 +1,4 @@
 #include "dapple/io/files/output_files.h"
-#include "dapple/io/files/links.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "dapple/io/files/links.h"
 #include "io/files/descriptor.h"
 #include "io/files/output_target.h"
 #include "io/files/signal_hold.h"

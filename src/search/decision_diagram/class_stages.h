@@ -81,8 +81,8 @@ class ClassStages {
   };
 
  private:
-  /// What is known of the stages that end at one cut on one class: their beginnings, and the stages
-  /// without recomputation and with it.
+  /// The stages that end at one cut on devices of one class, as far as they were computed: their
+  /// beginnings, and the stages without recomputation and with it.
   struct Columns {
     std::optional<Begins> begins;
     std::optional<StageColumn> plain;

@@ -15,7 +15,7 @@
 
 namespace dapple::planner {
 
-/// What is minimized. Ties are decided by the other quantity, then by the order of the searches.
+/// The quantity to minimize. The other one decides ties, and after it the order of the searches.
 enum class Objective : std::uint8_t { Time, Cost };
 
 /// What one search has found: its plan, and bounds on all plans that it covers. Costs are in a unit

@@ -97,9 +97,7 @@ RunPrice RunPricing::price(const MeasuredRun& run, LayoutGround& ground) const {
   const Prediction prediction =
       planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, {})
           .prediction;
-  Bytes most;
-  for (const DeviceFigures& device : prediction.devices) most = std::max(most, device.peak_memory);
-  return {.iteration = prediction.iteration, .memory = most};
+  return {.iteration = prediction.iteration, .memory = prediction.most_memory()};
 }
 
 std::vector<RunPrice> RunPricing::prices(const estimate::Calibration& calibration) const {

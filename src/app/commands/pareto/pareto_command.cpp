@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <ostream>
 #include <utility>
 #include <vector>
@@ -26,10 +25,10 @@ int run_pareto(const command_line::Options& options, command_line::Console& cons
   check_pareto_outputs(request);
   const Comparison comparison = compare_plans(request, console);
   const std::vector<planner::TradeOffPoint> points = comparison.points();
+  const planner::TradeOffLimits limits = limits_of(request, comparison);
   const std::vector<bool> is_on_front = planner::pareto_front(points);
-  const Shown shown{
-      request, comparison, is_on_front,
-      planner::best_within(points, limits_of(request, comparison), request.objective)};
+  const Shown shown{request, comparison,  points,
+                    limits,  is_on_front, planner::best_within(points, limits, request.objective)};
   const bool out_is_taken = request.is_csv || request.plan.output == "-" || request.plot == "-";
   const auto [stream, style] = console.words(out_is_taken);
   command_line::Results results(console);

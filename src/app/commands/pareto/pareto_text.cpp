@@ -108,7 +108,7 @@ std::string proof_text(const Shown& shown) {
   const Comparison& comparison = shown.comparison;
   const bool is_price = shown.request.against == Against::Price;
   const planner::Objective objective = shown.request.objective;
-  const planner::TradeOffLimits limits = limits_of(shown.request, comparison);
+  const planner::TradeOffLimits& limits = shown.limits;
   const planner::TradeOffPoint& best = comparison.plans[*shown.chosen].point;
   if (!is_price && objective == planner::Objective::Cost) {
     const Duration most = limits.iteration.value_or(Duration{kMaxCount});
@@ -117,7 +117,7 @@ std::string proof_text(const Shown& shown) {
     return fmt::format("proven: no plan as asked for {}within {} a device\n",
                        limits.iteration ? "and as fast fits " : "fits ", report::show(*limit));
   }
-  const std::optional<Wide> bound = planner::bound_within(comparison.points(), limits, objective);
+  const std::optional<Wide> bound = planner::bound_within(shown.points, limits, objective);
   const bool is_time = objective == planner::Objective::Time;
   const Wide value = is_time ? Wide{best.iteration->ns} : best.cost;
   if (!bound || (*bound == 0 && value > 0)) return "proven: nothing about other plans\n";
@@ -135,9 +135,8 @@ std::string proof_text(const Shown& shown) {
 
 /// Returns why no plan is chosen, as far as that is proven.
 std::string no_choice_text(const Shown& shown) {
-  const planner::TradeOffLimits limits = limits_of(shown.request, shown.comparison);
   const bool is_proven =
-      !planner::bound_within(shown.comparison.points(), limits, shown.request.objective);
+      !planner::bound_within(shown.points, shown.limits, shown.request.objective);
   if (!shown.comparison.has_plans()) return is_proven ? "no plan fits\n" : "no plan was found\n";
   return is_proven ? "no plan is within the limits\n" : "no plan within the limits was found\n";
 }

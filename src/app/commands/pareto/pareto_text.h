@@ -15,7 +15,10 @@ namespace dapple::app {
 struct Shown {
   const ParetoRequest& request;
   const Comparison& comparison;
-  /// pareto_front() of the plans.
+  /// Comparison::points() and limits_of() them.
+  const std::vector<planner::TradeOffPoint>& points;
+  const planner::TradeOffLimits& limits;
+  /// pareto_front() of the points.
   const std::vector<bool>& is_on_front;
   std::optional<std::size_t> chosen;
 };

@@ -9,8 +9,6 @@
 #include "app/commands/pareto/variations.h"
 #include "app/commands/plan/planning.h"
 #include "app/commands/progress_line.h"
-#include "app/request/for_target.h"
-#include "dapple/cost/compatible.h"
 #include "dapple/report/show.h"
 #include "dapple/topology/topology.h"
 
@@ -65,7 +63,8 @@ PlanComparer::PlanComparer(const ParetoRequest& request, command_line::Console& 
   planner_.global_batch_size = global_batch_of(request.plan, inputs_.profile);
   const Topology whole{inputs_.topology, source_name_};
   check_suited(request.plan, inputs_.profile, whole, planner_.global_batch_size);
-  planner_.pins = pins_of(request.plan, inputs_.profile, whole);
+  // Throws for pins that no smaller cluster can have either.
+  pins_of(request.plan, inputs_.profile, whole);
   found_.has_prices = has_prices(inputs_.topology);
 }
 
@@ -131,16 +130,7 @@ void PlanComparer::search(TradeOffPlan plan) {
   }
   try {
     const Topology topology{plan.topology, source_name_};
-    planner::PlannerOptions planner = planner_;
-    planner.pins = pins_of(request_.plan, inputs_.profile, topology);
-    if (!check_compatible(inputs_.profile, topology, planner.global_batch_size).empty()) {
-      throw Error{ErrorKind::BadInput, source_name_, {{"", "the model does not suit the devices"}}};
-    }
-    std::optional<planner::PlanRestriction> restriction;
-    if (request_.plan.target) {
-      restriction = restriction_of(*request_.plan.target, planner, inputs_.profile);
-    }
-    auto result = make_plan({inputs_.profile, topology, planner, &progress_}, restriction);
+    auto result = plan_as_requested(request_.plan, inputs_.profile, topology, planner_, progress_);
     if (auto* made = std::get_if<planner::MadePlan>(&result)) {
       take(plan, std::move(*made));
     } else {

@@ -186,7 +186,7 @@ std::vector<TopologyDescription> smaller_clusters(const TopologyDescription& top
       cluster.name = name_with(topology.name,
                                fmt::format("{} of {} devices", devices, device_count(topology)));
     }
-    // What is left of a description may say too little, such as of links to other servers.
+    // A smaller cluster may lack what a file must state, such as links to other servers.
     try {
       sound.push_back(io::read_topology(io::write_topology(cluster), source_name));
     } catch (const Error& error) {

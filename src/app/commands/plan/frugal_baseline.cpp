@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
+#include "dapple/cost/buckets.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/plan/prediction.h"
-#include "dapple/planner/candidates/evaluate.h"
+#include "dapple/schedule/schedule.h"
+#include "dapple/simulate/device_memory.h"
 
 namespace dapple::app {
 namespace {
@@ -21,6 +26,17 @@ bool is_below_measurements(const Plan& plan, const ModelProfile& profile) {
     }
   }
   return false;
+}
+
+/// Returns the peak memory of the fullest device.
+Bytes most_memory(Plan plan, const ModelProfile& profile, const Topology& topology,
+                  Replicas replicas) {
+  fill_gradient_buckets(plan, profile);
+  const PlanCost costs = CostModel(profile, topology).plan_cost(plan);
+  const Schedule schedule = generate(plan, replicas);
+  const std::vector<Bytes> peaks =
+      simulate::peak_memories(schedule, simulate::device_memory(schedule, costs));
+  return *std::max_element(peaks.begin(), peaks.end());
 }
 
 }  // namespace
@@ -39,17 +55,15 @@ std::string frugal_baseline_text(const planner::MadePlan& made, const Topology& 
                             baseline.figures.iteration == document.prediction.iteration &&
                             baseline.plan.parallelism == document.plan.parallelism;
     if (!is_as_fast) continue;
-    Plan plan = baseline.plan;
-    const planner::Evaluation evaluation =
-        planner::evaluate(plan, document.profile, topology,
-                          {document.prediction.contention, document.prediction.replicas});
-    const Bytes needed = evaluation.prediction.most_memory();
+    const Bytes needed =
+        most_memory(baseline.plan, document.profile, topology, document.prediction.replicas);
     if (needed >= least) continue;
     least = needed;
-    text = fmt::format(
-        "Less memory: {} is as fast with {} a device (micro-batches of {}{})\n",
-        baseline.figures.name, report::show(needed), plan.micro_batch_size,
-        is_below_measurements(plan, document.profile) ? ", smaller than measured ones" : "");
+    text = fmt::format("Less memory: {} is as fast with {} a device (micro-batches of {}{})\n",
+                       baseline.figures.name, report::show(needed), baseline.plan.micro_batch_size,
+                       is_below_measurements(baseline.plan, document.profile)
+                           ? ", smaller than measured ones"
+                           : "");
   }
   return text;
 }

@@ -22,7 +22,6 @@
 #include "app/request/groups.h"
 #include "app/request/inputs.h"
 #include "app/request/plan_request.h"
-#include "dapple/cost/compatible.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
@@ -115,14 +114,8 @@ Sensitivity search_with(const ChangedInputs& change, const PlanCommandRequest& r
   try {
     const Topology topology{change.topology, command_line::source_name(request.topology)};
     planner.sharding = change.sharding.value_or(planner.sharding);
-    planner.pins = pins_of(request, change.profile, topology);
     planner.baselines = false;
-    found.is_impossible =
-        !check_compatible(change.profile, topology, planner.global_batch_size).empty();
-    if (found.is_impossible) return found;
-    std::optional<planner::PlanRestriction> restriction;
-    if (request.target) restriction = restriction_of(*request.target, planner, change.profile);
-    const auto result = make_plan({change.profile, topology, planner, &progress}, restriction);
+    const auto result = plan_as_requested(request, change.profile, topology, planner, progress);
     found.was_stopped = progress.stop_reason() != StopReason::None;
     if (const auto* made = std::get_if<planner::MadePlan>(&result)) {
       found.iteration = made->document.prediction.iteration;

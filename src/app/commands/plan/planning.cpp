@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "app/request/for_target.h"
 #include "app/request/inputs.h"
 #include "app/request/pins.h"
 #include "dapple/cost/compatible.h"
@@ -103,6 +104,16 @@ std::variant<planner::MadePlan, planner::Infeasible> make_plan(
     if (fault.place != "/request/micro_batch_size") throw;
     throw Error{error.kind(), "--micro-batch", {{"", fault.message}}};
   }
+}
+
+std::variant<planner::MadePlan, planner::Infeasible> plan_as_requested(
+    const PlanCommandRequest& request, const ModelProfile& profile, const Topology& topology,
+    planner::PlannerOptions planner, planner::Progress& progress) {
+  planner.pins = pins_of(request, profile, topology);
+  check_suited(request, profile, topology, planner.global_batch_size);
+  std::optional<planner::PlanRestriction> restriction;
+  if (request.target) restriction = restriction_of(*request.target, planner, profile);
+  return make_plan({profile, topology, planner, &progress}, restriction);
 }
 
 void complete_document(planner::MadePlan& made, const SearchInputs& inputs, StopReason reason,

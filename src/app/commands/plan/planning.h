@@ -50,6 +50,12 @@ std::variant<planner::MadePlan, planner::Infeasible> make_plan(
     const planner::PlanningContext& context,
     const std::optional<planner::PlanRestriction>& restriction);
 
+/// Makes a plan with the pins and for the runtime that a request states, of other inputs than its
+/// own. Throws as check_suited(), pins_of() and make_plan() do.
+std::variant<planner::MadePlan, planner::Infeasible> plan_as_requested(
+    const PlanCommandRequest& request, const ModelProfile& profile, const Topology& topology,
+    planner::PlannerOptions planner, planner::Progress& progress);
+
 /// Adds to a new plan's document what the planner does not know: the tool, the warnings about the
 /// inputs, and why the search was stopped. Doubts about an imported profile are left out of the
 /// request, as every plan file states them as warnings.
