@@ -40,11 +40,11 @@ std::vector<TransferEnd> transfer_ends(const Plan& plan, const StagePlan& stage,
 
 /// Returns when the buckets are ready on a replica with these figures (docs/model.md, section 7.1).
 BucketMoments bucket_moments(const LayerTable& layers, const StagePlan& stage,
-                             const GradientBuckets& buckets) {
+                             const GradientBuckets& buckets, bool overlaps) {
   const Duration recomputation = stage.recompute ? layers.forward(stage.layers) : Duration{};
   BucketMoments moments;
   for (const std::int32_t first_layer : buckets.first_layer) {
-    const LayerRange behind{first_layer, stage.layers.end};
+    const LayerRange behind{overlaps ? first_layer : stage.layers.begin, stage.layers.end};
     const Duration backward = layers.backward(behind);
     moments.in_backward.push_back(recomputation + backward);
     moments.in_weights.push_back(backward - layers.input_gradient(behind));
@@ -243,7 +243,7 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
         static_cast<std::size_t>(std::find(paces.begin(), paces.end(), pace) - paces.begin());
     if (replica.moments == paces.size()) {
       paces.push_back(pace);
-      cost.moments.push_back(bucket_moments(layers, stage, buckets));
+      cost.moments.push_back(bucket_moments(layers, stage, buckets, plan.gradients.overlaps));
       raise_to(cost.bucket_ready, cost.moments.back().in_backward);
       raise_to(cost.bucket_ready_in_weights, cost.moments.back().in_weights);
     }

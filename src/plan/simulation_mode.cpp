@@ -24,4 +24,16 @@ std::string_view to_string(Replicas replicas) {
   throw Bug("a treatment of replicas without a name");
 }
 
+std::string_view to_string(Transfers transfers) {
+  switch (transfers) {
+    case Transfers::Overlapped:
+      return "overlapped";
+    case Transfers::Blocking:
+      return "blocking";
+    case Transfers::Serial:
+      return "serial";
+  }
+  throw Bug("a treatment of transfers without a name");
+}
+
 }  // namespace dapple

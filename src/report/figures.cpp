@@ -116,7 +116,8 @@ std::string samples_text(const Plan& plan, const StagePlan& stage) {
 
 std::string gradients_text(const GradientSynchronization& gradients) {
   return fmt::format(
-      "in buckets of {}, the optimizer {}", show(gradients.bucket_size),
+      "in buckets of {}{}, the optimizer {}", show(gradients.bucket_size),
+      gradients.overlaps ? "" : " behind the last backward",
       gradients.optimizer == OptimizerTiming::AtEnd ? "at the end" : "bucket by bucket");
 }
 
@@ -140,6 +141,12 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   }
   figures.push_back({"devices used", fmt::format("{} of {}", std::ssize(prediction.devices) * group,
                                                  topology.device_count() * group)});
+  if (document.runtime) figures.push_back({"runtime", document.runtime->name});
+  if (prediction.transfers != Transfers::Overlapped) {
+    const bool is_serial = prediction.transfers == Transfers::Serial;
+    figures.push_back(
+        {"transfers", is_serial ? "block both stages, one at a time" : "block both stages"});
+  }
   if (document.plan.gradients != GradientSynchronization{}) {
     figures.push_back({"gradients", gradients_text(document.plan.gradients)});
   }

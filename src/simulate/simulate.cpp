@@ -11,6 +11,7 @@
 #include "dapple/simulate/device_memory.h"
 #include "dapple/simulate/lane_scheduler.h"
 #include "dapple/simulate/reduction_scheduler.h"
+#include "simulate/blocking_calls.h"
 #include "simulate/event_queue.h"
 #include "simulate/transport.h"
 
@@ -53,6 +54,9 @@ class Engine {
   void finish_computation(LaneIndex lane, Duration now);
 
   void send(LaneIndex lane, const Action& computation, Duration now);
+  void go_on_from(LaneIndex lane, const Action* done, Duration now);
+  void begin_transfers(Duration now);
+  void end_transfer(const BoundaryTransfer& transfer, Duration now);
   void expect(std::int32_t inbox, std::int32_t micro_batch, bool is_gradient, Duration moment);
 
   void begin_reduction(const Reduction& reduction, Duration now);
@@ -85,6 +89,8 @@ class Engine {
   // requires that no two lanes send over the same boundary, so that the order in which they send at
   // equal times does not matter.
   bool looks_ahead_ = false;
+  // The calls that lanes are in, if transfers block.
+  std::optional<BlockingCalls> calls_;
   std::unique_ptr<TransportLayer> transport_;
 
   std::vector<TimedAction> actions_;
@@ -140,12 +146,18 @@ Engine::Engine(const Schedule& schedule, const PlanCost& costs, const Topology& 
   boundaries_ = transfer_parts(schedule, stage_lanes_, costs);
   looks_ahead_ = std::all_of(stage_lanes_.begin(), stage_lanes_.end(),
                              [](const StageLanes& lanes) { return lanes.count == 1; });
+  if (options.transfers != Transfers::Overlapped && !options.free_transfers) {
+    check(looks_ahead_ && schedule.lanes.size() == costs.stages.size(),
+          "blocking transfers of stages that are not one lane each");
+    looks_ahead_ = false;
+    calls_.emplace(costs.stages.size(), options.transfers);
+  }
   transport_ = make_transport({costs, boundaries_}, topology, options.contention,
                               {.queue = queue_, .actions = options.record ? &actions_ : nullptr});
 }
 
 SimulationResult Engine::run() {
-  for (std::int32_t i = 0; i < lane_count_; ++i) try_start(LaneIndex{i}, Duration{});
+  for (std::int32_t i = 0; i < lane_count_; ++i) go_on_from(LaneIndex{i}, nullptr, Duration{});
   transport_->settle(Ticks{});
   while (!queue_.empty()) {
     const Event event = queue_.next();
@@ -176,10 +188,18 @@ void Engine::serve(const Event& event) {
       forecast_due(LaneIndex{event.subject}, event.detail, now);
       break;
     case Event::Kind::ActivationArrived:
-    case Event::Kind::GradientArrived:
-      expect(event.subject, event.detail, event.kind == Event::Kind::GradientArrived, now);
-      try_start(inboxes_[at(event.subject)].lane, now);
+    case Event::Kind::GradientArrived: {
+      const bool is_gradient = event.kind == Event::Kind::GradientArrived;
+      const auto& [lane, stage] = inboxes_[at(event.subject)];
+      expect(event.subject, event.detail, is_gradient, now);
+      if (calls_) {
+        const std::size_t boundary = stage.position() - (is_gradient ? 0 : 1);
+        end_transfer({boundary, is_gradient, event.detail}, now);
+      } else {
+        try_start(lane, now);
+      }
       break;
+    }
     case Event::Kind::FlowEnded:
       transport_->flow_ended(event);
       break;
@@ -192,10 +212,10 @@ void Engine::serve(const Event& event) {
   }
 }
 
-/// Starts a lane's next computation, unless the lane computes or what it needs is not there. A
-/// lane that may not start ahead of time is asked again when its input arrives.
+/// Starts a lane's next computation, unless the lane computes, is in a call, or what it needs is
+/// not there. A lane that may not start ahead of time is asked again when its input arrives.
 void Engine::try_start(LaneIndex lane, Duration now) {
-  if (!lanes_.is_waiting(lane)) return;
+  if (!lanes_.is_waiting(lane) || (calls_ && calls_->is_blocked(lane.position()))) return;
   const Action& computation = lanes_.computation(lane);
   const bool is_step = computation.kind == ActionKind::OptimizerStep;
   if (is_step && !reductions_.is_reduced_for(computation)) return;
@@ -233,12 +253,41 @@ void Engine::finish_computation(LaneIndex lane, Duration now) {
   const LaneScheduler::Finished finished = lanes_.finish(lane);
   end_ = std::max(end_, now);
   if (options_.record) actions_[records_[lane.position()]].end = now;
-  send(lane, finished.computation, now);
+  if (!calls_) send(lane, finished.computation, now);
   if (finished.made_all_gradients) {
     const std::optional<Reduction> next = reductions_.gradients_made(finished.computation.stage);
     if (next) begin_reduction(*next, now);
   }
+  go_on_from(lane, &finished.computation, now);
+}
+
+/// Continues with what follows the computation `done` on a lane, or with its first one: the calls
+/// in between, if transfers block, and then the next computation.
+void Engine::go_on_from(LaneIndex lane, const Action* done, Duration now) {
+  if (calls_) {
+    const bool is_last = lanes_.is_done(lane);
+    calls_->enter(lane.position(), done, is_last ? nullptr : &lanes_.computation(lane));
+    begin_transfers(now);
+  }
   try_start(lane, now);
+}
+
+/// Sends what two stages are ready to transfer.
+void Engine::begin_transfers(Duration now) {
+  for (const BoundaryTransfer& transfer : calls_->take_begun()) {
+    const ActionKind made_by = transfer.is_gradient ? ActionKind::Backward : ActionKind::Forward;
+    const StageLanes& sender = stage_lanes_[transfer.sender()];
+    send({sender.first}, {made_by, transfer.micro_batch, index_at<StageIndex>(transfer.sender())},
+         now);
+  }
+}
+
+void Engine::end_transfer(const BoundaryTransfer& transfer, Duration now) {
+  calls_->end(transfer);
+  begin_transfers(now);
+  for (const std::size_t stage : {transfer.sender(), transfer.receiver()}) {
+    try_start({stage_lanes_[stage].first}, now);
+  }
 }
 
 /// Sends the output of a computation to the stage that needs it, if there is one.
@@ -339,6 +388,7 @@ SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const
   SimulationResult result = Engine(schedule, some_free ? reduced : costs, topology, options).run();
   if (!options.record) return result;
   Timeline& timeline = result.timeline;
+  timeline.transfers = options.transfers;
   sort_actions(timeline);
   for (const Lane& lane : schedule.lanes) {
     timeline.lanes.push_back({lane.stages, lane.devices, lane.samples});

@@ -208,6 +208,18 @@ std::vector<std::size_t> Causes::makers_of_bucket(std::size_t reduction) const {
   return makers;
 }
 
+/// Adds the computation and the sends of a lane that ended last until then.
+void Causes::add_latest_ended(LaneIndex lane, Duration until,
+                              std::vector<std::size_t>& found) const {
+  for (const Stream stream : {Stream::Compute, Stream::SendForward, Stream::SendBackward}) {
+    const std::vector<std::uint32_t>& own = line(lane, stream);
+    auto behind =
+        std::upper_bound(own.begin(), own.end(), until,
+                         [this](Duration moment, std::uint32_t i) { return moment < at(i).end; });
+    if (behind != own.begin()) found.push_back(*(behind - 1));
+  }
+}
+
 std::vector<std::size_t> Causes::candidates(std::size_t action) const {
   std::vector<std::size_t> found;
   const auto add = [&found](std::optional<std::size_t> candidate) {
@@ -221,6 +233,12 @@ std::vector<std::size_t> Causes::candidates(std::size_t action) const {
   if (reduces(kind)) more = makers_of_bucket(action);
   if (kind == ActionKind::OptimizerStep) more = reductions_before(action);
   found.insert(found.end(), more.begin(), more.end());
+  if (timeline_.transfers == Transfers::Overlapped) return found;
+  // What ended on the lane before an action may have kept it from beginning and, of a send, what
+  // ended on the lane that receives.
+  add_latest_ended(at(action).lane, at(action).start, found);
+  visit_receivers_of(
+      action, [&](LaneIndex receiver) { add_latest_ended(receiver, at(action).start, found); });
   return found;
 }
 

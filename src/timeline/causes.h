@@ -99,6 +99,7 @@ class Causes {
   std::optional<std::size_t> previous(std::size_t action) const;
   std::vector<std::size_t> makers_of_bucket(std::size_t reduction) const;
   std::vector<std::size_t> candidates(std::size_t action) const;
+  void add_latest_ended(LaneIndex lane, Duration until, std::vector<std::size_t>& found) const;
 
   const Timeline& timeline_;
   // The stages of the lanes, and the first stage, whose key is used for all tied gradients.

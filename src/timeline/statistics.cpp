@@ -73,8 +73,9 @@ void Statistician::add_gap(IdleTime& idle, const Interval& gap, std::size_t next
   const std::optional<std::size_t> transfer = causes_.transfer_to(next);
   const Duration arrived = transfer ? std::clamp(at(*transfer).end, computed, gap.end) : computed;
   idle.producer += computed - gap.begin;
-  idle.transfer += arrived - computed;
-  idle.other += gap.end - arrived;
+  const bool blocks = timeline_.transfers != Transfers::Overlapped;
+  idle.transfer += (blocks ? gap.end : arrived) - computed;
+  idle.other += blocks ? Duration{} : gap.end - arrived;
 }
 
 /// Divides a gap before an optimizer step. Up to the end of the last awaited reduction, the step
@@ -95,7 +96,8 @@ void Statistician::add_gap_before_step(IdleTime& idle, const Interval& gap,
   const Duration reducing = covered.total();
   idle.all_reduce += reducing;
   idle.producer += reduced - gap.begin - reducing;
-  idle.other += gap.end - reduced;
+  const bool blocks = timeline_.transfers != Transfers::Overlapped;
+  (blocks ? idle.transfer : idle.other) += gap.end - reduced;
 }
 
 void Statistician::compute(LaneState& lane, std::size_t action) const {

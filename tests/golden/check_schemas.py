@@ -45,7 +45,7 @@ def bundle(schema, by_file):
     whole = with_references(schema, lambda reference: inside(reference, ""))
     whole.pop("$id")
     for name, other in by_file.items():
-        whole["$defs"][name] = with_references(other,
+        whole.setdefault("$defs", {})[name] = with_references(other,
                                                lambda reference, at=name: inside(reference, at))
         whole["$defs"][name].pop("$id")
     return whole
@@ -97,7 +97,8 @@ def written_documents(binary, source, folder):
     model = source / "profiles" / "bert-48.json"
     topology = source / "topologies" / "8xV100.json"
     commands = [
-        ["plan", "--model", model, "--topo", topology, "--micro-batch", "8", "-o", plan],
+        ["plan", "--model", model, "--topo", topology, "--micro-batch", "8", "--runtime",
+         "deepspeed", "-o", plan],
         ["simulate", plan, "--timeline", timeline],
         ["schedule", plan, "--format", "json"],
     ]
@@ -139,7 +140,8 @@ def written_results(binary, plan, folder):
 
 # Which document tells users of the keys of a schema.
 DOCUMENTED = {"profile": "profiles/README.md", "topology": "topologies/README.md",
-              "plan": "docs/formats.md", "gpus": "topologies/README.md"}
+              "plan": "docs/formats.md", "gpus": "topologies/README.md",
+              "runtime": "docs/formats.md"}
 
 
 def keys_of(node):
@@ -187,11 +189,12 @@ def main():
     checker = Checker(source / "src" / "io" / "schemas")
     kinds = {f"dapple-{kind}/1" for kind in ("profile", "topology", "plan", "timeline", "schedule",
                                                "comparison", "measurement", "export", "result",
-                                               "gpus")}
+                                               "gpus", "runtime")}
     if set(checker.schemas) != kinds:
         print(f"expected schemas of {sorted(kinds)}, got {sorted(checker.schemas)}")
         return 1
-    paths = sorted(source.glob("profiles/*.json")) + sorted(source.glob("topologies/*.json"))
+    paths = [path for folder in ("profiles", "topologies", "profiles/runtimes")
+             for path in sorted(source.glob(f"{folder}/*.json"))]
     if len(paths) < 17:
         print(f"expected at least 17 shipped profiles and topologies, got {len(paths)}")
         return 1

@@ -152,19 +152,24 @@ class FastestPlan {
 
   bool is_too_slow(const Plan& plan, const PlanCost& costs) const {
     return options_.use_bounds &&
-           search::lower_bound({plan, costs, topology_, {Contention::Off, options_.replicas}}) >=
+           search::lower_bound({plan,
+                                costs,
+                                topology_,
+                                {Contention::Off, options_.replicas, options_.transfers}}) >=
                answer_.iteration;
   }
 
   void look_at_depths(const Plan& plan, const PlanCost& costs) {
     if (options_.allow && !options_.allow(plan)) return;
     if (options_.pins.least_depths && !has_least_depths(plan)) return;
+    if (options_.transfers != Transfers::Overlapped && may_wait_forever(plan)) return;
     if (is_too_slow(plan, costs)) return;
     // Once a misfit is known to be faster than all that fits, no other one needs to be simulated.
     if (fastest_misfit_ < answer_.iteration && !fits(plan)) return;
     const Duration iteration =
-        simulate::simulate(generate(plan, options_.replicas), costs, topology_,
-                           {.contention = options_.contention, .record = false})
+        simulate::simulate(
+            generate(plan, options_.replicas), costs, topology_,
+            {.contention = options_.contention, .transfers = options_.transfers, .record = false})
             .iteration;
     if (iteration >= answer_.iteration) return;
     if (!fits(plan)) {
@@ -173,6 +178,15 @@ class FastestPlan {
     }
     answer_.plan = plan;
     answer_.iteration = iteration;
+  }
+
+  /// Whether a stage wants to send more than one activation before it receives a gradient that the
+  /// next stage sends first.
+  static bool may_wait_forever(const Plan& plan) {
+    for (std::size_t s = 1; s < plan.stages.size(); ++s) {
+      if (plan.warmup_depths[s - 1] - plan.warmup_depths[s] > 1) return true;
+    }
+    return false;
   }
 
   static bool has_least_depths(const Plan& plan) {

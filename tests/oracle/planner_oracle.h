@@ -22,6 +22,7 @@ void for_each_plan(const Problem& problem, const Topology& topology, bool ignore
 struct OracleOptions {
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
+  Transfers transfers = Transfers::Overlapped;
   bool ignore_memory = false;
   std::optional<std::int64_t> micro_batch_size = {};
   std::vector<GradientSynchronization> gradients = {};  // any of them; the default if none is given

@@ -29,6 +29,10 @@ void ask_at_random(Question& question, small::Dice& dice) {
   planner::PlannerOptions& options = question.options;
   options.ignore_memory = dice.chance(20);
   if (dice.chance(25)) options.replicas = Replicas::Independent;
+  if (options.replicas == Replicas::Together && dice.chance(30)) {
+    options.transfers = dice.chance(50) ? Transfers::Blocking : Transfers::Serial;
+  }
+  if (dice.chance(20)) options.overlaps_gradients = false;
   if (dice.chance(20)) options.family = ScheduleFamily::GPipe;
   if (dice.chance(25)) options.optimizer = OptimizerTiming::PerBucket;
   options.bucket_size = Bytes{dice.roll(1, 40) * 1'000'000};
@@ -60,13 +64,14 @@ std::vector<SearchProblem> problems_of(const Question& question) {
                         .gpipe = options.family == ScheduleFamily::GPipe,
                         .links_are_shared = options.contention == Contention::Shared,
                         .replicas = options.replicas,
+                        .transfers = options.transfers,
                         .pins = options.pins});
   }
   return problems;
 }
 
 /// The plan of a candidate at the depths that its diagram assumed, with none at depths that do not
-/// fit.
+/// fit or, where transfers block, at which two stages may wait for each other.
 std::optional<Plan> plan_of(const search::Candidate& candidate, const Question& question) {
   Plan plan{.global_batch_size = question.options.global_batch_size,
             .micro_batch_size = candidate.micro_batch_size,
@@ -79,14 +84,17 @@ std::optional<Plan> plan_of(const search::Candidate& candidate, const Question& 
   const CostModel costs(question.made.problem.profile, question.topology);
   const bool fits =
       question.options.ignore_memory || memory_shortages(costs.plan_cost(plan)).empty();
-  return fits ? std::optional(plan) : std::nullopt;
+  const bool runs = mode_faults(plan, question.options.mode()).empty();
+  return fits && runs ? std::optional(plan) : std::nullopt;
 }
 
 Duration simulated(const Plan& plan, const Question& question) {
   const CostModel costs(question.made.problem.profile, question.topology);
   return simulate::simulate(generate(plan, question.options.replicas), costs.plan_cost(plan),
                             question.topology,
-                            {.contention = question.options.contention, .record = false})
+                            {.contention = question.options.contention,
+                             .transfers = question.options.transfers,
+                             .record = false})
       .iteration;
 }
 

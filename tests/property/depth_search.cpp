@@ -26,8 +26,9 @@ Fastest one_by_one(const small::Pipeline& pipeline, const planner::DepthLimits& 
     if (!limits.fit_as_they_are(depths)) continue;
     plan.warmup_depths = depths;
     const Duration time =
-        simulate::simulate(generate(plan, mode.replicas), pipeline.costs, pipeline.topology,
-                           {.contention = mode.contention, .record = false})
+        simulate::simulate(
+            generate(plan, mode.replicas), pipeline.costs, pipeline.topology,
+            {.contention = mode.contention, .transfers = mode.transfers, .record = false})
             .iteration;
     fastest.iteration = std::min(fastest.iteration, time);
     ++fastest.depths;
@@ -45,7 +46,7 @@ struct Counts {
   std::int64_t simulated = 0;
 };
 
-Counts search_boxes(Replicas replicas) {
+Counts search_boxes(Replicas replicas, Transfers transfers = Transfers::Overlapped) {
   small::ProblemMaker maker(2221, {.layers = 6, .devices = 6, .global_batch = 12});
   small::Dice dice(2222);
   Counts counts;
@@ -65,7 +66,8 @@ Counts search_boxes(Replicas replicas) {
     options.ignore_memory = dice.chance(50);
     options.contention = dice.chance(70) ? Contention::Shared : Contention::Off;
     options.replicas = replicas;
-    const planner::DepthLimits limits(pipeline.plan, costs, options.ignore_memory);
+    options.transfers = transfers;
+    const planner::DepthLimits limits(pipeline.plan, costs, options.ignore_memory, transfers);
     const Fastest fastest = one_by_one(pipeline, limits, options.mode());
     counts.all += fastest.depths;
     planner::SimulatedPlan start{
@@ -106,4 +108,12 @@ TEST_CASE("so they do with independent replicas") {
   const Counts counts = search_boxes(Replicas::Independent);
   CHECK(counts.all > small::scaled(5000));
   CHECK(counts.simulated < counts.all / 2);
+}
+
+TEST_CASE("so they do where transfers block") {
+  for (const Transfers transfers : {Transfers::Blocking, Transfers::Serial}) {
+    const Counts counts = search_boxes(Replicas::Together, transfers);
+    CHECK(counts.all > small::scaled(1000));
+    CHECK(counts.simulated < counts.all);
+  }
 }

@@ -111,6 +111,26 @@ TEST_CASE("with independent replicas it is the fastest too, and it knows") {
   CHECK(replicated >= small::scaled(100));
 }
 
+TEST_CASE("where transfers block and reductions come last it is the fastest too, and it knows") {
+  ProblemMaker maker(2009);
+  small::Dice dice(2010);
+  std::map<Transfers, int> piped;
+  for (int round = 0; round < small::scaled(800); ++round) {
+    CAPTURE(round);
+    Question question(maker.next());
+    question.options.transfers = dice.chance(50) ? Transfers::Blocking : Transfers::Serial;
+    question.options.overlaps_gradients = dice.chance(50);
+    question.options.pins.least_depths = dice.chance(30);
+    const Made answer = question.answer();
+    small::require_fastest(question, answer);
+    const PlanDocument* document = small::document_of(answer);
+    if (document == nullptr || document->plan.stages.size() == 1) continue;
+    ++piped[question.options.transfers];
+  }
+  CHECK(piped[Transfers::Blocking] >= small::scaled(80));
+  CHECK(piped[Transfers::Serial] >= small::scaled(80));
+}
+
 TEST_CASE("with pins it is the fastest of the plans that obey them") {
   ProblemMaker maker(2003);
   small::Dice dice(2004);

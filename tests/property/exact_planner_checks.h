@@ -46,6 +46,7 @@ struct Question {
   OracleAnswer fastest(Duration below = Duration{INT64_MAX}) const {
     OracleOptions oracle{.contention = options.contention,
                          .replicas = options.replicas,
+                         .transfers = options.transfers,
                          .ignore_memory = options.ignore_memory,
                          .micro_batch_size = options.micro_batch_size,
                          .gradients = gradients(),
@@ -68,7 +69,8 @@ inline std::vector<GradientSynchronization> Question::gradients() const {
   for (const std::int64_t size :
        {1 * kMiB, 5 * kMiB, 25 * kMiB, 100 * kMiB, 400 * kMiB, kMaxCount}) {
     if (options.bucket_size && all.size() == 1) break;
-    all.push_back({options.bucket_size.value_or(Bytes{size}), options.optimizer});
+    all.push_back(
+        {options.bucket_size.value_or(Bytes{size}), options.optimizer, options.overlaps_gradients});
   }
   return all;
 }
@@ -108,6 +110,8 @@ inline std::string text_of(const Question& question) {
   const planner::PlannerOptions& options = question.options;
   std::string text = options.contention == Contention::Off ? "contention off" : "contention shared";
   text += ", replicas " + std::string(to_string(options.replicas));
+  text += ", transfers " + std::string(to_string(options.transfers));
+  if (!options.overlaps_gradients) text += ", reductions behind the last backward";
   if (options.ignore_memory) text += ", ignore memory";
   if (options.micro_batch_size) text += ", B " + std::to_string(*options.micro_batch_size);
   if (options.family == ScheduleFamily::GPipe) text += ", gpipe";
@@ -140,7 +144,9 @@ inline std::string fault_of(const PlanDocument& document, const Question& questi
   if (!question.options.ignore_memory && !memory_shortages(costs).empty()) return "does not fit";
   const Duration simulated =
       simulate::simulate(generate(plan, question.options.replicas), costs, question.topology,
-                         {.contention = question.options.contention, .record = false})
+                         {.contention = question.options.contention,
+                          .transfers = question.options.transfers,
+                          .record = false})
           .iteration;
   if (simulated != document.prediction.iteration) return "simulates otherwise";
   return "";

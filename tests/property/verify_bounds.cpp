@@ -39,11 +39,14 @@ Fastest fastest_of_all(const small::Problem& problem, const Topology& topology,
   Fastest best;
   small::for_each_plan(problem, topology, false, [&](const Plan& plan, const PlanCost& cost) {
     if (!is_of_family(plan, setting.family)) return;
-    const SimulationMode whatever{Contention::Off, setting.mode.replicas};
+    if (!mode_faults(plan, setting.mode).empty()) return;
+    const SimulationMode whatever{Contention::Off, setting.mode.replicas, setting.mode.transfers};
     if (search::lower_bound({plan, cost, topology, whatever}) >= best.iteration) return;
     const Duration iteration =
         simulate::simulate(generate(plan, setting.mode.replicas), cost, topology,
-                           {.contention = setting.mode.contention, .record = false})
+                           {.contention = setting.mode.contention,
+                            .transfers = setting.mode.transfers,
+                            .record = false})
             .iteration;
     if (iteration > best.slower_iteration) {
       best.slower = plan;
@@ -75,7 +78,10 @@ TEST_CASE("the fastest time of all plans is verified as their bound, one nanosec
     const Topology topology(problem.topology);
     const Setting setting{
         .mode = {round % 3 == 0 ? Contention::Off : Contention::Shared,
-                 round % 2 == 0 ? Replicas::Independent : Replicas::Together},
+                 round % 2 == 0 ? Replicas::Independent : Replicas::Together,
+                 round % 2 == 0   ? Transfers::Overlapped
+                 : round % 4 == 1 ? Transfers::Blocking
+                                  : Transfers::Serial},
         .family = round % 5 == 0 ? ScheduleFamily::GPipe : ScheduleFamily::OneFOneB};
     const Fastest best = fastest_of_all(problem, topology, setting);
     if (best.plan.stages.empty()) continue;

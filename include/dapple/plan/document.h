@@ -11,6 +11,7 @@
 #include "dapple/plan/plan.h"
 #include "dapple/plan/prediction.h"
 #include "dapple/plan/request.h"
+#include "dapple/plan/runtime.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/profile/parallelism.h"
@@ -113,6 +114,9 @@ struct PlanDocument {
   TopologyDescription topology;
   /// The profile and the topology that the groups were formed from; absent if there are none.
   std::optional<PlanInputs> ungrouped = {};
+  /// What executes the plan; absent if the plan was made for none in particular. The profile and
+  /// the topology have what it keeps in memory.
+  std::optional<Runtime> runtime = {};
   Plan plan;
   Prediction prediction;
   std::vector<Baseline> baselines;

@@ -53,6 +53,9 @@ struct GradientSynchronization {
   /// A bucket is closed once it holds this many bytes.
   Bytes bucket_size = kDefaultBucketSize;
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
+  /// Whether a bucket is reduced once its gradients are made, beside the rest of the last backward,
+  /// or only behind that.
+  bool overlaps = true;
 
   friend bool operator==(const GradientSynchronization&, const GradientSynchronization&) = default;
 };

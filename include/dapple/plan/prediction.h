@@ -84,6 +84,7 @@ inline constexpr TimePart kTimeParts[] = {
 struct Prediction {
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
+  Transfers transfers = Transfers::Overlapped;
   Duration iteration;
   double samples_per_second = 0;
   std::optional<double> speedup_over_one_device;
@@ -97,6 +98,8 @@ struct Prediction {
   std::vector<StageFigures> stages;
   /// The devices that the plan uses, by index.
   std::vector<DeviceFigures> devices;
+
+  SimulationMode mode() const { return {contention, replicas, transfers}; }
 
   /// Returns the peak memory of the fullest device; zero for no devices.
   Bytes most_memory() const;

@@ -60,6 +60,7 @@ struct PlanRequest {
   /// The size of gradient buckets; several sizes if not given.
   std::optional<Bytes> bucket_size = kDefaultBucketSize;
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
+  bool overlaps_gradients = true;
   SimulationMode mode = {};
   /// Whether devices are treated as having unlimited memory.
   bool ignore_memory = false;

@@ -1,5 +1,5 @@
-// How a plan is simulated: whether communication contends for links, and whether the replicas of a
-// stage run in lockstep.
+// How a plan is simulated: whether communication contends for links, whether the replicas of a
+// stage run in lockstep, and whether a stage computes while it sends and receives.
 #pragma once
 
 #include <string_view>
@@ -33,10 +33,31 @@ enum class Replicas {
 /// Returns "together" or "independent".
 std::string_view to_string(Replicas replicas);
 
-/// How a plan is simulated.
+/// How a stage sends and receives.
+enum class Transfers {
+  /// Beside computation: a tensor is sent as soon as it is made, and a stage waits only for what it
+  /// needs.
+  Overlapped,
+  /// A stage computes nothing from the moment at which it sends or wants to receive until the
+  /// transfer is over, which begins when both stages are ready for it. What a stage sends to a
+  /// neighbour and receives from the same one between two computations is under way at the same
+  /// time, as in Megatron-LM without overlapped communication.
+  Blocking,
+  /// The same, but one transfer after another, as in DeepSpeed's pipeline engine.
+  Serial,
+};
+
+/// Returns "overlapped", "blocking" or "serial".
+std::string_view to_string(Transfers transfers);
+
+/// How a plan is simulated. Where transfers are not overlapped, replicas are together.
 struct SimulationMode {
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
+  Transfers transfers = Transfers::Overlapped;
+
+  /// Whether stages compute nothing while they send or receive.
+  bool blocks() const { return transfers != Transfers::Overlapped; }
 
   friend bool operator==(const SimulationMode&, const SimulationMode&) = default;
 };

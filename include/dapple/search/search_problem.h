@@ -26,6 +26,8 @@ struct SearchProblem {
   /// The mode of replicas that the bounds of the exact search hold for. The DAPPLE search always
   /// assumes replicas that start together.
   Replicas replicas = Replicas::Together;
+  /// The treatment of transfers that the bounds hold for.
+  Transfers transfers = Transfers::Overlapped;
   Pins pins = {};
   /// Most stage passes of a plan that can still be simulated; used by least_memory() only.
   std::int64_t most_passes = kMaxStagePasses;

@@ -1,7 +1,8 @@
 // Simulates a schedule with costs, event by event, and returns when each action happens
 // (docs/model.md, section 10).
 //
-// The streams of a lane are first in, first out; sends are eager and take no compute time. A lane
+// The streams of a lane are first in, first out; sends are eager and take no compute time, unless
+// transfers block (section 10.12). A lane
 // starts a micro-batch, or its share of it, when the last part of the input that it needs has
 // arrived, takes as long as its slowest device, and sends its output when it is complete. Replicas
 // on one lane thus act as one machine. Independent replicas (generate() with Replicas::Independent)
@@ -28,6 +29,8 @@ namespace dapple::simulate {
 
 struct SimulationOptions {
   Contention contention = Contention::Shared;
+  /// Without transfers, as with `free_transfers`, nothing blocks.
+  Transfers transfers = Transfers::Overlapped;
   /// Whether the timeline is recorded, not only the iteration.
   bool record = true;
   /// Whether transfers or reductions take no time, to see how much of them is exposed.
@@ -48,8 +51,8 @@ struct SimulationResult {
 };
 
 /// Simulates one iteration. Requires: validate(schedule, plan) is empty and `costs` are those of
-/// the same plan; throws Bug for a schedule that deadlocks. O(actions log lanes) if no port is
-/// shared.
+/// the same plan; where transfers block, mode_faults() of the plan is empty (plan/validate.h).
+/// Throws Bug for a schedule that deadlocks. O(actions log lanes) if no port is shared.
 SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const Topology& topology,
                           const SimulationOptions& options = {});
 

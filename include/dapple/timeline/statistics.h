@@ -26,7 +26,8 @@ struct IdleTime {
   Duration fill;
   /// The next input is still to be computed by another lane.
   Duration producer;
-  /// The next input is being transferred.
+  /// The next input is being transferred; where transfers block, also all the time for which the
+  /// lane waits for a neighbour or for its own sends once the input is computed.
   Duration transfer;
   /// The optimizer step waits for gradients that are being reduced.
   Duration all_reduce;

@@ -51,6 +51,8 @@ struct DeviceMemory {
 struct Timeline {
   enum class Origin { Predicted, Measured };
   Origin origin = Origin::Predicted;
+  /// How stages send and receive; of a measured timeline, overlapped.
+  Transfers transfers = Transfers::Overlapped;
   struct LaneName {
     std::vector<StageIndex> stages;
     std::vector<DeviceIndex> devices;

@@ -24,8 +24,10 @@ SimulationMode mode_of(const DiffRequest& request, const Prediction& first,
                        const Prediction& second) {
   const bool same_contention = first.contention == second.contention;
   const bool same_replicas = first.replicas == second.replicas;
+  const bool same_transfers = first.transfers == second.transfers;
   return {request.contention.value_or(same_contention ? first.contention : Contention::Shared),
-          request.replicas.value_or(same_replicas ? first.replicas : Replicas::Together)};
+          request.replicas.value_or(same_replicas ? first.replicas : Replicas::Together),
+          same_transfers ? first.transfers : Transfers::Overlapped};
 }
 
 /// What B is costed with, and notes if B was made from something else.

@@ -103,7 +103,7 @@ int diff_measured(const DiffRequest& request, const std::string& text,
   }
   const Prediction& filed = subject.document.prediction;
   const SimulationMode mode{request.contention.value_or(filed.contention),
-                            request.replicas.value_or(filed.replicas)};
+                            request.replicas.value_or(filed.replicas), filed.transfers};
   const planner::Evaluation evaluation =
       planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
   require_same_actions(evaluation.timeline, timeline, source);

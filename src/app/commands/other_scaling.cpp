@@ -63,7 +63,7 @@ std::optional<OtherScaling> in_other_scaling(const PlanDocument& document,
                        .shape = {}};
   if (Wide{scaling.samples} * kLeaningPart >= scaling.measured) return std::nullopt;
   Plan plan = document.plan;
-  const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
+  const SimulationMode mode = document.prediction.mode();
   scaling.otherwise =
       planner::evaluate(plan, with_other_scaling(profile), topology, mode).prediction.iteration;
   return scaling;

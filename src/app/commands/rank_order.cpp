@@ -28,7 +28,7 @@ std::optional<std::string> loss_in_launchers_order(const Subject& subject) {
   if (!costing_faults(launched, document.profile, subject.topology).empty()) {
     return "the plan cannot be costed";
   }
-  const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
+  const SimulationMode mode = document.prediction.mode();
   const planner::Evaluation there =
       planner::evaluate(launched, document.profile, subject.topology, mode);
   if (!there.shortages.empty()) return "the plan does not fit memory";

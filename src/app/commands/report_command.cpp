@@ -58,9 +58,8 @@ int run_report(const command_line::Options& options, command_line::Console& cons
   if (page) check_size_of_page(subject.document, command_line::source_name(path));
 
   const Prediction& filed = subject.document.prediction;
-  const planner::Evaluation evaluation =
-      planner::evaluate(subject.document.plan, subject.document.profile, subject.topology,
-                        {filed.contention, filed.replicas});
+  const planner::Evaluation evaluation = planner::evaluate(
+      subject.document.plan, subject.document.profile, subject.topology, filed.mode());
   check_figures(subject.document, evaluation.prediction);
   const report::ReportSubject drawn{
       .document = subject.document, .timeline = evaluation.timeline, .topology = subject.topology};

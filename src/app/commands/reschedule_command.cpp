@@ -226,6 +226,14 @@ int run_reschedule(const command_line::Options& options, command_line::Console& 
   Subject subject =
       make_subject(load_own_plan(asked.plan), {}, command_line::source_name(asked.plan));
   PlanDocument& document = subject.document;
+  if (document.runtime) {
+    throw Error{
+        ErrorKind::BadInput,
+        command_line::source_name(asked.plan),
+        {{"/runtime", fmt::format("expected a plan for no runtime in particular, got one for "
+                                  "{}, which has a schedule of its own",
+                                  printable(document.runtime->name))}}};
+  }
   planner::Reschedule request = planner_request(asked, subject);
   const std::string output = asked.output.value_or(command_line::default_output(
       document.profile, fmt::format(".{}.plan.json", to_string(request.family))));

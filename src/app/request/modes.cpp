@@ -22,11 +22,14 @@ command_line::OptionSpec contention_option(const std::string& default_value) {
 }
 
 command_line::OptionSpec replicas_option(const std::string& default_value) {
+  const std::string together(to_string(Replicas::Together));
+  const bool is_together = default_value == together;
   return {.name = "replicas",
           .value = "WAY",
-          .choices = {"together", "independent"},
-          .text = "Keep replicas of a stage {}.",
-          .default_value = default_value,
+          .choices = {together, "independent"},
+          .text = is_together ? "Run replicas together (default) or independent."
+                              : "Keep replicas of a stage {}.",
+          .default_value = is_together ? "" : default_value,
           .details =
               "Replicas that run together start a micro-batch when all of them can; "
               "independent ones each start when their own share of the input is there."};

@@ -8,6 +8,7 @@
 
 #include "app/request/for_target.h"
 #include "app/request/modes.h"
+#include "app/request/runtimes.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/profile/limits.h"
 
@@ -123,6 +124,7 @@ OptionSection plan_restrictions() {
         .choices = limited_targets(),
         .text = "Plan for {}.",
         .details = "Only what \"export\" can write for the target is planned."},
+       runtime_option("Simulate as a runtime runs plans, such as deepspeed."),
        {.name = "max-tensor",
         .value = "N",
         .text = "Share layers among at most N devices.",
@@ -195,6 +197,36 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   return planner;
 }
 
+/// Makes a request one for plans that a runtime executes. Throws Error(Usage) for options that it
+/// excludes.
+void plan_for(const Runtime& runtime, const command_line::Options& options,
+              PlanCommandRequest& request) {
+  planner::PlannerOptions& planner = request.planner;
+  planner.transfers = runtime.transfers;
+  planner.overlaps_gradients = runtime.overlaps_gradients;
+  const auto refuse = [&](const char* option, const char* expected) {
+    throw command_line::usage_error(
+        option, fmt::format("expected {} for {}, got {}", expected, printable(runtime.name),
+                            options.choice(option + 2)));
+  };
+  if (runtime.transfers != Transfers::Overlapped) {
+    const bool is_1f1b = !planner.every_family &&
+                         is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
+    if (!is_1f1b) refuse("--schedule", "1f1b or gpipe, as transfers block,");
+    if (planner.replicas == Replicas::Independent) {
+      refuse("--replicas", "together, as transfers block,");
+    }
+  }
+  if (!runtime.overlaps_gradients && planner.optimizer == OptimizerTiming::PerBucket) {
+    refuse("--optimizer-step", "at-end, as gradients are reduced behind the last backward,");
+  }
+  const std::string least = "depths=least";
+  const bool has_free_depths = planner.family != ScheduleFamily::GPipe;
+  const bool is_pinned =
+      std::find(request.pins.begin(), request.pins.end(), least) != request.pins.end();
+  if (runtime.has_least_depths && has_free_depths && !is_pinned) request.pins.push_back(least);
+}
+
 /// Throws Error(Usage) if options were given that exclude each other.
 void check_combinations(const command_line::Options& options,
                         const planner::PlannerOptions& planner) {
@@ -248,6 +280,7 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
                              .planner = planner_options_of(options),
                              .pins = options.texts("pin"),
                              .target = std::nullopt,
+                             .runtime = runtime_of(options.text("runtime")),
                              .time_limit = options.positive_seconds("time-limit"),
                              .output = options.text("output"),
                              .trace = options.text("trace"),
@@ -255,6 +288,7 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
                              .explains = options.has("explain"),
                              .is_json = options.has("json")};
   if (options.has("for")) request.target = options.choice("for");
+  if (request.runtime) plan_for(*request.runtime, options, request);
   check_combinations(options, request.planner);
   return request;
 }

@@ -7,6 +7,7 @@
 
 #include "app/request/inputs.h"
 #include "dapple/command_line/description.h"
+#include "dapple/plan/runtime.h"
 #include "dapple/planner/request/planner_options.h"
 
 namespace dapple::app {
@@ -24,6 +25,7 @@ struct PlanCommandRequest {
   planner::PlannerOptions planner;
   std::vector<std::string> pins;
   std::optional<std::string> target;
+  std::optional<Runtime> runtime;
   std::optional<Duration> time_limit;
   std::optional<std::string> output;
   std::optional<std::string> trace;

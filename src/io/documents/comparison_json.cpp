@@ -144,6 +144,7 @@ std::string write_comparison_json(const ComparisonDocument& document) {
   write_source(writer.key("topology"), topology.name, hash_of(topology));
   writer.key("contention").text(to_string(document.mode.contention));
   writer.key("replicas").text(to_string(document.mode.replicas));
+  if (document.mode.blocks()) writer.key("transfers").text(to_string(document.mode.transfers));
   writer.key("notes").texts(pair.notes);
   write_plan_figures(writer.key("a"), pair.first);
   write_plan_figures(writer.key("b"), pair.second);

@@ -23,6 +23,7 @@ void write_gradients(JsonWriter& writer, const GradientSynchronization& gradient
   writer.open_object(JsonWriter::Layout::Line);
   writer.key("bucket_bytes").integer(gradients.bucket_size.count);
   writer.key("optimizer_step").text(to_string(gradients.optimizer));
+  if (!gradients.overlaps) writer.key("overlap").text("none");
   writer.close();
 }
 
@@ -95,6 +96,9 @@ void write_prediction(JsonWriter& writer, const Prediction& prediction, const To
   // existed.
   if (prediction.replicas != Replicas::Together) {
     writer.key("replicas").text(to_string(prediction.replicas));
+  }
+  if (prediction.transfers != Transfers::Overlapped) {
+    writer.key("transfers").text(to_string(prediction.transfers));
   }
   writer.key("iteration_ns").integer(prediction.iteration.ns);
   writer.key("samples_per_second").number(prediction.samples_per_second);

@@ -6,11 +6,13 @@
 
 #include "dapple/cost/device_groups.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/plan/runtime.h"
 #include "dapple/plan/validate.h"
 #include "dapple/profile/limits.h"
 #include "io/documents/embedded.h"
 #include "io/documents/plan_parts.h"
 #include "io/documents/request_json.h"
+#include "io/runtime/runtime_json.h"
 
 namespace dapple::io {
 namespace {
@@ -156,6 +158,9 @@ GradientSynchronization read_gradients(const Field& field) {
   std::vector<std::string_view> names;
   for (const OptimizerTiming timing : kTimings) names.push_back(to_string(timing));
   gradients.optimizer = kTimings[read_choice(object.field("optimizer_step"), names).value_or(0)];
+  if (const Field overlap = object.field("overlap"); overlap.present()) {
+    gradients.overlaps = read_gradient_overlap(overlap);
+  }
   object.finish();
   return gradients;
 }
@@ -256,6 +261,9 @@ void read_prediction(const Field& field, const DeviceNames& names, Prediction& p
   const Field replicas = object.field("replicas");
   if (replicas.present() && read_choice(replicas, {"together", "independent"}) == 1U) {
     prediction.replicas = Replicas::Independent;
+  }
+  if (const Field transfers = object.field("transfers"); transfers.present()) {
+    prediction.transfers = read_transfers(transfers);
   }
   prediction.iteration.ns = required_integer(object.field("iteration_ns"), {});
   prediction.samples_per_second = read_figure(object.field("samples_per_second")).value_or(0);
@@ -376,6 +384,16 @@ bool group_document(const Field& field, PlanDocument& document) {
   }
 }
 
+/// Records what of the plan the mode of its simulation or its runtime does not allow.
+void check_mode(const Field& field, const PlanDocument& document) {
+  const SimulationMode mode = document.prediction.mode();
+  field.add_all(mode_faults(document.plan, mode));
+  if (!document.runtime) return;
+  const Runtime& runtime = *document.runtime;
+  field.add_all(runtime_faults(runtime, document.plan, mode));
+  field.add_all(memory_faults(runtime, document.original_profile(), document.original_topology()));
+}
+
 /// Records a violation if the schedule would be too long to process.
 void check_length(const Field& micro_batches, const Plan& plan) {
   std::int64_t devices = 0;
@@ -405,6 +423,8 @@ ReadPlan read_plan_document(const Field& field) {
   document.profile = read_model(object.field("model"));
   const Field topology = object.field("topology");
   bool is_sound = read_description(topology, document.topology);
+  const Field runtime = object.field("runtime");
+  if (runtime.present()) document.runtime = read_runtime(runtime);
   const Field parallelism = object.field("parallelism");
   if (parallelism.present()) {
     document.plan.parallelism = read_parallelism(parallelism);
@@ -438,6 +458,7 @@ ReadPlan read_plan_document(const Field& field) {
   document.parallelisms = read_parallelism_records(object.field("parallelisms"));
   document.warnings = read_texts(object.field("warnings"));
   object.finish();
+  if (field.violations()->empty()) check_mode(field, document);
   read.topology = names.topology();
   read.digest = read_hash(digest).value_or("");
   read.digest_place = digest.place();

@@ -7,6 +7,7 @@
 #include "dapple/profile/limits.h"
 #include "io/documents/layers_json.h"
 #include "io/json/number_text.h"
+#include "io/runtime/runtime_json.h"
 
 namespace dapple::io {
 namespace {
@@ -125,8 +126,10 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
   write_nullable(writer.key("bucket_bytes"), request.bucket_size,
                  [&](Bytes size) { writer.integer(size.count); });
   writer.key("optimizer_step").text(to_string(request.optimizer));
+  if (!request.overlaps_gradients) writer.key("gradient_overlap").text("none");
   writer.key("contention").text(to_string(request.mode.contention));
   writer.key("replicas").text(to_string(request.mode.replicas));
+  if (request.mode.blocks()) writer.key("transfers").text(to_string(request.mode.transfers));
   writer.key("unlimited_memory").boolean(request.ignore_memory);
   writer.key("memory_limit_bytes").integer(request.memory_limit.count);
   writer.key("target_gap").raw(factor_text(request.target_gap));
@@ -169,11 +172,17 @@ PlanRequest read_request(const Field& field) {
   const bool is_per_bucket =
       read_choice(object.field("optimizer_step"), {"at-end", "per-bucket"}) == 1U;
   request.optimizer = is_per_bucket ? OptimizerTiming::PerBucket : OptimizerTiming::AtEnd;
+  if (const Field overlap = object.field("gradient_overlap"); overlap.present()) {
+    request.overlaps_gradients = read_gradient_overlap(overlap);
+  }
   const bool is_off = read_choice(object.field("contention"), {"on", "off"}) == 1U;
   request.mode.contention = is_off ? Contention::Off : Contention::Shared;
   const bool are_independent =
       read_choice(object.field("replicas"), {"together", "independent"}) == 1U;
   request.mode.replicas = are_independent ? Replicas::Independent : Replicas::Together;
+  if (const Field transfers = object.field("transfers"); transfers.present()) {
+    request.mode.transfers = read_transfers(transfers);
+  }
   request.ignore_memory = read_boolean(object.field("unlimited_memory")).value_or(false);
   const Field memory_limit = object.field("memory_limit_bytes");
   request.memory_limit.count = required_integer(memory_limit, kCountRange);

@@ -73,6 +73,9 @@ TextSource write_timeline(const Timeline& timeline, const Topology& topology,
     writer.key("schema").text("dapple-timeline/1");
     writer.key("plan_sha256").text(plan_sha256);
     writer.key("origin").text(is_predicted ? "predicted" : "measured");
+    if (timeline.transfers != Transfers::Overlapped) {
+      writer.key("transfers").text(to_string(timeline.transfers));
+    }
     writer.key("clock").text(is_predicted ? "simulated" : "wall");
     write_actions(writer.key("actions"), timeline, topology);
     write_memory(writer.key("memory"), timeline, topology);

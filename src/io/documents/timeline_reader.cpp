@@ -7,6 +7,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/json/json_reader.h"
 #include "dapple/profile/limits.h"
+#include "io/runtime/runtime_json.h"
 
 namespace dapple::io {
 namespace {
@@ -146,6 +147,9 @@ Timeline read_timeline(std::string_view text, const std::string& source_name,
     const bool is_measured = read_choice(object.field("origin"), {"predicted", "measured"}) == 1U;
     read_choice(object.field("clock"), {"simulated", "wall"});
     timeline.origin = is_measured ? Timeline::Origin::Measured : Timeline::Origin::Predicted;
+    if (const Field transfers = object.field("transfers"); transfers.present()) {
+      timeline.transfers = read_transfers(transfers);
+    }
     const ArrayReader actions(object.field("actions"), "an array of actions");
     for (std::size_t i = 0; i < actions.size(); ++i) {
       read_timed_action(actions.at(i), lanes, timeline);

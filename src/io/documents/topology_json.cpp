@@ -6,8 +6,8 @@
 
 #include "dapple/io/documents/documents.h"
 #include "io/documents/embedded.h"
-#include "io/documents/units.h"
 #include "io/json/number_text.h"
+#include "io/units/units.h"
 
 namespace dapple::io {
 namespace {

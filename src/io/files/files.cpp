@@ -15,8 +15,8 @@
 #include "dapple/core/error.h"
 #include "dapple/io/files/file_view.h"
 #include "dapple/io/files/read_file.h"
-#include "io/documents/units.h"
 #include "io/files/descriptor.h"
+#include "io/units/units.h"
 
 namespace dapple::io {
 namespace {

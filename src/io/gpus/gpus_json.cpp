@@ -7,10 +7,10 @@
 
 #include "dapple/core/characters.h"
 #include "dapple/io/json/json_reader.h"
-#include "io/documents/units.h"
 #include "io/gpus/shipped.h"
 #include "io/json/json_writer.h"
 #include "io/json/number_text.h"
+#include "io/units/units.h"
 
 namespace dapple::io {
 namespace {

@@ -98,8 +98,8 @@ void BaselineSearch::add(const search::Candidate& candidate) {
     const Plan plan = plan_at(variant, micro_batches);
     make_room(costs_, options_);
     const PlanCost cost = costs_.plan_cost(plan);
-    variant.bound =
-        search::lower_bound({plan, cost, context_.topology, {Contention::Off, options_.replicas}});
+    variant.bound = search::lower_bound(
+        {plan, cost, context_.topology, {Contention::Off, options_.replicas, options_.transfers}});
     if (variant.bound >= to_beat_) candidates_.pop_back();
   }
 }
@@ -140,8 +140,9 @@ BaselinePlan BaselineSearch::least_memory() const {
     closest = std::move(plan);
   }
   const Duration iteration =
-      simulate::simulate(generate(closest, options_.replicas), costs_.plan_cost(closest),
-                         context_.topology, {.contention = options_.contention, .record = false})
+      simulate::simulate(
+          generate(closest, options_.replicas), costs_.plan_cost(closest), context_.topology,
+          {.contention = options_.contention, .transfers = options_.transfers, .record = false})
           .iteration;
   return as_baseline(name_, std::move(closest), iteration, context_);
 }
@@ -191,6 +192,7 @@ BaselinePlan as_baseline(std::string name, Plan plan, Duration iteration,
   const Schedule schedule = generate(plan, context.options.replicas);
   const auto time_without = [&](simulate::SimulationOptions options) {
     options.contention = context.options.contention;
+    options.transfers = context.options.transfers;
     options.record = false;
     return simulate::simulate(schedule, costs, context.topology, options).iteration;
   };

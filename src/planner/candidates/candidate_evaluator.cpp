@@ -98,7 +98,8 @@ Score CandidateEvaluator::score(const search::Candidate& candidate, std::size_t 
     return score;
   }
   SimulatedPlan best{.plan = plan_of(candidate), .iteration = to_beat, .order = order};
-  const DepthLimits limits(best.plan, costs, context_.options.ignore_memory);
+  const DepthLimits limits(best.plan, costs, context_.options.ignore_memory,
+                           context_.options.transfers);
   const Depths ones(candidate.stages.size(), 1);
   if (context_.options.family != ScheduleFamily::GPipe && !limits.fit_as_they_are(ones)) {
     score.is_settled = true;
@@ -172,7 +173,8 @@ Score CandidateEvaluator::refine(const SimulatedPlan& start, std::int64_t budget
   Score score;
   score.best = start;
   if (!has_free_depths()) return score;
-  const DepthLimits limits(start.plan, costs, context_.options.ignore_memory);
+  const DepthLimits limits(start.plan, costs, context_.options.ignore_memory,
+                           context_.options.transfers);
   std::int64_t tries_left = most_tries(start.plan, budget);
   for (bool improved = true; improved && score.actions < budget;) {
     improved = false;

@@ -84,20 +84,20 @@ DepthSearch::DepthSearch(const SimulatedPlan& start, const CostModel& costs,
       should_stop_(std::move(should_stop)),
       start_(start),
       costs_(costs_at(start.plan, Depths(start.plan.stages.size(), 1), costs)),
-      limits_(start.plan, costs, options.ignore_memory),
+      limits_(start.plan, costs, options.ignore_memory, options.transfers),
       earliest_start_bound_({start.plan, costs_, topology_, options.mode()}) {
   search::DepthBox all{.least = Depths(start.plan.stages.size(), 1), .most = limits_.caps()};
   if (options.family == ScheduleFamily::GPipe) {
     all.most.assign(all.most.size(), start.plan.num_micro_batches);
     all.least = all.most;
   }
-  if (!limits_.may_fit(all)) return;
+  if (!limits_.narrow(all) || !limits_.may_fit(all)) return;
   open_.push({.bound = {}, .number = boxes_++, .box = std::move(all), .splits = 0});
 }
 
 void DepthSearch::push(search::DepthBox box, const OpenBox& parent, const SimulatedPlan& best,
                        Score& score) {
-  if (!limits_.may_fit(box)) return;
+  if (!limits_.narrow(box) || !limits_.may_fit(box)) return;
   score.actions += 1 + earliest_start_bound_.steps() / kStepsPerAction;
   const Duration bound = std::max(parent.bound, earliest_start_bound_.bound(box));
   if (bound >= best.iteration) return;

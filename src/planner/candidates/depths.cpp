@@ -8,8 +8,11 @@
 
 namespace dapple::planner {
 
-DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_memory)
-    : num_micro_batches_(plan.num_micro_batches), ignore_memory_(ignore_memory) {
+DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_memory,
+                         Transfers transfers)
+    : num_micro_batches_(plan.num_micro_batches),
+      ignore_memory_(ignore_memory),
+      blocks_(transfers != Transfers::Overlapped) {
   for (const StagePlan& stage : plan.stages) {
     std::vector<Replica>& replicas = stages_.emplace_back();
     const std::vector<Bytes>& buckets = stage.gradient_buckets;
@@ -48,10 +51,19 @@ bool DepthLimits::fits(std::size_t stage, const Depths& depths) const {
   });
 }
 
+/// Lowers depths that are more than one above that of the next stage, where transfers block.
+void DepthLimits::lower_steps(Depths& depths) const {
+  if (!blocks_) return;
+  for (std::size_t s = depths.size() - 1; s-- > 0;) {
+    depths[s] = std::min(depths[s], depths[s + 1] + 1);
+  }
+}
+
 std::optional<Depths> DepthLimits::fit(Depths wanted) const {
   Depths depths = std::move(wanted);
   for (std::int64_t& depth : depths) depth = std::clamp<std::int64_t>(depth, 1, num_micro_batches_);
   for (std::size_t s = 1; s < depths.size(); ++s) depths[s] = std::min(depths[s], depths[s - 1]);
+  lower_steps(depths);
   if (ignore_memory_) return depths;
   // Reducing the depth of one stage leaves more tensors waiting at its neighbours, so start over
   // until all stages fit.
@@ -67,6 +79,7 @@ std::optional<Depths> DepthLimits::fit(Depths wanted) const {
         for (std::size_t t = cut + 1; t < depths.size(); ++t) {
           depths[t] = std::min(depths[t], depths[cut]);
         }
+        lower_steps(depths);
         changed = true;
       }
     }
@@ -75,9 +88,28 @@ std::optional<Depths> DepthLimits::fit(Depths wanted) const {
 }
 
 bool DepthLimits::fit_as_they_are(const Depths& depths) const {
+  for (std::size_t s = 1; blocks_ && s < depths.size(); ++s) {
+    if (depths[s - 1] > depths[s] + 1) return false;
+  }
   if (ignore_memory_) return true;
   for (std::size_t s = 0; s < depths.size(); ++s) {
     if (!fits(s, depths)) return false;
+  }
+  return true;
+}
+
+bool DepthLimits::narrow(search::DepthBox& box) const {
+  if (!blocks_) return true;
+  for (std::size_t s = box.most.size() - 1; s-- > 0;) {
+    box.most[s] = std::min(box.most[s], box.most[s + 1] + 1);
+    box.least[s] = std::max(box.least[s], box.least[s + 1]);
+  }
+  for (std::size_t s = 1; s < box.most.size(); ++s) {
+    box.most[s] = std::min(box.most[s], box.most[s - 1]);
+    box.least[s] = std::max(box.least[s], box.least[s - 1] - 1);
+  }
+  for (std::size_t s = 0; s < box.most.size(); ++s) {
+    if (box.least[s] > box.most[s]) return false;
   }
   return true;
 }
@@ -117,6 +149,7 @@ Depths DepthLimits::caps() const {
     }
     caps.push_back(cap);
   }
+  lower_steps(caps);
   return caps;
 }
 

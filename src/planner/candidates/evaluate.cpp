@@ -51,7 +51,7 @@ constexpr std::int64_t kMostPassesOfOther = 2'000'000;
 /// difference and does not take too long.
 std::optional<Duration> with_other_replicas(const Plan& plan, const PlanCost& costs,
                                             const Topology& topology, SimulationMode mode) {
-  if (!splits_micro_batches(plan)) return std::nullopt;
+  if (!splits_micro_batches(plan) || mode.blocks()) return std::nullopt;
   const bool are_together = mode.replicas == Replicas::Together;
   const Replicas other = are_together ? Replicas::Independent : Replicas::Together;
   if (lane_passes(plan.stages, plan.num_micro_batches, other) > kMostPassesOfOther) {
@@ -140,6 +140,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   evaluation.schedule = generate(plan, mode.replicas);
   const auto time_without = [&](simulate::SimulationOptions options) {
     options.contention = mode.contention;
+    options.transfers = mode.transfers;
     options.record = false;
     return simulate::simulate(evaluation.schedule, evaluation.costs, topology, options).iteration;
   };
@@ -153,7 +154,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
       [&] { evaluation.otherwise = with_other_replicas(plan, evaluation.costs, topology, mode); },
       [&] {
         run = simulate::simulate(evaluation.schedule, evaluation.costs, topology,
-                                 {.contention = mode.contention});
+                                 {.contention = mode.contention, .transfers = mode.transfers});
       },
       [&] {
         if (!has_transfers) return;
@@ -181,6 +182,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   evaluation.timeline = std::move(run.timeline);
   evaluation.prediction.contention = mode.contention;
   evaluation.prediction.replicas = mode.replicas;
+  evaluation.prediction.transfers = mode.transfers;
   evaluation.prediction.iteration = run.iteration;
   evaluation.prediction.speedup_over_one_device =
       seconds(time_on_one_device(plan, model)) / std::max(1e-9, seconds(run.iteration));

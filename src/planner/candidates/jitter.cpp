@@ -54,11 +54,12 @@ Duration percentile(std::vector<Duration> times, std::size_t percent) {
 
 }  // namespace
 
-Jitter jitter_of(const Evaluation& evaluation, const Topology& topology, Contention contention,
+Jitter jitter_of(const Evaluation& evaluation, const Topology& topology, SimulationMode mode,
                  const JitterRequest& request) {
   const auto iteration_with = [&](const std::function<Factor(DeviceIndex)>& slowness) {
-    return simulate::simulate(evaluation.schedule, with_speeds(evaluation.costs, slowness),
-                              topology, {.contention = contention, .record = false})
+    return simulate::simulate(
+               evaluation.schedule, with_speeds(evaluation.costs, slowness), topology,
+               {.contention = mode.contention, .transfers = mode.transfers, .record = false})
         .iteration;
   };
   Jitter jitter;

@@ -52,9 +52,11 @@ Recorded run_and_count(const search::BoundedPlan& bounded, bool record,
   }
   score.actions += actions_of_flows(bounded);
   ++score.simulated;
-  recorded.result = simulate::simulate(
-      recorded.schedule, bounded.costs, bounded.topology,
-      {.contention = bounded.mode.contention, .record = record, .should_stop = should_stop});
+  recorded.result = simulate::simulate(recorded.schedule, bounded.costs, bounded.topology,
+                                       {.contention = bounded.mode.contention,
+                                        .transfers = bounded.mode.transfers,
+                                        .record = record,
+                                        .should_stop = should_stop});
   return recorded;
 }
 

@@ -119,7 +119,7 @@ Score threshold_accepting(const SimulatedPlan& start, const CostModel& costs,
                           const PlannerOptions& options, const ThresholdAcceptingLimits& limits) {
   const Plan& plan = start.plan;
   const std::int64_t budget = limits.actions;
-  const DepthLimits memory(plan, costs, options.ignore_memory);
+  const DepthLimits memory(plan, costs, options.ignore_memory, options.transfers);
   const PlanCost cost = costs.plan_cost(plan);
   search::EarliestStartBound earliest_start_bound({plan, cost, costs.topology(), options.mode()});
   Draws draws;
@@ -173,7 +173,7 @@ Score threshold_accepting_of_stages(const SimulatedPlan& start, const CostModel&
     const Duration most = here.iteration + Duration{divide_down(allowance, budget)};
     if (bound_of_computation(plan, costs) > most) continue;
     fill_gradient_buckets(plan, costs.profile());
-    const DepthLimits memory(plan, costs, options.ignore_memory);
+    const DepthLimits memory(plan, costs, options.ignore_memory, options.transfers);
     if (!memory.fit_as_they_are(plan.warmup_depths)) continue;
     --costs_left;
     const PlanCost cost = costs.plan_cost(plan);

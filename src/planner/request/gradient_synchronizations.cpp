@@ -25,15 +25,19 @@ std::vector<GradientSynchronization> gradient_synchronizations(const PlannerOpti
     if (size >= sum.count) break;
     // Up to the smallest gradient of a layer, every layer is a bucket of its own at any size.
     if (size <= least.count) synchronizations.clear();
-    synchronizations.push_back({.bucket_size = Bytes{size}, .optimizer = options.optimizer});
+    synchronizations.push_back({.bucket_size = Bytes{size},
+                                .optimizer = options.optimizer,
+                                .overlaps = options.overlaps_gradients});
   }
-  synchronizations.push_back({.bucket_size = sum, .optimizer = options.optimizer});
+  synchronizations.push_back(
+      {.bucket_size = sum, .optimizer = options.optimizer, .overlaps = options.overlaps_gradients});
   return synchronizations;
 }
 
 GradientSynchronization usual_gradients(const PlannerOptions& options) {
   return {.bucket_size = options.bucket_size.value_or(kDefaultBucketSize),
-          .optimizer = options.optimizer};
+          .optimizer = options.optimizer,
+          .overlaps = options.overlaps_gradients};
 }
 
 }  // namespace dapple::planner

@@ -18,6 +18,7 @@ std::vector<search::SearchProblem> search_problems(const PlanningContext& contex
                           .gpipe = options.family == ScheduleFamily::GPipe,
                           .links_are_shared = options.contention == Contention::Shared,
                           .replicas = options.replicas,
+                          .transfers = options.transfers,
                           .pins = options.pins});
     }
   }

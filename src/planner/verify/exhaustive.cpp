@@ -221,7 +221,8 @@ class Exhaustive {
   void simulate_plan();
   // Bounds without contention hold with it, too.
   search::BoundedPlan bounded(const PlanCost& cost) const {
-    return {plan_, cost, topology_, {Contention::Off, problem_.mode.replicas}};
+    return {
+        plan_, cost, topology_, {Contention::Off, problem_.mode.replicas, problem_.mode.transfers}};
   }
   bool is_over();
 
@@ -467,7 +468,10 @@ void Exhaustive::choose_depths(std::size_t stage, const PlanCost& cost) {
   if (stage == limits_.size()) return simulate_plan();
   const std::vector<std::int64_t> before = plan_.warmup_depths;
   const std::int64_t most = stage == 0 ? limits_[0] : std::min(limits_[stage], before[stage - 1]);
-  const std::int64_t least = problem_.family == ScheduleFamily::GPipe ? most : 1;
+  const bool is_gpipe = problem_.family == ScheduleFamily::GPipe;
+  // Where transfers block, a depth is at most one above that of the next stage.
+  const std::int64_t above = problem_.mode.blocks() && stage > 0 ? before[stage - 1] - 1 : 1;
+  const std::int64_t least = is_gpipe ? most : std::max<std::int64_t>(1, above);
   for (std::int64_t depth = most; depth >= least; --depth) {
     for (std::size_t s = stage; s < limits_.size(); ++s) {
       plan_.warmup_depths[s] = std::min(limits_[s], depth);
@@ -487,7 +491,9 @@ void Exhaustive::simulate_plan() {
   if (!problem_.ignore_memory && !memory_shortages(cost).empty()) return;
   const Duration iteration =
       simulate::simulate(generate(plan_, problem_.mode.replicas), cost, topology_,
-                         {.contention = problem_.mode.contention, .record = false})
+                         {.contention = problem_.mode.contention,
+                          .transfers = problem_.mode.transfers,
+                          .record = false})
           .iteration;
   if (iteration >= problem_.below) return;
   outcome_.faster = plan_;

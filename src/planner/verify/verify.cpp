@@ -194,7 +194,7 @@ void check_buckets(Claims& claims, const PlanDocument& document) {
 
 void check_figures(Claims& claims, const PlanDocument& document, const Topology& topology) {
   Plan plan = document.plan;
-  const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
+  const SimulationMode mode = document.prediction.mode();
   const Prediction fresh = evaluate(plan, document.profile, topology, mode).prediction;
   check_buckets(claims, document);
   check_stages(claims, fresh, document.prediction);

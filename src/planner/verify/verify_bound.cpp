@@ -33,10 +33,12 @@ PlannerOptions options_of_claim(const PlanDocument& document) {
       .global_batch_size = document.plan.global_batch_size,
       .bucket_size = document.plan.gradients.bucket_size,
       .optimizer = document.plan.gradients.optimizer,
+      .overlaps_gradients = document.plan.gradients.overlaps,
       .family = document.plan.family,
       .every_family = !document.schedules.empty(),
       .contention = claimed.contention,
       .replicas = claimed.replicas,
+      .transfers = claimed.transfers,
       .ignore_memory = std::any_of(claimed.devices.begin(), claimed.devices.end(), lacks_memory)};
   if (options.every_family || options.family == ScheduleFamily::OneFOneB) options.family.reset();
   return options;
@@ -222,7 +224,7 @@ void derive_bound_of_orders(const ClaimedPlan& claimed, PlanVerification& verifi
   const bool is_searched = searches_order(plan.family) && !deals_micro_batches(plan);
   if (verification.proven < stated && is_searched &&
       plan.num_micro_batches <= kMostWork / (stages * stages)) {
-    const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
+    const SimulationMode mode = document.prediction.mode();
     const std::optional<Duration> bound = bound_of_orders(plan, costs, mode);
     if (bound && *bound > verification.proven) {
       verification.proven = *bound;

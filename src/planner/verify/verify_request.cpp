@@ -79,6 +79,9 @@ void check_gradients(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const GradientSynchronization& gradients = document.plan.gradients;
   const PlanRequest& request = *document.request;
+  const auto overlap = [](bool overlaps) { return overlaps ? "buckets" : "none"; };
+  claims.expect_text("/request/gradient_overlap", overlap(gradients.overlaps),
+                     overlap(request.overlaps_gradients));
   claims.expect_text("/request/optimizer_step", to_string(gradients.optimizer),
                      to_string(request.optimizer));
   if (request.bucket_size) {
@@ -152,6 +155,8 @@ void check_request(Claims& claims, const ClaimedPlan& claimed) {
                      to_string(request.mode.contention));
   claims.expect_text("/request/replicas", to_string(document.prediction.replicas),
                      to_string(request.mode.replicas));
+  claims.expect_text("/request/transfers", to_string(document.prediction.transfers),
+                     to_string(request.mode.transfers));
   check_schedule(claims, claimed);
   check_sharding(claims, claimed);
   check_gradients(claims, claimed);

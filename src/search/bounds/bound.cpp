@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dapple/core/error.h"
 #include "search/bounds/last_gradients.h"
 
 namespace dapple::search {
@@ -83,7 +84,19 @@ Duration longest_queue(const std::vector<PortBound>& ports, std::int64_t num_mic
 
 bool is_no_larger(const BoundLabel& a, const BoundLabel& b) {
   return a.round_trip <= b.round_trip && a.last_trip <= b.last_trip && a.span <= b.span &&
-         a.end <= b.end && a.tail <= b.tail;
+         a.end <= b.end && a.tail <= b.tail && a.occupied <= b.occupied;
+}
+
+Duration occupied_by(Transfers transfers, Duration forward, Duration backward) {
+  switch (transfers) {
+    case Transfers::Overlapped:
+      return {};
+    case Transfers::Blocking:
+      return std::max(forward, backward);
+    case Transfers::Serial:
+      return forward + backward;
+  }
+  throw Bug("a treatment of transfers without a bound");
 }
 
 BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches) {
@@ -93,19 +106,25 @@ BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches
   label.span = stage.work(num_micro_batches);
   label.end = label.span + stage.after_backward;
   label.tail = label.round_trip + stage.after_backward;
+  label.occupied = label.span;
   return label;
 }
 
 BoundLabel extend_label(const StageBound& stage, const BoundaryBound& boundary,
-                        const BoundLabel& behind, std::int64_t num_micro_batches,
+                        const BoundLabel& next, std::int64_t num_micro_batches,
                         Duration least_span) {
+  BoundLabel behind = next;
+  // All transfers over the boundary but the first of activations and the last of gradients are
+  // between the computations of the stage behind (B13).
+  behind.span = std::max(next.span, next.occupied + (num_micro_batches - 1) * boundary.occupied);
   const Duration arrival = stage.forward + boundary.forward;
   const Duration last_back = std::max(boundary.backward, boundary.last_backward) + stage.backward;
   BoundLabel label;
   // The round trips are those of (B7).
   label.round_trip = arrival + behind.round_trip + boundary.backward + stage.backward;
   label.last_trip = arrival + behind.last_trip + last_back;
-  label.span = std::max({stage.work(num_micro_batches),      // (B1)
+  label.occupied = stage.work(num_micro_batches) + num_micro_batches * boundary.occupied;
+  label.span = std::max({label.occupied,                     // (B1), (B13)
                          arrival + behind.span + last_back,  // (B2)
                          bound_by_depth(stage, label, num_micro_batches),
                          bound_by_ports(stage, boundary, behind),
@@ -184,6 +203,7 @@ BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std:
   BoundaryBound boundary;
   boundary.forward = path.boundaries[i].forward.front().time;
   boundary.backward = path.boundaries[i].backward.front().time;
+  boundary.occupied = occupied_by(bounded.mode.transfers, boundary.forward, boundary.backward);
   const std::int64_t all = bounded.plan.num_micro_batches;
   boundary.forward_queue = longest_queue(ports_of(forward, bounded.topology), all);
   boundary.backward_queue = longest_queue(ports_of(backward, bounded.topology), all);
@@ -205,8 +225,8 @@ BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std:
 /// Computes (B10) from the times of `path`.
 Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
   const std::int64_t all = bounded.plan.num_micro_batches;
-  const bool counts_on_sharing =
-      bounded.mode.contention == Contention::Shared && !follows_least_path(bounded);
+  const bool counts_on_sharing = bounded.mode.contention == Contention::Shared &&
+                                 !follows_least_path(bounded) && !bounded.mode.blocks();
   const std::vector<LastSending> last = counts_on_sharing
                                             ? last_sendings(bounded.costs, bounded.topology)
                                             : std::vector<LastSending>{};

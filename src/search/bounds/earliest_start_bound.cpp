@@ -36,9 +36,10 @@ EarliestStartBound::Way EarliestStartBound::way_of(const TransferCost& transfer,
 }
 
 EarliestStartBound::EarliestStartBound(const BoundedPlan& bounded)
-    : EarliestStartBound(
-          follows_least_path(bounded) ? least_path(bounded.costs) : bounded.costs, bounded,
-          bounded.mode.contention == Contention::Shared && !follows_least_path(bounded)) {}
+    : EarliestStartBound(follows_least_path(bounded) ? least_path(bounded.costs) : bounded.costs,
+                         bounded,
+                         bounded.mode.contention == Contention::Shared &&
+                             !follows_least_path(bounded) && !bounded.mode.blocks()) {}
 
 EarliestStartBound::EarliestStartBound(const PlanCost& costs, const BoundedPlan& bounded,
                                        bool counts_on_sharing)

@@ -30,7 +30,8 @@ class BucketChain {
     const Bytes gradient = bucketed_gradient(costs_.profile(), layers.begin, layers);
     if (gradient.count == 0) return;
     open_ += gradient;
-    open_ready_ = ready;
+    // Reductions behind the last backward are counted from its end.
+    open_ready_ = gradients_.overlaps ? ready : Duration{};
     open_step_ = costs_.optimizer_step(layers) - closed_.all_steps;
     largest_ = std::max(largest_, open_);
     if (open_ < gradients_.bucket_size) return;
@@ -42,6 +43,7 @@ class BucketChain {
   /// optimizer step.
   Duration after(Duration backward, Duration all_steps) const {
     const Chain chain = open_.count == 0 ? closed_ : with_open();
+    if (!gradients_.overlaps) backward = {};
     if (gradients_.optimizer == OptimizerTiming::AtEnd) {
       return std::max(Duration{}, chain.reduced - backward) + all_steps;
     }

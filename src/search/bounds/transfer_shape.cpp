@@ -137,7 +137,7 @@ Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume) {
 }
 
 BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume,
-                             std::int64_t num_micro_batches) {
+                             std::int64_t num_micro_batches, Transfers transfers) {
   const WayBound forward = bound_way(shape.forward, shape.forward_pairs, volume);
   const WayBound backward = bound_way(shape.backward, shape.backward_pairs, volume);
   BoundaryBound boundary;
@@ -147,6 +147,7 @@ BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& v
   boundary.backward_pace = backward.pace;
   boundary.forward_queue = longest_queue(forward.ports, num_micro_batches);
   boundary.backward_queue = longest_queue(backward.ports, num_micro_batches);
+  boundary.occupied = occupied_by(transfers, forward.time, backward.time);
   return boundary;
 }
 

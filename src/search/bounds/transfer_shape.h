@@ -61,7 +61,7 @@ struct BoundaryVolume {
 
 /// Returns the bounds for a boundary of that shape and volume.
 BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume,
-                             std::int64_t num_micro_batches);
+                             std::int64_t num_micro_batches, Transfers transfers);
 
 /// Lower bound on the bytes of `samples` samples of a micro-batch.
 Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume);

@@ -245,7 +245,7 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
       return BoundarySides{.front = place.devices, .back = placements_.at(next).devices};
     });
     boundary = boundary_bound(shape, boundary_volume(costs_, cut, problem_.micro_batch_size),
-                              problem_.num_micro_batches());
+                              problem_.num_micro_batches(), problem_.transfers);
   }
   for (CutIndex begin = cut.previous(); begin >= stages.first; begin = begin.previous()) {
     if (begin > CutIndex{} && free <= 0) continue;

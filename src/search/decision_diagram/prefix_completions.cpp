@@ -140,6 +140,7 @@ BoundLabel PrefixCompletions::least_label(CutIndex cut, AllocationClassIndex dev
   label.tail = label.round_trip;
   label.span = std::max(label.round_trip, work_.busiest(layers, stages_.capacity(devices)));
   label.end = label.span;
+  label.occupied = label.span;
   return label;
 }
 

@@ -11,14 +11,16 @@ BoundLabel componentwise_minimum(const BoundLabel& a, const BoundLabel& b) {
           .last_trip = std::min(a.last_trip, b.last_trip),
           .span = std::min(a.span, b.span),
           .end = std::min(a.end, b.end),
-          .tail = std::min(a.tail, b.tail)};
+          .tail = std::min(a.tail, b.tail),
+          .occupied = std::min(a.occupied, b.occupied)};
 }
 
 /// The largest difference of two labels in any component.
 Duration distance(const BoundLabel& a, const BoundLabel& b) {
   const auto between = [](Duration x, Duration y) { return std::max(x, y) - std::min(x, y); };
   return std::max({between(a.round_trip, b.round_trip), between(a.last_trip, b.last_trip),
-                   between(a.span, b.span), between(a.end, b.end), between(a.tail, b.tail)});
+                   between(a.span, b.span), between(a.end, b.end), between(a.tail, b.tail),
+                   between(a.occupied, b.occupied)});
 }
 
 }  // namespace

@@ -284,7 +284,7 @@ BoundaryBound RestrictedDiagram::boundary(CutIndex cut, const Devices& front, co
                 .first;
   }
   return boundary_bound(found->second, boundary_volume(costs_, cut, problem_.micro_batch_size),
-                        micro_batches_);
+                        micro_batches_, problem_.transfers);
 }
 
 }  // namespace dapple::search

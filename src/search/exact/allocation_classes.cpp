@@ -149,6 +149,7 @@ BoundaryBound least_of(const BoundaryBound& a, const BoundaryBound& b) {
   least.backward_pace = std::min(a.backward_pace, b.backward_pace);
   least.forward_queue = std::min(a.forward_queue, b.forward_queue);
   least.backward_queue = std::min(a.backward_queue, b.backward_queue);
+  least.occupied = std::min(a.occupied, b.occupied);
   return least;
 }
 
@@ -160,6 +161,7 @@ AllocationClasses::AllocationClasses(const CostModel& costs, PlacementSpace& pla
       micro_batches_(problem.num_micro_batches()),
       has_pinned_replicas_(problem.pins.replicas.has_value()),
       replicas_of_stages_(problem.replicas),
+      transfers_(problem.transfers),
       links_(placements.topology()) {
   enumerate_classes();
   allocations_.resize(counts_.size());
@@ -460,7 +462,7 @@ BoundaryLowerBound AllocationClasses::boundary_lower_bound(const std::vector<Tra
   const BoundaryVolume volume = boundary_volume(costs_, cut, micro_batch_size_);
   BoundaryLowerBound least;
   for (const TransferShape& shape : shapes) {
-    const BoundaryBound other = boundary_bound(shape, volume, micro_batches_);
+    const BoundaryBound other = boundary_bound(shape, volume, micro_batches_, transfers_);
     least = least ? least_of(*least, other) : other;
   }
   return least;

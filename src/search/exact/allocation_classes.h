@@ -134,6 +134,7 @@ class AllocationClasses {
   std::int64_t micro_batches_;
   bool has_pinned_replicas_;
   Replicas replicas_of_stages_;
+  Transfers transfers_;
   IndexedVector<AllocationClassIndex, ClassCounts> counts_;
   // All allocations of each class. Empty if the space is not complete.
   IndexedVector<AllocationClassIndex, std::vector<AllocationIndex>> members_;

@@ -274,7 +274,7 @@ BoundaryBound ExactSearch::Search::boundary_to(const SearchNode& next, Allocatio
     return BoundarySides{.front = std::move(sides[0]), .back = std::move(sides[1])};
   });
   const BoundaryVolume volume = boundary_volume(costs_, next.begin, problem_.micro_batch_size);
-  BoundaryBound boundary = boundary_bound(shape, volume, micro_batches_);
+  BoundaryBound boundary = boundary_bound(shape, volume, micro_batches_, problem_.transfers);
   if (!problem_.links_are_shared || next.behind == kNoNode) return boundary;
   const DeviceShapes shapes =
       links_->busiest(placements_.allocation(next.allocation).devices, problem_.micro_batch_size);

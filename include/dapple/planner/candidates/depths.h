@@ -14,14 +14,18 @@ namespace dapple::planner {
 
 using Depths = std::vector<std::int64_t>;  // per stage
 
-/// The warm-up depths of a plan that fit into the memory of its devices.
+/// The warm-up depths of a plan that fit into the memory of its devices. Where transfers block,
+/// each is also at most one above that of the next stage, as else both stages may wait for each
+/// other.
 class DepthLimits {
  public:
   /// Requires: the plan has its gradient buckets; it needs no depths yet.
-  DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_memory);
+  DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_memory,
+              Transfers transfers = Transfers::Overlapped);
 
   /// Reduces `wanted` to legal depths, none above the wanted one, that fit every device. Stages
-  /// that do not fit are reduced one by one from the first on; where a stage of depth 1 does not
+  /// that do not fit are reduced one by one from the first on, and those in front with them where
+  /// transfers block; where a stage of depth 1 does not
   /// fit, the stage before it is reduced instead. Returns nothing if not even a depth of 1 on every
   /// stage fits. O(stages * reductions made).
   std::optional<Depths> fit(Depths wanted) const;
@@ -33,6 +37,10 @@ class DepthLimits {
   /// its neighbours that leave it the most memory, so the answer may be true where none fit.
   /// O(stages).
   bool may_fit(const search::DepthBox& box) const;
+
+  /// Narrows a box to the depths that differ from stage to stage by no more than is allowed, and
+  /// that do not rise. Returns whether any are left. O(stages).
+  bool narrow(search::DepthBox& box) const;
 
   /// Returns depths that no legal depths that fit exceed on any stage: the minimum over a stage and
   /// those before it of each one's own memory limit, without the tensors that wait at the
@@ -52,9 +60,11 @@ class DepthLimits {
     Bytes limit;
   };
   bool fits(std::size_t stage, const Depths& depths) const;
+  void lower_steps(Depths& depths) const;
 
   std::int64_t num_micro_batches_;
   bool ignore_memory_;
+  bool blocks_;
   std::vector<std::vector<Replica>> stages_;
 };
 

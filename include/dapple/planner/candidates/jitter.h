@@ -32,7 +32,7 @@ struct Jitter {
 
 /// Simulates a plan that was evaluated in this mode. The result does not depend on the number of
 /// threads. O((draws + stages) * actions).
-Jitter jitter_of(const Evaluation& evaluation, const Topology& topology, Contention contention,
+Jitter jitter_of(const Evaluation& evaluation, const Topology& topology, SimulationMode mode,
                  const JitterRequest& request);
 
 }  // namespace dapple::planner

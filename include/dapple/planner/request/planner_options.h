@@ -50,12 +50,16 @@ struct PlannerOptions {
   /// The size of gradient buckets; if not given, several are tried.
   std::optional<Bytes> bucket_size = kDefaultBucketSize;
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
+  /// Whether buckets are reduced beside the last backward, or only behind it.
+  bool overlaps_gradients = true;
   /// If not given, 1F1B at any depths, which includes GPipe.
   std::optional<ScheduleFamily> family = {};
   /// Whether all families but Given are tried; requires that `family` is not given.
   bool every_family = false;
   Contention contention = Contention::Shared;
   Replicas replicas = Replicas::Together;
+  /// Where transfers are not overlapped, replicas are together and the family is 1F1B or GPipe.
+  Transfers transfers = Transfers::Overlapped;
   /// Whether to plan as if every device had unlimited memory.
   bool ignore_memory = false;
   /// The limit on what the planner keeps at a time, counted by the sizes of its elements, so that
@@ -74,7 +78,7 @@ struct PlannerOptions {
   /// Whether to compare with baselines, and never to return a slower plan than the best of them.
   bool baselines = true;
 
-  SimulationMode mode() const { return {contention, replicas}; }
+  SimulationMode mode() const { return {contention, replicas, transfers}; }
   /// Whether depths are searched: GPipe has one depth, and a policy of depths may be pinned.
   bool has_free_depths() const { return family != ScheduleFamily::GPipe && !pins.least_depths; }
 };

@@ -93,6 +93,7 @@ Duration longest_queue(const std::vector<PortBound>& ports, std::int64_t num_mic
 /// | received_by_next    | X_in                   | ns   | (B6)                    |
 /// | last_backward       | d_last                 | ns   | (B2), (B7), (B12)       |
 /// | next_after_backward | A_next                 | ns   | (B8), (B9), (B12)       |
+/// | occupied            | o                      | ns   | (B13)                   |
 struct BoundaryBound {
   /// One transfer on idle ports.
   Duration forward;
@@ -113,7 +114,13 @@ struct BoundaryBound {
   /// behind may need longer after its last backward than its own `after_backward`. Zero if unknown.
   Duration last_backward;
   Duration next_after_backward;
+  /// Where transfers block, how long those of one micro-batch keep both stages from computing;
+  /// otherwise zero.
+  Duration occupied;
 };
+
+/// Returns o of (B13) from c and d.
+Duration occupied_by(Transfers transfers, Duration forward, Duration backward);
 
 /// The label of a partial plan that consists of some stage and all stages behind it. All components
 /// are lower bounds; the moments are counted from the start of the first forward on that stage.
@@ -125,6 +132,7 @@ struct BoundaryBound {
 /// | span       | V      | ns   | (B1) to (B4), (B6)     | (B2), (B9), (C1)        |
 /// | end        | E      | ns   | (B9)                   | (B9), (B10), (C1), (C8) |
 /// | tail       | T      | ns   | (B8)                   | (B8), (B9), (C1), (O3)  |
+/// | occupied   | N      | ns   | (B13)                  | (B13)                   |
 struct BoundLabel {
   /// One micro-batch, from the start of its forward to the end of its backward on that stage.
   Duration round_trip;
@@ -136,6 +144,9 @@ struct BoundLabel {
   Duration end;
   /// The same, counted from the start of the last forward on that stage.
   Duration tail;
+  /// How long that stage computes, and transfers over the boundary behind it keep it from
+  /// computing.
+  Duration occupied;
 
   friend bool operator==(const BoundLabel&, const BoundLabel&) = default;
 };

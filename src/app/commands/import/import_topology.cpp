@@ -14,7 +14,7 @@
 #include "app/request/inputs.h"
 #include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/io/documents/quantity_text.h"
+#include "dapple/io/units/quantity_text.h"
 #include "dapple/report/table.h"
 
 namespace dapple::app {

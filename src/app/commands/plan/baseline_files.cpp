@@ -27,7 +27,7 @@ std::string file_of(const std::string& directory, const std::string& name) {
 PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::MadePlan& made,
                          const Topology& topology_of_plan) {
   PlanDocument document = made.document;
-  const SimulationMode mode{document.prediction.contention, document.prediction.replicas};
+  const SimulationMode mode = document.prediction.mode();
   document.plan = baseline.plan;
   document.plan.parallelism = made.document.plan.parallelism;
   const bool has_own_form = baseline.figures.name == planner::kBestUniformName;
@@ -40,6 +40,10 @@ PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::M
   const planner::Evaluation evaluation =
       planner::evaluate(document.plan, document.profile, topology, mode);
   document.prediction = evaluation.prediction;
+  // A baseline may have a schedule that the runtime has not.
+  if (document.runtime && !runtime_faults(*document.runtime, document.plan, mode).empty()) {
+    document.runtime.reset();
+  }
   document.baselines.clear();
   document.schedules.clear();
   document.parallelisms.clear();

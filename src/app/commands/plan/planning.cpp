@@ -43,9 +43,16 @@ SearchInputs load_inputs(const PlanCommandRequest& request) {
   SearchInputs inputs{.profile = std::move(imported.profile),
                       .launched_sooner = std::move(launched_sooner),
                       .topology = *std::move(topology),
+                      .runtime = {},
                       .warnings = std::move(imported.warnings)};
   settle_device(inputs.profile, inputs.topology, inputs.warnings);
   apply_time_scale(request.time_scale, inputs.profile, inputs.topology);
+  if (request.runtime) {
+    apply(*request.runtime, inputs.profile);
+    if (inputs.launched_sooner) apply(*request.runtime, *inputs.launched_sooner);
+    apply(*request.runtime, inputs.topology);
+    inputs.runtime = request.runtime;
+  }
   spdlog::info("model {}: {} layers, measured on {}", printable(inputs.profile.name),
                inputs.profile.layers.size(), printable(inputs.profile.device));
   return inputs;
@@ -120,6 +127,7 @@ void complete_document(planner::MadePlan& made, const SearchInputs& inputs, Stop
                        std::optional<Duration> time_limit) {
   PlanDocument& document = made.document;
   document.tool = kTool;
+  document.runtime = inputs.runtime;
   PlanRequest& request = *document.request;
   request.input_warnings = inputs.warnings;
   const std::vector<std::string> doubts = doubts_about(inputs.profile);

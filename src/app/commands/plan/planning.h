@@ -11,6 +11,7 @@
 #include "app/request/plan_request.h"
 #include "dapple/plan/pins.h"
 #include "dapple/plan/request.h"
+#include "dapple/plan/runtime.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/result/infeasible.h"
@@ -26,6 +27,8 @@ struct SearchInputs {
   /// The same with half the launch floors, for --explain, if the profile is an estimate.
   std::optional<ModelProfile> launched_sooner;
   TopologyDescription topology;
+  /// The runtime, whose memory the profile and the topology have.
+  std::optional<Runtime> runtime;
   std::vector<std::string> warnings;
 };
 

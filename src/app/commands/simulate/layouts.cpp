@@ -10,6 +10,7 @@
 
 #include "app/commands/csv_cell.h"
 #include "app/request/groups.h"
+#include "app/request/runtimes.h"
 #include "dapple/command_line/tool.h"
 #include "dapple/interop/plans/stated_parallelism.h"
 #include "dapple/io/files/read_file.h"
@@ -51,6 +52,7 @@ LayoutRow simulated(const interop::Layout& layout, LayoutGround& ground, Simulat
   try {
     Subject subject = subject_of_layout(layout, ground);
     PlanDocument& document = subject.document;
+    check_mode(document.plan, mode, layout.source);
     document.prediction =
         planner::evaluate(document.plan, document.profile, subject.topology, mode).prediction;
     row.warnings = planner::warnings_about(document, subject.topology);
@@ -190,17 +192,23 @@ const GroupedGround& ground_of(const interop::Layout& layout, LayoutGround& grou
 
 LayoutGround load_layout_ground(const std::string& model, const std::string& topology,
                                 const std::optional<std::int64_t>& global_batch,
-                                const std::optional<Factor>& time_scale) {
+                                const std::optional<Factor>& time_scale,
+                                const std::optional<Runtime>& runtime) {
   ModelProfile profile = load_own_profile(model);
   TopologyDescription description = load_topology(topology);
   apply_time_scale(time_scale, profile, description);
+  if (runtime) {
+    apply(*runtime, profile);
+    apply(*runtime, description);
+  }
   Topology made{description, command_line::source_name(topology)};
   interop::ForeignPlanOptions options;
   options.global_batch = global_batch;
   return {.profile = std::move(profile),
           .topology = std::move(made),
           .topology_source = command_line::source_name(topology),
-          .options = std::move(options)};
+          .options = std::move(options),
+          .runtime = runtime};
 }
 
 Subject subject_of_layout(const interop::Layout& layout, LayoutGround& ground) {
@@ -211,6 +219,7 @@ Subject subject_of_layout(const interop::Layout& layout, LayoutGround& ground) {
   document.plan = interop::plan_of_layout(
       layout, {document.profile, subject.topology, parallelism.recomputes}, ground.options);
   document.plan.parallelism = parallelism;
+  if (ground.runtime) run_on(*ground.runtime, document);
   try {
     check_costs(document, subject.topology, layout.source, ground.topology_source);
   } catch (const Error& error) {

@@ -10,6 +10,7 @@
 #include "app/request/inputs.h"
 #include "dapple/command_line/console.h"
 #include "dapple/interop/plans/layout.h"
+#include "dapple/plan/runtime.h"
 #include "dapple/plan/simulation_mode.h"
 
 namespace dapple::app {
@@ -28,14 +29,17 @@ struct LayoutGround {
   /// The name of the topology's file.
   std::string topology_source;
   interop::ForeignPlanOptions options;
+  /// The runtime that layouts are for, whose memory the profile and the topology have.
+  std::optional<Runtime> runtime = {};
   /// What was made of the above, by form of parallelism.
   std::map<Parallelism, GroupedGround> grouped = {};
 };
 /// Loads the files. `global_batch` replaces that of the profile; `time_scale` is for kinds of
-/// device that have none.
+/// device that have none. A runtime gives plans its own depths.
 LayoutGround load_layout_ground(const std::string& model, const std::string& topology,
                                 const std::optional<std::int64_t>& global_batch,
-                                const std::optional<Factor>& time_scale);
+                                const std::optional<Factor>& time_scale,
+                                const std::optional<Runtime>& runtime);
 
 /// Returns the plan of a layout, which has no figures yet, and the topology that its devices are
 /// of. Throws Error(BadInput) if it is not valid or cannot be costed.

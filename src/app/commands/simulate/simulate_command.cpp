@@ -18,6 +18,7 @@
 #include "app/commands/simulate/layouts.h"
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
+#include "app/request/runtimes.h"
 #include "dapple/core/parallel.h"
 #include "dapple/cost/memory.h"
 #include "dapple/io/documents/documents.h"
@@ -43,6 +44,7 @@ struct SimulateRequest {
   bool recost = false;
   std::optional<Contention> contention;
   std::optional<Replicas> replicas;
+  std::optional<Runtime> runtime;
   std::optional<std::string> trace;
   std::optional<std::string> timeline;
   bool is_asynchronous = false;
@@ -81,7 +83,9 @@ void check_combinations(const SimulateRequest& request, const command_line::Opti
   }
   require(!request.is_asynchronous, "json", "has no place for --asynchronous, got both");
   require(!request.jitter, "json", "has no place for --jitter, got both");
-  require(request.model || request.topology, "recost", "needs --model or --topo, got neither");
+  require(request.model || request.topology || request.runtime, "recost",
+          "needs --model, --topo or --runtime, got none");
+  require(has_layouts || request.recost, "runtime", "needs a layout or --recost, got neither");
 }
 
 SimulateRequest simulate_request(const command_line::Options& options) {
@@ -95,6 +99,7 @@ SimulateRequest simulate_request(const command_line::Options& options) {
                           .recost = options.has("recost"),
                           .contention = contention_of(options),
                           .replicas = replicas_of(options),
+                          .runtime = runtime_of(options.text("runtime")),
                           .trace = options.text("trace"),
                           .timeline = options.text("timeline"),
                           .is_asynchronous = options.has("asynchronous"),
@@ -191,11 +196,10 @@ std::string asynchronous_text(const Subject& subject, Contention contention) {
 
 /// Returns how the iteration varies with the speeds of devices.
 std::string jitter_text(const planner::Evaluation& evaluation, const Topology& topology,
-                        Contention contention, Factor deviation) {
+                        SimulationMode mode, Factor deviation) {
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
-  const planner::Jitter jitter =
-      planner::jitter_of(evaluation, topology, contention,
-                         {.deviation = deviation, .threads = static_cast<int>(cores)});
+  const planner::Jitter jitter = planner::jitter_of(
+      evaluation, topology, mode, {.deviation = deviation, .threads = static_cast<int>(cores)});
   const Duration iteration = evaluation.prediction.iteration;
   const auto change = [&](Duration time) {
     return fmt::format(
@@ -225,6 +229,22 @@ std::string jitter_text(const planner::Evaluation& evaluation, const Topology& t
 /// nothing, and the given documents must be the plan's own.
 Replacement checked_replacement(const PlanDocument& filed, const SimulateRequest& request) {
   Replacement replacement = load_replacement(request.model, request.topology);
+  const std::optional<Runtime>& runtime = request.runtime ? request.runtime : filed.runtime;
+  if (runtime) {
+    const bool is_another = request.runtime && filed.runtime && request.runtime != filed.runtime &&
+                            filed.runtime->keeps_memory();
+    if (is_another && (!replacement.profile || !replacement.topology)) {
+      throw command_line::usage_error(
+          "--runtime",
+          fmt::format("expected --model and --topo too, as those of the plan have what "
+                      "{} keeps in memory",
+                      printable(filed.runtime->name)));
+    }
+    if (request.runtime && !replacement.profile) replacement.profile = filed.original_profile();
+    if (request.runtime && !replacement.topology) replacement.topology = filed.original_topology();
+    if (replacement.profile) apply(*runtime, *replacement.profile);
+    if (replacement.topology) apply(*runtime, *replacement.topology);
+  }
   if (request.recost) return replacement;
   if (replacement.profile) {
     require_same("--model", io::hash_of(*replacement.profile),
@@ -323,12 +343,18 @@ void check_family(const SimulateRequest& request, const Plan& plan) {
                                     to_string(plan.family)));
 }
 
+/// Returns the mode that is asked for; what is left open is as in `otherwise`.
+SimulationMode mode_of(const SimulateRequest& request, SimulationMode otherwise) {
+  return {request.contention.value_or(otherwise.contention),
+          request.replicas.value_or(otherwise.replicas),
+          request.runtime ? request.runtime->transfers : otherwise.transfers};
+}
+
 Simulated simulate_file(const SimulateRequest& request) {
   const std::string source = command_line::source_name(request.plan);
   io::UncheckedPlan unchecked = load_unchecked_plan(request.plan);
   PlanDocument& filed = unchecked.document;
-  const SimulationMode mode{request.contention.value_or(filed.prediction.contention),
-                            request.replicas.value_or(filed.prediction.replicas)};
+  const SimulationMode mode = mode_of(request, filed.prediction.mode());
   check_family(request, filed.plan);
   const Replacement replacement = checked_replacement(filed, request);
   // Only a valid plan has a schedule and a hash, so this checks the plan.
@@ -337,7 +363,9 @@ Simulated simulate_file(const SimulateRequest& request) {
   std::optional<std::string> plan_hash;
   if (is_hashed) plan_hash = io::hash_of(filed);
   Prediction prediction = filed.prediction;
+  if (request.runtime) run_on(*request.runtime, filed);
   Subject subject = make_subject(std::move(filed), replacement, source);
+  check_mode(subject.document.plan, mode, source);
   planner::Evaluation evaluation =
       planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode,
                         unchecked.check_digest);
@@ -350,19 +378,15 @@ Simulated simulate_file(const SimulateRequest& request) {
           .plan_hash = std::move(plan_hash)};
 }
 
-SimulationMode mode_of(const SimulateRequest& request) {
-  return {request.contention.value_or(Contention::Shared),
-          request.replicas.value_or(Replicas::Together)};
-}
-
 Simulated simulate_layout(const SimulateRequest& request) {
   const std::string source = "--layout";
   const interop::Layout layout = interop::read_layout(*request.layout, source);
   LayoutGround ground = load_layout_ground(*request.model, *request.topology, request.global_batch,
-                                           request.time_scale);
+                                           request.time_scale, request.runtime);
   Subject subject = subject_of_layout(layout, ground);
   check_family(request, subject.document.plan);
-  const SimulationMode mode = mode_of(request);
+  const SimulationMode mode = mode_of(request, {});
+  check_mode(subject.document.plan, mode, source);
   planner::Evaluation evaluation =
       planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
   renew(subject, evaluation, true);
@@ -390,7 +414,7 @@ int show(const Simulated& simulated, const SimulateRequest& request,
          << (scaling ? text_of(*scaling, style) : std::string()) << statistics;
   if (request.is_asynchronous) stream << asynchronous_text(subject, simulated.mode.contention);
   if (request.jitter) {
-    stream << jitter_text(evaluation, subject.topology, simulated.mode.contention, *request.jitter);
+    stream << jitter_text(evaluation, subject.topology, simulated.mode, *request.jitter);
   }
   if (simulated.filed) stream << verdict(*simulated.filed, evaluation.prediction);
   command_line::print_warnings_if_quiet(console, subject.document.warnings);
@@ -400,9 +424,10 @@ int show(const Simulated& simulated, const SimulateRequest& request,
 int simulate(const SimulateRequest& request, command_line::Console& console) {
   check_files(request);
   if (request.layouts) {
-    LayoutGround ground = load_layout_ground(*request.model, *request.topology,
-                                             request.global_batch, request.time_scale);
-    return simulate_table(*request.layouts, ground, mode_of(request), request.is_csv, console);
+    LayoutGround ground =
+        load_layout_ground(*request.model, *request.topology, request.global_batch,
+                           request.time_scale, request.runtime);
+    return simulate_table(*request.layouts, ground, mode_of(request, {}), request.is_csv, console);
   }
   return show(request.layout ? simulate_layout(request) : simulate_file(request), request, console);
 }
@@ -434,6 +459,7 @@ std::vector<command_line::OptionSection> simulate_options() {
                     "own, which is known by its hash."},
         contention_option("the plan's"),
         replicas_option("the plan's"),
+        runtime_option("Simulate as this runtime runs plans."),
         {.name = "asynchronous",
          .text = "Also show the time of a micro-batch without flushes.",
          .details = "That is PipeDream's asynchronous execution; it needs a plan "
@@ -458,11 +484,9 @@ command_line::Command simulate_command() {
       .description =
           {.name = "simulate",
            .summary = "simulate a plan file anew, or a layout in words",
-           .usage =
-               {"dapple-plan simulate PLAN [options]",
-                "dapple-plan simulate --layout WORDS --model PROFILE --topo TOPOLOGY "
-                "[options]",
-                "dapple-plan simulate --layouts CSV --model PROFILE --topo TOPOLOGY [options]"},
+           .usage = {"dapple-plan simulate PLAN [options]",
+                     "dapple-plan simulate --layout WORDS --model FILE --topo FILE [options]",
+                     "dapple-plan simulate --layouts CSV --model FILE --topo FILE [options]"},
            .about =
                "The plan is executed event by event, and its summary says what happens when. "
                "A plan that does not fit memory is simulated too, with a warning. A layout "

@@ -27,9 +27,9 @@ namespace {
 using Json = nlohmann::json;
 using Names = std::vector<std::string>;
 
-constexpr std::string_view kSchemas[] = {"comparison", "export",   "measurement",
-                                         "plan",       "profile",  "result",
-                                         "schedule",   "timeline", "topology"};
+constexpr std::string_view kSchemas[] = {"comparison", "export",  "measurement", "plan",
+                                         "profile",    "result",  "runtime",     "schedule",
+                                         "timeline",   "topology"};
 
 Json schema_of(std::string_view kind) {
   return Json::parse(source_file("src/io/schemas/" + std::string(kind) + ".schema.json"));
@@ -116,28 +116,39 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
   const Json contentions = names<Contention>();
   const Json replicas = names<Replicas>();
   const Json replications = names<Replication>();
+  const Json transfers = names<Transfers>();
+  const Json overlaps = Names{"buckets", "none"};
   const std::map<std::string, Json> expected = {
       {"comparison/$defs/plan/properties/family", families},
       {"comparison/$defs/plan/properties/gradients/properties/optimizer_step", timings},
+      {"comparison/$defs/plan/properties/gradients/properties/overlap", overlaps},
       {"comparison/$defs/stage/properties/replication", replications},
       {"comparison/properties/contention", contentions},
       {"comparison/properties/replicas", replicas},
+      {"comparison/properties/transfers", transfers},
       {"plan/$defs/parallelism/properties/sharding", Names{"optimizer", "full"}},
       {"plan/$defs/prediction/properties/contention", contentions},
       {"plan/$defs/prediction/properties/replicas", replicas},
+      {"plan/$defs/prediction/properties/transfers", transfers},
       {"plan/$defs/request/properties/contention", contentions},
+      {"plan/$defs/request/properties/gradient_overlap", overlaps},
       {"plan/$defs/request/properties/optimizer_step", timings},
       {"plan/$defs/request/properties/planner", names<PlannerKind>()},
       {"plan/$defs/request/properties/replicas", replicas},
       {"plan/$defs/request/properties/schedule", families_to_ask_for()},
       {"plan/$defs/request/properties/sharding", Names{"optimizer", "full", "auto"}},
       {"plan/$defs/request/properties/stopped_by", ends()},
+      {"plan/$defs/request/properties/transfers", transfers},
       {"plan/$defs/schedule/properties/family", families},
       {"plan/$defs/stage/properties/replication", replications},
       {"plan/properties/gradients/properties/optimizer_step", timings},
+      {"plan/properties/gradients/properties/overlap", overlaps},
       {"profile/$defs/collectives/items/properties/kind", names<CollectiveKind>()},
       {"profile/$defs/collectives/items/properties/over", names<CollectiveMembers>()},
       {"profile/properties/batch_scaling", batch_scalings()},
+      {"runtime/properties/depths", Names{"any", "least"}},
+      {"runtime/properties/gradient_overlap", overlaps},
+      {"runtime/properties/transfers", transfers},
       {"result/properties/command", Names{"plan", "simulate", "validate", "verify"}},
       {"result/properties/verification/properties/bound", names<BoundCheck>()},
       {"result/properties/verification/properties/proof/oneOf/1", names<BoundProof>()},
@@ -146,6 +157,7 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"timeline/$defs/action/properties/stream", streams()},
       {"timeline/properties/clock", of_timelines("clock")},
       {"timeline/properties/origin", of_timelines("origin")},
+      {"timeline/properties/transfers", transfers},
   };
   std::map<std::string, Json> found;
   for (const std::string_view kind : kSchemas) collect(schema_of(kind), std::string(kind), found);

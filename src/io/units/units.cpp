@@ -1,4 +1,4 @@
-#include "io/documents/units.h"
+#include "io/units/units.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "dapple/core/decimal.h"
-#include "dapple/io/documents/documents.h"
-#include "dapple/io/documents/quantity_text.h"
+#include "dapple/io/units/quantity_text.h"
 #include "io/json/number_text.h"
 
 namespace dapple::io {

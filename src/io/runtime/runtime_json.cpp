@@ -1,0 +1,89 @@
+#include "io/runtime/runtime_json.h"
+
+#include <string>
+
+#include "dapple/io/runtime/runtime_document.h"
+#include "io/json/number_text.h"
+#include "io/runtime/shipped.h"
+#include "io/units/units.h"
+
+namespace dapple::io {
+namespace {
+
+constexpr FactorRange kBytesOfParameterByte{.least = {0}, .most = {64 * kOne.billionths}};
+
+void write_optional(JsonWriter& writer, const char* key, const std::optional<Factor>& factor) {
+  if (factor) writer.key(key).raw(factor_text(*factor));
+}
+
+std::optional<Factor> read_optional(const Field& field) {
+  if (!field.present()) return std::nullopt;
+  return read_factor(field, kBytesOfParameterByte);
+}
+
+}  // namespace
+
+Transfers read_transfers(const Field& field) {
+  constexpr Transfers kAll[] = {Transfers::Overlapped, Transfers::Blocking, Transfers::Serial};
+  return kAll[read_choice(field, {"overlapped", "blocking", "serial"}).value_or(0)];
+}
+
+bool read_gradient_overlap(const Field& field) {
+  return read_choice(field, {"buckets", "none"}).value_or(0) == 0;
+}
+
+Runtime read_runtime(const Field& field) {
+  ObjectReader object(field);
+  Runtime runtime;
+  if (!check_schema(object, "dapple-runtime/1")) return runtime;
+  runtime.name = read_name(object.field("name")).value_or("");
+  runtime.source = read_text(object.field("source")).value_or("");
+  runtime.transfers = read_transfers(object.field("transfers"));
+  runtime.overlaps_gradients = read_gradient_overlap(object.field("gradient_overlap"));
+  runtime.has_least_depths = read_choice(object.field("depths"), {"any", "least"}) == 1U;
+  runtime.gradient_bytes_per_parameter_byte =
+      read_optional(object.field("gradient_bytes_per_parameter_byte"));
+  runtime.framework_bytes_per_parameter_byte =
+      read_optional(object.field("framework_bytes_per_parameter_byte"));
+  if (const Field reserved = object.field("reserved"); reserved.present()) {
+    runtime.reserved = read_size(reserved, Bytes{0}).value_or(Bytes{});
+  }
+  object.finish();
+  return runtime;
+}
+
+void write_runtime(JsonWriter& writer, const Runtime& runtime) {
+  writer.open_object(JsonWriter::Layout::Lines);
+  writer.key("schema").text("dapple-runtime/1");
+  writer.key("name").text(runtime.name);
+  writer.key("source").text(runtime.source);
+  writer.key("transfers").text(to_string(runtime.transfers));
+  writer.key("gradient_overlap").text(runtime.overlaps_gradients ? "buckets" : "none");
+  writer.key("depths").text(runtime.has_least_depths ? "least" : "any");
+  write_optional(writer, "gradient_bytes_per_parameter_byte",
+                 runtime.gradient_bytes_per_parameter_byte);
+  write_optional(writer, "framework_bytes_per_parameter_byte",
+                 runtime.framework_bytes_per_parameter_byte);
+  if (runtime.reserved.count != 0) writer.key("reserved").text(size_text(runtime.reserved));
+  writer.close();
+}
+
+Runtime read_runtime(std::string_view text, const std::string& source_name) {
+  return read_document<Runtime>(text, source_name,
+                                [](const Field& field) { return read_runtime(field); });
+}
+
+std::string write_runtime(const Runtime& runtime) {
+  JsonWriter writer;
+  write_runtime(writer, runtime);
+  return writer.finish();
+}
+
+std::vector<Runtime> shipped_runtimes() {
+  return {read_runtime(runtime_files::kDeepSpeed, "deepspeed.json"),
+          read_runtime(runtime_files::kMegatron, "megatron.json"),
+          read_runtime(runtime_files::kTorchtitan, "torchtitan.json"),
+          read_runtime(runtime_files::kDappleExec, "dapple-exec.json")};
+}
+
+}  // namespace dapple::io

@@ -1,0 +1,224 @@
+"""--runtime: plans and simulations as a program that trains by a plan runs it."""
+
+import json
+
+import tool
+from tool import BAD_INPUT, DONE, NOT_VERIFIED, USAGE, ToolTest
+
+SERIAL = {
+    "schema": "dapple-runtime/1", "name": "own", "source": "made up", "transfers": "serial",
+    "gradient_overlap": "none", "depths": "any",
+}
+
+
+class Runtimes(ToolTest):
+    def ground(self):
+        return ("--model", self.write("small.json", tool.small_profile()),
+                "--topo", self.write("topo.json", tool.small_topology()))
+
+    def planned(self, *more):
+        run = self.run_tool("plan", *self.ground(), "-o", "plan.json", *more)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return self.read("plan.json")
+
+    def own(self, **changes):
+        return self.write("own.json", {**SERIAL, **changes})
+
+    def simulated(self, *words, code=DONE):
+        run = self.run_tool("simulate", *words, "--json")
+        self.assertEqual(run.returncode, code, run.stderr)
+        return json.loads(run.stdout)["plans"][0]["predicted"] if code == DONE else run.stderr
+
+    def test_a_plan_has_its_runtime_whole_and_is_verified_with_it(self):
+        for runtime, transfers, overlap in (("deepspeed", "serial", "none"),
+                                            ("megatron", "blocking", None)):
+            plan = self.planned("--runtime", runtime, "--pin", "stages=3")
+            shipped = tool.ROOT / "profiles" / "runtimes" / f"{runtime}.json"
+            self.assertEqual(plan["runtime"], json.loads(shipped.read_text()))
+            self.assertEqual(plan["predicted"]["transfers"], transfers)
+            self.assertEqual(plan["request"]["transfers"], transfers)
+            self.assertEqual(plan["gradients"].get("overlap"), overlap)
+            self.assertEqual(plan["schedule"]["warmup_depths"], [3, 2, 1])
+            self.assertIn(self.run_tool("verify", "plan.json").returncode, (DONE, NOT_VERIFIED))
+            again = self.simulated("plan.json")
+            self.assertEqual(again["iteration_ns"], plan["predicted"]["iteration_ns"])
+        kept = plan["model"]["profile"]["optimizer"]
+        self.assertNotIn("framework_bytes_per_parameter_byte", kept)
+        kept = self.planned("--runtime", "deepspeed")["model"]["profile"]["optimizer"]
+        self.assertEqual(kept["framework_bytes_per_parameter_byte"], 2)
+
+    def test_blocking_is_never_faster_and_its_bound_holds(self):
+        times = {}
+        for runtime in ("dapple-exec", "megatron", "deepspeed"):
+            plan = self.planned("--runtime", runtime, "--pin", "stages=2", "--pin", "depths=least")
+            predicted = plan["predicted"]
+            self.assertLessEqual(predicted["lower_bound_ns"], predicted["iteration_ns"])
+            times[runtime] = predicted["iteration_ns"]
+        self.assertLess(times["dapple-exec"], times["megatron"])
+        self.assertLess(times["megatron"], times["deepspeed"])
+        none = self.planned("--pin", "stages=2", "--pin", "depths=least")
+        self.assertEqual(none["predicted"]["iteration_ns"], times["dapple-exec"])
+        self.assertNotIn("runtime", none)
+
+    def test_reductions_behind_the_last_backward_are_all_exposed(self):
+        pins = ("--pin", "stages=1", "--pin", "replicas=2", "--bucket-size", "1 MiB")
+        for overlap in ("buckets", "none"):
+            plan = self.planned(*pins, "--runtime", self.own(gradient_overlap=overlap))
+            self.assertEqual(len(plan["stages"][0]["costs"]["gradient_buckets_bytes"]), 6)
+            all_of_them = plan["stages"][0]["costs"]["all_reduce_ns"]
+            exposed = plan["predicted"]["exposed_all_reduce_ns"]
+            if overlap == "none":
+                self.assertEqual(exposed, all_of_them)
+            else:
+                self.assertLess(exposed, all_of_them)
+
+    def test_the_memory_that_it_keeps_is_the_devices(self):
+        runtime = self.own(reserved="100 MiB", gradient_bytes_per_parameter_byte=2,
+                           framework_bytes_per_parameter_byte=0.5)
+        pins = ("--pin", "stages=2", "--pin", "replicas=1")
+        bare = self.planned(*pins, "--runtime", self.write("none.json", SERIAL))
+        plan = self.planned(*pins, "--runtime", runtime)
+
+        def device(document):
+            return document["predicted"]["devices"][0]
+
+        self.assertEqual(device(bare)["memory_limit_bytes"] - device(plan)["memory_limit_bytes"],
+                         100 << 20)
+        parameters = sum(layer.get("repeat", 1) * layer["parameter_bytes"]
+                         for layer in plan["model"]["profile"]["layers"])
+        self.assertEqual(device(plan)["peak_memory_bytes"] - device(bare)["peak_memory_bytes"],
+                         parameters // 2 * 3 // 2)
+
+    def test_another_runtime_recosts_a_plan(self):
+        plan = self.planned("--pin", "stages=3", "--pin", "depths=least")
+        for runtime in ("megatron", "deepspeed"):
+            again = self.simulated("plan.json", "--recost", "--runtime", runtime)
+            self.assertGreater(again["iteration_ns"], plan["predicted"]["iteration_ns"])
+            # A layout of the same stages is the same plan.
+            words = (f"pp=3,dp=1,mbs={plan['micro_batch_size']},layers=2:2:2",
+                     *self.ground(), "--runtime", runtime)
+            if [stage["layers"] for stage in plan["stages"]] == [[0, 2], [2, 4], [4, 6]]:
+                self.assertEqual(self.simulated("--layout", *words)["iteration_ns"],
+                                 again["iteration_ns"])
+        error = self.run_tool("simulate", "plan.json", "--runtime", "megatron")
+        self.assertEqual(error.returncode, USAGE)
+        self.assertIn("--recost", error.stderr)
+
+    def test_memory_of_one_runtime_is_not_left_to_another(self):
+        self.planned("--runtime", "deepspeed")
+        refused = self.run_tool("simulate", "plan.json", "--recost", "--runtime", "megatron")
+        self.assertEqual(refused.returncode, USAGE)
+        self.assertIn("deepspeed keeps in memory", refused.stderr)
+        self.simulated("plan.json", "--recost", "--runtime", "megatron", *self.ground())
+
+    def test_depths_at_which_stages_wait_for_each_other_are_refused(self):
+        plan = self.planned("--pin", "stages=2", "--micro-batch", 1)
+        depths = plan["schedule"]["warmup_depths"]
+        self.assertGreater(depths[0], depths[1] + 1)
+        error = self.simulated("plan.json", "--recost", "--runtime", self.own(), code=BAD_INPUT)
+        self.assertIn("/schedule/warmup_depths/0", error)
+        # A search finds others.
+        plan = self.planned("--pin", "stages=2", "--micro-batch", 1, "--runtime", self.own())
+        depths = plan["schedule"]["warmup_depths"]
+        self.assertLessEqual(depths[0], depths[1] + 1)
+
+    def test_false_claims_about_the_runtime_are_told(self):
+        plan = self.planned("--pin", "stages=3", "--runtime", "deepspeed")
+
+        def told(place, change):
+            document = json.loads(json.dumps(plan))
+            change(document)
+            run = self.run_tool("verify", self.write("false.json", document))
+            self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+            self.assertIn(place, run.stderr + run.stdout)
+
+        told("/predicted/transfers", lambda d: d["predicted"].pop("transfers"))
+        told("/gradients/overlap", lambda d: d["gradients"].pop("overlap"))
+        told("/request/transfers", lambda d: d["request"].pop("transfers"))
+        told("/request/gradient_overlap", lambda d: d["request"].pop("gradient_overlap"))
+        told("/runtime/name", lambda d: d["runtime"].pop("name"))
+
+        def without_memory(document):
+            document["runtime"]["framework_bytes_per_parameter_byte"] = 3
+
+        told("/runtime", without_memory)
+
+    def test_options_that_a_runtime_excludes_are_refused(self):
+        for words, part in ((("--schedule", "auto"), "1f1b or gpipe"),
+                            (("--schedule", "zb-h1"), "1f1b or gpipe"),
+                            (("--replicas", "independent"), "together"),
+                            (("--optimizer-step", "per-bucket"), "at-end"),
+                            (("--runtime", "megatronn"), "expected one of deepspeed")):
+            run = self.run_tool("plan", *self.ground(), "--runtime", "deepspeed", *words) \
+                if words[0] != "--runtime" else self.run_tool("plan", *self.ground(), *words)
+            self.assertEqual(run.returncode, USAGE, run.stderr)
+            self.assertIn(part, run.stderr)
+        self.planned("--runtime", "deepspeed")
+        run = self.run_tool("reschedule", "plan.json", "--schedule", "gpipe", "-o", "other.json")
+        self.assertEqual(run.returncode, BAD_INPUT)
+        self.assertIn("/runtime", run.stderr)
+
+    def test_bad_files_are_refused_by_name(self):
+        cases = [({"transfers": "quick"}, "/transfers"), ({"depths": 1}, "/depths"),
+                 ({"gradient_overlap": None}, "/gradient_overlap"), ({"reserved": "-1 B"}, "/reserved"),
+                 ({"framework_bytes_per_parameter_byte": 65}, "/framework_bytes_per_parameter_byte"),
+                 ({"name": ""}, "/name"), ({"more": 1}, "/more"),
+                 ({"schema": "dapple-runtime/2"}, "/schema")]
+        for changes, place in cases:
+            run = self.run_tool("plan", *self.ground(), "--runtime", self.own(**changes))
+            self.assertEqual(run.returncode, BAD_INPUT, (changes, run.stderr))
+            self.assertIn(f"own.json: {place}", run.stderr)
+        for name in SERIAL:
+            left = {key: value for key, value in SERIAL.items() if key != name}
+            run = self.run_tool("plan", *self.ground(), "--runtime", self.write("own.json", left))
+            self.assertEqual(run.returncode, BAD_INPUT)
+            self.assertIn(f"/{name}", run.stderr)
+        run = self.run_tool("plan", *self.ground(), "--runtime", self.own(reserved="2 GiB"))
+        self.assertEqual(run.returncode, BAD_INPUT)
+        self.assertIn("expected more memory", run.stderr)
+        run = self.run_tool("plan", *self.ground(), "--runtime", "nowhere.json")
+        self.assertNotIn(run.returncode, (DONE, 1))
+        model = self.ground()[1]
+        run = self.run_tool("plan", "--model", self.own(), "--topo", self.ground()[3])
+        self.assertEqual(run.returncode, BAD_INPUT)
+        self.assertIn("a runtime of ours", run.stderr)
+        run = self.run_tool("plan", *self.ground(), "--runtime", model)
+        self.assertEqual(run.returncode, BAD_INPUT)
+
+
+class SharedNic(ToolTest):
+    """The devices of a group reduce their shards through the NICs of their server."""
+
+    # Bytes of a stage, servers, and the measured time of its reduction on servers of eight GPUs with a NIC of
+    # 0.115 GB/s: older runs of OPT-350M, whose reductions eth-easl/sailor states.
+    REDUCTIONS = [(832_950_272, 2, 7.17), (1_699_971_072, 4, 21.59), (630_722_560, 2, 5.46),
+                  (832_950_272, 3, 8.89), (1_699_971_072, 6, 22.64)]
+
+    def test_measured_reductions_are_met(self):
+        measurement = {"batch_size": 1, "forward_ns": 1, "backward_ns": 1, "output_bytes": 0,
+                       "stash_bytes": 0}
+        for size, servers, measured in self.REDUCTIONS:
+            profile = tool.small_profile(layers=[{
+                "name": "stage", "parameter_bytes": size, "measurements": [measurement],
+                "variants": [{"tensor_parallel": 8, "parameter_bytes": size // 8,
+                              "measurements": [measurement]}]}])
+            profile["optimizer"] = {"name": "sgd", "state_bytes_per_parameter_byte": 0,
+                                    "step_ns_per_parameter_byte": 0}
+            link = {"bandwidth": "0.115 GB/s", "latency": "0 us", "source": "measured by others"}
+            topology = tool.small_topology(memory="24 GiB", network={"kind": "switch", **link})
+            topology["servers"] = [{**topology["servers"][0], "count": servers, "devices": 8,
+                                    "nics": [link]}]
+            run = self.run_tool("simulate", "--layout", f"tp=8,pp=1,dp={servers},mbs=1,gbs={servers}",
+                                "--model", self.write("profile.json", profile), "--topo",
+                                self.write("topology.json", topology), "--runtime", "deepspeed",
+                                "--json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            predicted = json.loads(run.stdout)["plans"][0]["predicted"]
+            took = predicted["exposed_all_reduce_ns"] / 1e9
+            self.assertLess(abs(took / measured - 1), 0.12)
+            # All shards of a server together cross its NIC, each way.
+            self.assertAlmostEqual(took / (2 * (servers - 1) / servers * size / 0.115e9), 1, 3)
+
+
+if __name__ == "__main__":
+    tool.main()
