@@ -208,6 +208,45 @@ void reduced(const exec::ReductionGroup& group, const Place& place, exec::Transp
   require(taken_in(end, in) == rounded, "members of a reduction round differently");
 }
 
+/// The halves of a reduction: a sum of this device's shard, then everybody's.
+void halved(const exec::ReductionGroup& group, const Place& place, exec::Transport& end,
+            std::int32_t number) {
+  constexpr std::size_t kValues = 1'003;
+  const auto members = static_cast<float>(place.count * (place.count + 1) / 2);
+  const exec::MessageKey key{.iteration = place.iteration,
+                             .action = {ActionKind::AllReduce, 4 + number, {0}},
+                             .step = 0,
+                             .from = {place.number},
+                             .to = {place.number}};
+  std::vector<float> values(kValues);
+  for (std::size_t i = 0; i < kValues; ++i) {
+    values[i] = static_cast<float>((static_cast<std::size_t>(place.number) + 1) * (i + 1));
+  }
+  exec::HostReductionBuffer buffer(values);
+  const std::int64_t before = end.sent().count;
+  exec::reduce_scatter(group, key, buffer, end);
+  const std::int64_t between = end.sent().count;
+  const exec::ElementRange own = exec::shard_of(group, {place.number}, {0, kValues});
+  for (std::size_t i = 0; i < kValues; ++i) {
+    const bool is_own = own.begin <= i && i < own.end;
+    require(!is_own || values[i] == members * static_cast<float>(i + 1),
+            "a shard's sum is not the sum");
+    if (!is_own) values[i] = -1;
+  }
+  exec::MessageKey gathered = key;
+  gathered.action = {ActionKind::OptimizerStep, number, {0}};
+  exec::all_gather(group, gathered, buffer, end);
+  for (std::size_t i = 0; i < kValues; ++i) {
+    require(values[i] == members * static_cast<float>(i + 1), "a shard was not gathered");
+  }
+  const auto ring = static_cast<std::int64_t>(place.count);
+  const std::int64_t half = (ring - 1) * static_cast<std::int64_t>(kValues * sizeof(float)) / ring;
+  for (const std::int64_t sent : {between - before, end.sent().count - between}) {
+    require(std::abs(sent - half) <= 16 * ring,
+            "half of a reduction sends other than (r-1)/r of its bytes");
+  }
+}
+
 void reductions(const Place& place, exec::Transport& end) {
   exec::ReductionGroup flat{.servers = {{}}};
   exec::ReductionGroup halves{.servers = {{}, {}}};
@@ -216,7 +255,10 @@ void reductions(const Place& place, exec::Transport& end) {
     halves.servers[static_cast<std::size_t>(2 * i / place.count)].push_back({i});
   }
   reduced(flat, place, end, 0);
-  if (place.count % 2 == 0) reduced(halves, place, end, 1);
+  halved(flat, place, end, 0);
+  if (place.count % 2 != 0) return;
+  reduced(halves, place, end, 1);
+  halved(halves, place, end, 1);
 }
 
 void counted(const Place& place, exec::Transport& end) {

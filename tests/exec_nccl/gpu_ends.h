@@ -68,9 +68,9 @@ class ByWayOfGpu : public exec::Transport {
     payload.bring_to_host();
     return payload;
   }
-  bool reduces(const exec::ReductionGroup& group, const exec::MessageKey& key,
-               exec::ReductionBuffer& buffer) override {
-    return under_.reduces(group, key, buffer);
+  bool performs(CollectiveKind kind, const exec::ReductionGroup& group, const exec::MessageKey& key,
+                exec::ReductionBuffer& buffer) override {
+    return under_.performs(kind, group, key, buffer);
   }
   void barrier() override { under_.barrier(); }
   void announce(const Action& action) noexcept override { under_.announce(action); }

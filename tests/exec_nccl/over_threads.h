@@ -19,7 +19,8 @@ class OverThreads : public exec::Transport {
         end_(exec::make_nccl_transport(*below_, topology,
                                        {.here = device.device,
                                         .peers = exec::message_peers(device),
-                                        .reductions = exec::reduction_sizes(device),
+                                        .reductions = exec::reduction_sizes(plan, device),
+                                        .shards_optimizer = plan.parallelism.shards_optimizer,
                                         .gpu = gpu_of(device.device),
                                         .inbox = exec::message_memory(plan, device)})) {}
 
@@ -30,9 +31,9 @@ class OverThreads : public exec::Transport {
                         const exec::ExpectedMessage& expected) override {
     return end_->receive(key, expected);
   }
-  bool reduces(const exec::ReductionGroup& group, const exec::MessageKey& key,
-               exec::ReductionBuffer& buffer) override {
-    return end_->reduces(group, key, buffer);
+  bool performs(CollectiveKind kind, const exec::ReductionGroup& group, const exec::MessageKey& key,
+                exec::ReductionBuffer& buffer) override {
+    return end_->performs(kind, group, key, buffer);
   }
   void barrier() override { end_->barrier(); }
   void announce(const Action& action) noexcept override { end_->announce(action); }

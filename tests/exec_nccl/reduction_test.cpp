@@ -120,6 +120,45 @@ TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their b
   for (const std::int64_t bytes : sent) CHECK(bytes == 2 * 5'333);
 }
 
+TEST_CASE(
+    "a group's shards are summed and gathered where they lie, for (r-1)/r of the bytes each") {
+  const std::size_t count = 3;
+  if (!has_gpus_for(count)) return;
+  Mesh mesh(count);
+  const exec::ReductionGroup everyone{.servers = {mesh.devices}};
+  std::vector<std::vector<float>> sums(count);
+  std::vector<std::vector<float>> all(count);
+  std::vector<std::int64_t> sent(count);
+  side_by_side(count, [&](std::size_t i) {
+    const auto below = mesh.network.end_of(mesh.devices[i]);
+    const auto end = exec::make_nccl_transport(*below, mesh.topology,
+                                               {.here = mesh.devices[i],
+                                                .peers = {},
+                                                .reductions = {{mesh.devices, {kSize}}},
+                                                .shards_optimizer = true,
+                                                .gpu = gpu_of(mesh.devices[i]),
+                                                .inbox = {1 << 20}});
+    Numbers numbers(mesh.devices[i], numbers_of(i));
+    exec::CudaReductionBuffer buffer = numbers.buffer();
+    exec::reduce_scatter(everyone, reduction(mesh.devices[i], 0), buffer, *end);
+    sums[i] = numbers.values();
+    end->barrier();
+    exec::all_gather(everyone, reduction(mesh.devices[i], 1), buffer, *end);
+    all[i] = numbers.values();
+    sent[i] = end->sent().count;
+  });
+  for (std::size_t i = 0; i < count; ++i) {
+    const exec::ElementRange own = exec::shard_of(everyone, mesh.devices[i], {0, kValues});
+    REQUIRE(own.size() >= kValues / count);
+    for (std::size_t k = own.begin; k < own.end; ++k) {
+      REQUIRE(sums[i][k] == static_cast<float>(6 * k));
+    }
+    for (std::size_t k = 0; k < kValues; ++k) REQUIRE(all[i][k] == static_cast<float>(6 * k));
+    // 2/3 of 4,000 bytes for each half, rounded down.
+    CHECK(sent[i] == 2 * 2'666);
+  }
+}
+
 TEST_CASE("a device talks to nobody whom it was not told of") {
   const std::size_t count = 2;
   if (!has_gpus_for(count)) return;
@@ -137,7 +176,8 @@ TEST_CASE("a device talks to nobody whom it was not told of") {
     Numbers numbers(mesh.devices[i], {1, 2});
     exec::CudaReductionBuffer buffer = numbers.buffer();
     try {
-      end->reduces({.servers = {mesh.devices}}, reduction(mesh.devices[i], 0), buffer);
+      end->performs(CollectiveKind::AllReduce, {.servers = {mesh.devices}},
+                    reduction(mesh.devices[i], 0), buffer);
     } catch (const Bug& bug) { ends[i] += std::string("; ") + bug.what(); }
   });
   for (const std::string& end : ends) {

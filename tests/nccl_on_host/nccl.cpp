@@ -1,5 +1,6 @@
 #include "nccl.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -30,7 +31,16 @@ void pass_on(const Parts& parts) {
   std::memcpy(parts[1]->to, parts[0]->from, parts[0]->count);
 }
 
-/// In the order of the members, so that all get the same bits.
+/// From the one member that has something to send to those that take it.
+void spread(const Parts& parts) {
+  const auto has_any = [](const Part* part) { return part->from != nullptr; };
+  const Part* const source = *std::find_if(parts.begin(), parts.end(), has_any);
+  for (const Part* part : parts) {
+    if (part->to != nullptr) std::memcpy(part->to, source->from, part->count * sizeof(float));
+  }
+}
+
+/// In the order of the members, so that all get the same bits; for those that take them.
 void sum(const Parts& parts) {
   std::vector<float> sums(parts.front()->count);
   for (const Part* part : parts) {
@@ -38,7 +48,7 @@ void sum(const Parts& parts) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
   }
   for (const Part* part : parts) {
-    std::memcpy(part->to, sums.data(), sums.size() * sizeof(float));
+    if (part->to != nullptr) std::memcpy(part->to, sums.data(), sums.size() * sizeof(float));
   }
 }
 
@@ -102,10 +112,14 @@ struct Club {
   std::size_t finalized = 0;
   std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<Meeting>> messages;  // from, to
   std::shared_ptr<Meeting> sums;
+  std::vector<std::shared_ptr<Meeting>> sums_of;      // one for each root
+  std::vector<std::shared_ptr<Meeting>> spread_from;  // likewise
 
   void look_again() {
     for (const auto& [way, meeting] : messages) meeting->look_again();
     sums->look_again();
+    for (const auto& meeting : sums_of) meeting->look_again();
+    for (const auto& meeting : spread_from) meeting->look_again();
   }
 };
 
@@ -126,6 +140,8 @@ std::shared_ptr<Club> make_club(std::size_t size) {
   club->size = size;
   club->sums = std::make_shared<Meeting>(size, sum);
   for (std::size_t from = 0; from < size; ++from) {
+    club->sums_of.push_back(std::make_shared<Meeting>(size, sum));
+    club->spread_from.push_back(std::make_shared<Meeting>(size, spread));
     for (std::size_t to = 0; to < size; ++to) {
       club->messages[{from, to}] = std::make_shared<Meeting>(2, pass_on);
     }
@@ -249,7 +265,7 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   return ncclSuccess;
 }
 
-/// Of aborts alone, each of which is done at once.
+/// Of aborts, each of which is done at once, or of collectives, which streams do one after another.
 ncclResult_t ncclGroupStart() {
   return ncclSuccess;
 }
@@ -280,6 +296,33 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
   return enqueue(*communicator, communicator->club->sums, communicator->member,
                  {.from = static_cast<const std::byte*>(from),
                   .to = static_cast<std::byte*>(to),
+                  .count = count},
+                 stream);
+}
+
+/// Those who are not the root may pass any address to write to.
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t, int root, ncclComm_t communicator, cudaStream_t stream) {
+  if (type != ncclFloat32) return ncclInvalidArgument;
+  const auto place = static_cast<std::size_t>(root);
+  const bool is_root = place == communicator->member;
+  return enqueue(*communicator, communicator->club->sums_of.at(place), communicator->member,
+                 {.from = static_cast<const std::byte*>(from),
+                  .to = is_root ? static_cast<std::byte*>(to) : nullptr,
+                  .count = count},
+                 stream);
+}
+
+/// Only the root's address to read from counts; the root keeps what it has.
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           int root, ncclComm_t communicator, cudaStream_t stream) {
+  if (type != ncclFloat32 || (static_cast<std::size_t>(root) == communicator->member && from != to))
+    return ncclInvalidArgument;
+  const auto place = static_cast<std::size_t>(root);
+  const bool is_root = place == communicator->member;
+  return enqueue(*communicator, communicator->club->spread_from.at(place), communicator->member,
+                 {.from = is_root ? static_cast<const std::byte*>(from) : nullptr,
+                  .to = is_root ? nullptr : static_cast<std::byte*>(to),
                   .count = count},
                  stream);
 }

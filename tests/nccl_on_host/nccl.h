@@ -52,6 +52,11 @@ ncclResult_t ncclRecv(void* bytes, std::size_t count, ncclDataType_t type, int f
                       ncclComm_t communicator, cudaStream_t stream);
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t operation, ncclComm_t communicator, cudaStream_t stream);
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t operation, int root, ncclComm_t communicator,
+                        cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           int root, ncclComm_t communicator, cudaStream_t stream);
 
 namespace nccl_on_host {
 

@@ -32,10 +32,10 @@ class DelayingTransport : public exec::Transport {
     delay();
     return payload;
   }
-  bool reduces(const exec::ReductionGroup& group, const exec::MessageKey& key,
-               exec::ReductionBuffer& buffer) override {
+  bool performs(CollectiveKind kind, const exec::ReductionGroup& group, const exec::MessageKey& key,
+                exec::ReductionBuffer& buffer) override {
     delay();
-    return under_.reduces(group, key, buffer);
+    return under_.performs(kind, group, key, buffer);
   }
   void barrier() override {
     delay();

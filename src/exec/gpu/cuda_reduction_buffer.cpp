@@ -17,22 +17,22 @@ cuda::View floats_at(std::byte* address, std::size_t size) {
 
 }  // namespace
 
-CudaReductionBuffer::CudaReductionBuffer(CudaReductions& reductions, const cuda::View& gradients,
+CudaReductionBuffer::CudaReductionBuffer(CudaReductions& reductions, const cuda::View& numbers,
                                          std::vector<cuda::View> others, cuda::Event complete)
     : reductions_(reductions),
-      gradients_(gradients),
+      numbers_(numbers),
       others_(std::move(others)),
       complete_(std::move(complete)) {}
 
 cuda::View CudaReductionBuffer::at(ElementRange range) const {
-  return gradients_.part(static_cast<std::int64_t>(range.begin),
-                         static_cast<std::int64_t>(range.end));
+  return numbers_.part(static_cast<std::int64_t>(range.begin),
+                       static_cast<std::int64_t>(range.end));
 }
 
 void CudaReductionBuffer::begin() {
   cuda::make_current(reductions_.gpu);
   stream().wait_for(complete_);
-  for (const cuda::View& own : others_) cuda::add(stream(), own, gradients_);
+  for (const cuda::View& own : others_) cuda::add(stream(), own, numbers_);
 }
 
 Payload CudaReductionBuffer::give_out(ElementRange range) {

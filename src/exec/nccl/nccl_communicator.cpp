@@ -108,6 +108,43 @@ void NcclCommunicator::all_reduce(const cuda::View& numbers, const cuda::Stream&
   });
 }
 
+/// Makes one call for each part, which NCCL runs together. NCCL has its own reduce-scatter and
+/// all-gather for parts of one size only.
+template <class Call>
+void NcclCommunicator::enqueue_each(const char* name, const std::vector<cuda::View>& parts,
+                                    Call call) {
+  enqueue(name, [&](ncclComm_t communicator) {
+    require_success("ncclGroupStart", ncclGroupStart());
+    ncclResult_t calls = ncclSuccess;
+    for (std::size_t member = 0; member < parts.size(); ++member) {
+      const cuda::View& part = parts[member];
+      check(part.type == cuda::Type::Float32, "numbers of another type are reduced");
+      if (part.count == 0 || (calls != ncclSuccess && calls != ncclInProgress)) continue;
+      const ncclResult_t result = call(communicator, part, static_cast<int>(member));
+      if (result != ncclSuccess) calls = result;
+    }
+    const ncclResult_t group = ncclGroupEnd();
+    return group == ncclSuccess ? calls : group;
+  });
+}
+
+void NcclCommunicator::reduce_scatter(const std::vector<cuda::View>& parts,
+                                      const cuda::Stream& stream) {
+  enqueue_each("ncclReduce", parts, [&](ncclComm_t communicator, const cuda::View& part, int to) {
+    return ncclReduce(part.address, part.address, static_cast<std::size_t>(part.count), ncclFloat32,
+                      ncclSum, to, communicator, stream.handle());
+  });
+}
+
+void NcclCommunicator::all_gather(const std::vector<cuda::View>& parts,
+                                  const cuda::Stream& stream) {
+  enqueue_each(
+      "ncclBroadcast", parts, [&](ncclComm_t communicator, const cuda::View& part, int from) {
+        return ncclBroadcast(part.address, part.address, static_cast<std::size_t>(part.count),
+                             ncclFloat32, from, communicator, stream.handle());
+      });
+}
+
 void NcclCommunicator::finalize() {
   const ncclResult_t result = begin(ncclCommFinalize);
   if (result != ncclInProgress) require_success("ncclCommFinalize", result);

@@ -149,7 +149,7 @@ void NcclCommunicators::use(const CommunicatorMembers& group, NcclCommunicator& 
                             cuda::Device& scratch) {
   if (group.use == CommunicatorMembers::Use::Sums) {
     for (const Bytes size : options_.reductions.at(group.members)) {
-      sum(communicator, size, scratch);
+      sum(group, communicator, size, scratch);
     }
     return;
   }
@@ -162,12 +162,24 @@ void NcclCommunicators::use(const CommunicatorMembers& group, NcclCommunicator& 
   wait_.await(recorded_on(scratch.compute()), kConnecting);
 }
 
-void NcclCommunicators::sum(NcclCommunicator& communicator, Bytes size, cuda::Device& scratch) {
+void NcclCommunicators::sum(const CommunicatorMembers& group, NcclCommunicator& communicator,
+                            Bytes size, cuda::Device& scratch) {
   cuda::View numbers = floats_of(size);
   const cuda::Buffer memory = scratch.allocate(numbers.size());
   numbers.address = memory.address();
   cuda::fill_with_zeros(scratch.compute(), numbers);
   communicator.all_reduce(numbers, scratch.compute());
+  if (options_.shards_optimizer) {
+    std::vector<cuda::View> shards;
+    for (const DeviceIndex member : group.members) {
+      const ElementRange shard = shard_of({.servers = {group.members}}, member,
+                                          {0, static_cast<std::size_t>(numbers.count)});
+      shards.push_back(numbers.part(static_cast<std::int64_t>(shard.begin),
+                                    static_cast<std::int64_t>(shard.end)));
+    }
+    communicator.reduce_scatter(shards, scratch.compute());
+    communicator.all_gather(shards, scratch.compute());
+  }
   wait_.await(recorded_on(scratch.compute()), kConnecting);
 }
 

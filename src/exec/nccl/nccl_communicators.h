@@ -93,7 +93,8 @@ class NcclCommunicators {
   void make(const CommunicatorMembers& group, const NcclId& id);
   void use_all();
   void use(const CommunicatorMembers& group, NcclCommunicator& communicator, cuda::Device& scratch);
-  void sum(NcclCommunicator& communicator, Bytes size, cuda::Device& scratch);
+  void sum(const CommunicatorMembers& group, NcclCommunicator& communicator, Bytes size,
+           cuda::Device& scratch);
   NcclCommunicator& find(const CommunicatorMembers& group);
 
   Transport& below_;

@@ -38,3 +38,11 @@ DAPPLE_FORWARD(library(), ncclResult_t, ncclAllReduce,
                (const void* from, void* into, size_t count, ncclDataType_t type, ncclRedOp_t sum,
                 ncclComm_t by, cudaStream_t stream),
                (from, into, count, type, sum, by, stream))
+DAPPLE_FORWARD(library(), ncclResult_t, ncclReduce,
+               (const void* from, void* into, size_t count, ncclDataType_t type, ncclRedOp_t sum,
+                int root, ncclComm_t by, cudaStream_t stream),
+               (from, into, count, type, sum, root, by, stream))
+DAPPLE_FORWARD(library(), ncclResult_t, ncclBroadcast,
+               (const void* from, void* into, size_t count, ncclDataType_t type, int root,
+                ncclComm_t by, cudaStream_t stream),
+               (from, into, count, type, root, by, stream))

@@ -63,8 +63,8 @@ class NcclTransport : public Transport {
 
   std::int64_t send(const MessageKey& key, Payload payload) override;
   Payload receive(const MessageKey& key, const ExpectedMessage& expected) override;
-  bool reduces(const ReductionGroup& group, const MessageKey& key,
-               ReductionBuffer& buffer) override;
+  bool performs(CollectiveKind kind, const ReductionGroup& group, const MessageKey& key,
+                ReductionBuffer& buffer) override;
   void barrier() override { below_.barrier(); }
   void announce(const Action& action) noexcept override { below_.announce(action); }
   Bytes sent() const override { return below_.sent() + Bytes{sent_.load()} - control_.size(); }
@@ -326,8 +326,8 @@ void NcclTransport::agree(const std::vector<DeviceIndex>& members, MessageKey ke
   }
 }
 
-bool NcclTransport::reduces(const ReductionGroup& group, const MessageKey& key,
-                            ReductionBuffer& buffer) {
+bool NcclTransport::performs(CollectiveKind kind, const ReductionGroup& group,
+                             const MessageKey& key, ReductionBuffer& buffer) {
   auto* const numbers = dynamic_cast<CudaReductionBuffer*>(&buffer);
   if (numbers == nullptr) return false;
   const std::vector<DeviceIndex> members = members_of(group);
@@ -336,10 +336,20 @@ bool NcclTransport::reduces(const ReductionGroup& group, const MessageKey& key,
   NcclCommunicator& all = communicators_.among(members);
   await(recorded_on(numbers->stream()), key);
   agree(members, key);
-  all.all_reduce(numbers->gradients(), numbers->stream());
+  const cuda::View& every = numbers->numbers();
+  std::vector<cuda::View> shards;
+  for (const DeviceIndex member : members) {
+    const ElementRange shard = shard_of(group, member, {0, buffer.size()});
+    shards.push_back(
+        every.part(static_cast<std::int64_t>(shard.begin), static_cast<std::int64_t>(shard.end)));
+  }
+  if (kind == CollectiveKind::AllReduce) all.all_reduce(every, numbers->stream());
+  if (kind == CollectiveKind::ReduceScatter) all.reduce_scatter(shards, numbers->stream());
+  if (kind == CollectiveKind::AllGather) all.all_gather(shards, numbers->stream());
   await(recorded_on(numbers->stream()), key);
   const auto count = static_cast<std::int64_t>(members.size());
-  sent_ += 2 * (count - 1) * numbers->gradients().size().count / count;
+  const std::int64_t passes = kind == CollectiveKind::AllReduce ? 2 : 1;
+  sent_ += passes * (count - 1) * every.size().count / count;
   return true;
 }
 

@@ -30,7 +30,6 @@ class Replay::Job {
 
  private:
   const ReplayOptions options_;
-  bool shards_optimizer_;
   PlanCost costs_;
   ReductionGroups groups_;
   std::vector<DeviceSchedule> schedules_;
@@ -39,7 +38,6 @@ class Replay::Job {
 
 Replay::Job::Job(const PlanDocument& document, const Topology& topology, ReplayOptions options)
     : options_(std::move(options)),
-      shards_optimizer_(document.plan.parallelism.shards_optimizer),
       costs_(CostModel(document.profile, topology).plan_cost(document.plan)),
       groups_(reduction_groups(document.plan, costs_, topology)),
       schedules_(device_schedules(generate(document.plan), costs_)) {
@@ -50,10 +48,7 @@ Replay::Job::Job(const PlanDocument& document, const Topology& topology, ReplayO
 /// Between iterations, devices exchange only whether to stop.
 std::optional<Replayed> Replay::Job::run(std::size_t place, Transport& transport) {
   const std::unique_ptr<Backend> backend =
-      options_.make_backend({.costs = costs_,
-                             .schedule = schedules_[place],
-                             .place = place,
-                             .shards_optimizer = shards_optimizer_},
+      options_.make_backend({.costs = costs_, .schedule = schedules_[place], .place = place},
                             {.pace = options_.pace, .slow_stages = options_.slow_stages});
   const auto group_of = [this](const Action& reduction) { return groups_.of(reduction); };
   Interpreter interpreter(schedules_[place], group_of, *backend, transport);

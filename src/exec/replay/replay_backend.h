@@ -21,7 +21,6 @@ class ReplayBackend : public Backend {
   ReplayBackend(const ReplayedDevice& device, ReplayPace pace, std::unique_ptr<StandIn> stand_in)
       : costs_(device.costs),
         device_(device.schedule.device),
-        shards_optimizer_(device.shards_optimizer),
         pace_(std::move(pace)),
         stand_in_(std::move(stand_in)) {}
 
@@ -37,10 +36,8 @@ class ReplayBackend : public Backend {
     return stand_in_->give_out(to.size);
   }
   void compute(const Action& action, const BucketReady& ready) override;
-  std::unique_ptr<ReductionBuffer> gradients(const Action& reduction, Bytes size) override {
-    // A reduce-scatter moves as many bytes as an all-reduce of half the size.
-    const bool is_scattered = shards_optimizer_ && reduction.kind == ActionKind::AllReduce;
-    return stand_in_->buffer(is_scattered ? Bytes{divide_up(size.count, 2)} : size);
+  std::unique_ptr<ReductionBuffer> gradients(const Action& /*reduction*/, Bytes size) override {
+    return stand_in_->buffer(size);
   }
   void step(const Action& action) override;
 
@@ -53,7 +50,6 @@ class ReplayBackend : public Backend {
 
   const PlanCost& costs_;
   const DeviceIndex device_;
-  const bool shards_optimizer_;
   const ReplayPace pace_;
   std::unique_ptr<StandIn> stand_in_;
 };

@@ -193,7 +193,9 @@ void Interpreter::Run::reduce(const Action& action, Bytes size) {
     // Stage 0 for all members: each of them reduces tied gradients under a stage of its own.
     Action common = action;
     if (action.kind == ActionKind::ReduceTied) common.stage = StageIndex{0};
-    all_reduce(own_.group_of_(action), key(common, here(), here()), *gradients, own_.transport_);
+    const ReductionGroup group = own_.group_of_(action);
+    const auto reduce = group.is_scattered ? reduce_scatter : all_reduce;
+    reduce(group, key(common, here(), here()), *gradients, own_.transport_);
     record({action, ready, start, mark(Stream::Collective), size});
     const std::lock_guard lock(mutex_);
     if (action.kind == ActionKind::ReduceTied) {

@@ -29,6 +29,7 @@ ReductionGroups reduction_groups(const Plan& plan, const PlanCost& costs,
     std::vector<ReductionGroup>& of_stage = groups.buckets.emplace_back();
     for (const AllReduceCost& bucket : costs.stages[s].buckets) {
       of_stage.push_back(group_of(plan.stages[s].devices, bucket, topology));
+      of_stage.back().is_scattered = plan.parallelism.shards_optimizer;
     }
   }
   for (const TiedCost& tie : costs.ties) {

@@ -9,7 +9,8 @@
 namespace dapple::exec {
 
 /// Returns the groups that the cost model assumes: hierarchical by server, or one flat ring over
-/// all devices. Requires: `costs` are the costs of `plan`.
+/// all devices; those of buckets scattered if the plan shards the optimizer's state. Requires:
+/// `costs` are the costs of `plan`.
 ReductionGroups reduction_groups(const Plan& plan, const PlanCost& costs, const Topology& topology);
 
 }  // namespace dapple::exec

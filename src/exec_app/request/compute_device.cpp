@@ -142,7 +142,8 @@ exec::MakeEndOver make_gpu_ends(const ComputeDevice& device, const GpuEnds& ends
         below, ends.topology,
         {.here = own.device,
          .peers = exec::message_peers(own),
-         .reductions = exec::reduction_sizes(own),
+         .reductions = exec::reduction_sizes(ends.plan, own),
+         .shards_optimizer = ends.plan.parallelism.shards_optimizer,
          .gpu = chosen_gpu(ends.share, false, place, exec::usable_gpus()),
          .inbox = exec::message_memory(ends.plan, own),
          .timeout = ends.timeout});

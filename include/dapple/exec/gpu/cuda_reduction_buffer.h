@@ -21,24 +21,23 @@ struct CudaReductions {
   cuda::Staging staging = {};
 };
 
-/// A range of float32 gradients in GPU memory.
+/// A range of float32 gradients, or of parameters, in GPU memory.
 class CudaReductionBuffer : public ReductionBuffer {
  public:
-  /// Reduces `gradients` (float32). `others`, each with as many elements, are first added to it.
-  /// All of them are valid after `complete`.
-  CudaReductionBuffer(CudaReductions& reductions, const cuda::View& gradients,
+  /// Reduces or gathers `numbers` (float32). `others`, each with as many elements, are first added
+  /// to it. All of them are valid after `complete`.
+  CudaReductionBuffer(CudaReductions& reductions, const cuda::View& numbers,
                       std::vector<cuda::View> others, cuda::Event complete);
 
-  std::size_t size() const override { return static_cast<std::size_t>(gradients_.count); }
+  std::size_t size() const override { return static_cast<std::size_t>(numbers_.count); }
   Memory memory() const override { return Memory::Device; }
   void begin() override;
   Payload give_out(ElementRange range) override;
   void add(ElementRange range, Payload payload) override;
   void replace(ElementRange range, Payload payload) override;
 
-  /// For transports that reduce by themselves: the gradients, and the stream on which to reduce
-  /// them.
-  const cuda::View& gradients() const { return gradients_; }
+  /// For transports that reduce by themselves: the numbers, and the stream on which to reduce them.
+  const cuda::View& numbers() const { return numbers_; }
   const cuda::Stream& stream() const { return reductions_.stream; }
 
  private:
@@ -48,7 +47,7 @@ class CudaReductionBuffer : public ReductionBuffer {
   CudaBytes* on_this_gpu(ElementRange range, Payload& payload) const;
 
   CudaReductions& reductions_;
-  cuda::View gradients_;
+  cuda::View numbers_;
   std::vector<cuda::View> others_;
   cuda::Event complete_;
 };

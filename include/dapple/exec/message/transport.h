@@ -20,6 +20,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/exec/message/payload.h"
 #include "dapple/plan/action.h"
+#include "dapple/profile/collective.h"
 
 namespace dapple {
 struct DeviceSchedule;
@@ -84,11 +85,11 @@ class Transport {
   /// message is as expected.
   virtual Payload receive(const MessageKey& key, const ExpectedMessage& expected) = 0;
 
-  /// Sums the buffer over the group as all_reduce() does, if this transport can do so in place.
-  /// Otherwise does nothing and returns false, and the elements have to be sent as messages. The
-  /// result is the same for all members.
-  virtual bool reduces(const ReductionGroup& /*group*/, const MessageKey& /*key*/,
-                       ReductionBuffer& /*buffer*/) {
+  /// Does what all_reduce(), reduce_scatter() or all_gather() does with the buffer, if this
+  /// transport can do so in place. Otherwise does nothing and returns false, and the elements have
+  /// to be sent as messages. The answer is the same for all members. Requires: no other kind.
+  virtual bool performs(CollectiveKind /*kind*/, const ReductionGroup& /*group*/,
+                        const MessageKey& /*key*/, ReductionBuffer& /*buffer*/) {
     return false;
   }
 

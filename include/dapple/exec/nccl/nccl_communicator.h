@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <mutex>
+#include <vector>
 
 #include "dapple/cuda/memory/device.h"
 #include "dapple/cuda/memory/tensor.h"
@@ -42,6 +43,11 @@ class NcclCommunicator {
   void receive(std::byte* address, std::size_t size, int from, const cuda::Stream& stream);
   /// Sums in place. Requires: float32, and the same number of elements on each member.
   void all_reduce(const cuda::View& numbers, const cuda::Stream& stream);
+  /// Sum parts in place, each on its member, or send each from its member to all others. `parts`
+  /// has one for each member, of any sizes, the same on each member. Require: float32, and that no
+  /// two parts overlap.
+  void reduce_scatter(const std::vector<cuda::View>& parts, const cuda::Stream& stream);
+  void all_gather(const std::vector<cuda::View>& parts, const cuda::Stream& stream);
 
   /// Starts finalization without waiting; nothing more may be enqueued. The communicator is
   /// finalized once all members have completed their enqueued work and have called this function.
@@ -58,6 +64,8 @@ class NcclCommunicator {
   ncclResult_t begin(Call call);
   template <class Call>
   void enqueue(const char* name, Call call);
+  template <class Call>
+  void enqueue_each(const char* name, const std::vector<cuda::View>& parts, Call call);
   void settle(const char* name, ncclResult_t result);
   ncclResult_t state(const char* name);
 

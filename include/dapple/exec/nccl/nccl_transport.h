@@ -48,6 +48,8 @@ struct NcclTransportOptions {
   /// The groups and sizes of reductions in GPU memory, as from reduction_sizes(); the same for each
   /// member of a group.
   ReductionSizes reductions;
+  /// Whether the groups also reduce and scatter, and gather.
+  bool shards_optimizer = false;
   /// The GPU, of those that this process may use.
   int gpu = 0;
   /// The GPU memory for messages that have arrived and are still in use, as from message_memory().

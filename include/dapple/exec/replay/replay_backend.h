@@ -1,6 +1,9 @@
 // A backend whose computations only take the time that the profile says, so that a plan of any
 // model can be run to observe how its messages affect each other.
 //
+// If replicas shard the optimizer's state, gradients are reduced and scattered, and the time of the
+// step is that of the update and of the all-gather of parameters, which are not sent.
+//
 // On the host a device sleeps, and it sends bytes without content. On a GPU one thread spins in the
 // compute stream, messages are in GPU memory, and gradients are added there as in a training:
 // enqueued in streams, without waiting on the host.
@@ -35,9 +38,6 @@ struct ReplayedDevice {
   const PlanCost& costs;
   const DeviceSchedule& schedule;
   std::size_t place = 0;  // index among the plan's devices
-  /// Whether replicas shard the optimizer's state: gradients are then reduced and scattered, and
-  /// the step gathers parameters.
-  bool shards_optimizer = false;
 };
 
 using MakeReplayBackend =

@@ -18,15 +18,20 @@ struct Outcome {
   Bytes sent;
 };
 
-Outcome reduce(const std::vector<std::vector<float>>& values, std::size_t servers) {
-  const auto devices = static_cast<std::int32_t>(values.size());
-  const Topology topology(full_mesh(values.size(), {bytes_per_ns(1), {}}));
-  ThreadNetwork network(topology, all_devices(topology), {});
+/// As many members on each server, one after another.
+ReductionGroup group_of(std::size_t members, std::size_t servers) {
   ReductionGroup group;
   group.servers.resize(servers);
-  for (std::int32_t i = 0; i < devices; ++i) {
-    group.servers[static_cast<std::size_t>(i) * servers / values.size()].push_back({i});
+  for (std::size_t i = 0; i < members; ++i) {
+    group.servers[i * servers / members].push_back(index_at<DeviceIndex>(i));
   }
+  return group;
+}
+
+Outcome reduce(const std::vector<std::vector<float>>& values, std::size_t servers) {
+  const Topology topology(full_mesh(values.size(), {bytes_per_ns(1), {}}));
+  ThreadNetwork network(topology, all_devices(topology), {});
+  const ReductionGroup group = group_of(values.size(), servers);
   Outcome outcome;
   outcome.values.resize(values.size());
   side_by_side(values.size(), [&](std::size_t i) {
@@ -74,6 +79,70 @@ TEST_CASE("in servers and across them the sum is the same, whatever the sizes") 
   }
 }
 
+TEST_CASE("shards of a ring differ by one element at most, and begin behind each other's end") {
+  // Of seven elements from the tenth, the members have the second part, the third and the first.
+  const ReductionGroup ring = group_of(3, 1);
+  const auto shard = [&](std::int32_t member) {
+    const ElementRange range = shard_of(ring, {member}, {10, 17});
+    return std::pair(range.begin, range.end);
+  };
+  CHECK(shard(0) == std::pair<std::size_t, std::size_t>{12, 14});
+  CHECK(shard(1) == std::pair<std::size_t, std::size_t>{14, 17});
+  CHECK(shard(2) == std::pair<std::size_t, std::size_t>{10, 12});
+}
+
+TEST_CASE("after the first half every member has the sum of its shard, after the second of all") {
+  Dice dice(3103);
+  constexpr float kUndefined = -1e30F;
+  for (int round = 0; round < 60; ++round) {
+    const auto servers = static_cast<std::size_t>(dice.roll(1, 3));
+    const std::size_t members = servers * static_cast<std::size_t>(dice.roll(1, 3));
+    const auto size = static_cast<std::size_t>(dice.roll(0, 40));
+    std::vector<std::vector<float>> values(members, std::vector<float>(size));
+    for (std::vector<float>& own : values) {
+      for (float& value : own) value = static_cast<float>(dice.roll(1, 1'000'000)) * 1e-3F;
+    }
+    CAPTURE(round, servers, members, size);
+    const std::vector<float> sum = reduce(values, servers).values.front();
+    const ReductionGroup group = group_of(members, servers);
+    const Topology topology(full_mesh(members, {bytes_per_ns(1), {}}));
+    ThreadNetwork network(topology, all_devices(topology), {});
+    std::vector<int> holders(size);
+    Bytes scattered;
+    side_by_side(members, [&](std::size_t i) {
+      const auto end = network.end_of(index_at<DeviceIndex>(i));
+      const auto key = [&](std::int32_t number) {
+        return MessageKey{.iteration = 0,
+                          .action = {ActionKind::AllReduce, number, {}},
+                          .step = 0,
+                          .from = index_at<DeviceIndex>(i),
+                          .to = index_at<DeviceIndex>(i)};
+      };
+      HostReductionBuffer buffer(values[i]);
+      reduce_scatter(group, key(0), buffer, *end);
+      end->barrier();
+      if (i == 0) scattered = network.sent();
+      end->barrier();
+      const ElementRange own = shard_of(group, index_at<DeviceIndex>(i), {0, size});
+      for (std::size_t k = 0; k < size; ++k) {
+        if (k < own.begin || k >= own.end) values[i][k] = kUndefined;
+      }
+      all_gather(group, key(1), buffer, *end);
+    });
+    for (std::size_t i = 0; i < members; ++i) {
+      const ElementRange own = shard_of(group, index_at<DeviceIndex>(i), {0, size});
+      for (std::size_t k = own.begin; k < own.end; ++k) ++holders[k];
+      // Every element is somebody's, with the bits of an all-reduce.
+      REQUIRE(values[i] == sum);
+    }
+    REQUIRE(holders == std::vector<int>(size, 1));
+    // Every element passes r - 1 hops in each half.
+    const auto bytes = static_cast<std::int64_t>((members - 1) * size * sizeof(float));
+    REQUIRE(scattered.count == bytes);
+    REQUIRE(network.sent().count == 2 * bytes);
+  }
+}
+
 TEST_CASE("all members round alike") {
   Dice dice(3102);
   std::vector<std::vector<float>> values(5, std::vector<float>(101));
@@ -95,8 +164,17 @@ TEST_CASE("what a device reduces is known by its members and sizes") {
   reduces(ActionKind::ReduceTied, {{{3}, {}, {8}}, {{0}, {}, {8}}}, {8});
   reduces(ActionKind::SendGradient, {{{1}, {}, {9}}}, {9});
   reduces(ActionKind::ReduceTied, {}, {8});  // all on this device
-  CHECK(reduction_sizes(device) ==
+  Plan plan;
+  CHECK(reduction_sizes(plan, device) ==
         ReductionSizes{{{{2}, {3}}, {{40}, {100}}}, {{{0}, {2}, {3}}, {{8}}}});
+  // With sharded state, replicas also gather the tied parameters of their stage.
+  plan.stages.resize(2);
+  plan.stages[0].devices = {{0}};
+  plan.stages[1].devices = {{3}, {2}};
+  plan.tied_gradients.push_back({.owner = {0}, .stages = {{0}, {1}}});
+  plan.parallelism.shards_optimizer = true;
+  CHECK(reduction_sizes(plan, device) ==
+        ReductionSizes{{{{2}, {3}}, {{8}, {40}, {100}}}, {{{0}, {2}, {3}}, {{8}}}});
 }
 
 TEST_CASE("a member alone keeps what it has and sends nothing") {

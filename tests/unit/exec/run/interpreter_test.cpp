@@ -179,6 +179,24 @@ TEST_CASE("a replayed iteration is no faster than the work of its busiest device
   }
 }
 
+TEST_CASE("replicas that shard the optimizer's state replay half of a reduction") {
+  const std::vector<LayerFigures> layers(
+      1, {.forward = 1'000, .backward = 1'000, .parameters = 4'000});
+  const PlanShape shape{.micro_batch_size = 3,
+                        .num_micro_batches = 1,
+                        .depths = {1},
+                        .stages = {{.layers = 1, .devices = {0, 1, 2}}}};
+  Plan plan = plan_of(model_of(layers), shape);
+  TopologyDescription description = full_mesh(3, {bytes_per_ns(1), {}});
+  // A bucket of 4,000 bytes passes two hops to be summed, and two to be spread.
+  const Pipeline whole(model_of(layers), description, plan);
+  CHECK(replay(document_of(whole), whole.topology, {.iterations = 1}).sent.count == 16'000);
+  plan.parallelism.shards_optimizer = true;
+  description.shards_optimizer = true;
+  const Pipeline sharded(model_of(layers), description, plan);
+  CHECK(replay(document_of(sharded), sharded.topology, {.iterations = 1}).sent.count == 8'000);
+}
+
 TEST_CASE("a replay ends on all devices after the iteration in which any is told to") {
   const LayerFigures layer{.forward = 1'000, .backward = 1'000, .output = 1'000};
   const Pipeline pipeline = straight({layer, layer}, {.num_micro_batches = 2, .depths = {2, 1}});
