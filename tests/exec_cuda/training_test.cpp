@@ -326,6 +326,44 @@ TEST_CASE("moments of a GPU's work are in order, and lie in the iteration") {
   });
 }
 
+TEST_CASE("on a GPU, a sharded state trains as the whole one does") {
+  Dice dice(6111);
+  for (const cuda::Precision precision : {cuda::Precision::Float32, cuda::Precision::BFloat16}) {
+    const bool is_single = precision == cuda::Precision::Float32;
+    int replicated = 0;
+    for (int round = 0; round < scaled(4); ++round) {
+      const Trainable model = is_single ? random_transformer(dice) : in_half_precision(dice);
+      const std::optional<Pipeline> pipeline = random_plan(dice, model, 3, false);
+      if (!pipeline) continue;
+      const Pipeline sharded = with_sharded_state(*pipeline);
+      INFO("instance " << round << ": " << text_of(sharded));
+      // What small differences grow to does not depend on how small they are in its steps.
+      exec::TrainingSettings settings{.optimizer = {.kind = nn::OptimizerKind::Momentum}};
+      settings.precision = precision;
+      const exec::TrainingJob job = job_of(model, sharded, settings);
+      const Outcome ours = train(job, sharded.topology, 3, on_gpu);
+      const Outcome theirs = train(with_whole_state(job), sharded.topology, 3, on_gpu);
+      const double tolerance = tolerance_of(precision);
+      require_close(ours.iterations.back().before, theirs.iterations.back().before, tolerance);
+      require_close(ours.iterations.back().gradients, theirs.iterations.back().gradients,
+                    tolerance);
+      for (std::size_t s = 0; s < job.plan.stages.size(); ++s) {
+        const std::vector<DeviceIndex>& replicas = job.plan.stages[s].devices;
+        if (replicas.size() == 1) continue;
+        ++replicated;
+        std::size_t held = 0;
+        for (const DeviceIndex device : replicas) {
+          held +=
+              on_gpu(job, device)->values(index_at<StageIndex>(s), exec::TensorKind::State).size();
+        }
+        const Bytes weights = sharded.costs.stages[s].replicas.front().memory.weights;
+        CHECK(held * sizeof(float) == static_cast<std::size_t>(weights.count));
+      }
+    }
+    if (scaled(4) >= 4) CHECK(replicated >= 2);
+  }
+}
+
 /// In which iterations parameters change, from a model that is so many times too large.
 std::vector<bool> steps_taken(const exec::TrainingJob& job, const Topology& topology, float factor,
                               std::int64_t iterations) {

@@ -69,5 +69,30 @@ TEST_CASE("over NCCL, gradients are those of one CPU") {
 #endif
 }
 
+TEST_CASE("over NCCL, with sharded state, gradients are those of one CPU") {
+  Dice dice(6202);
+  [[maybe_unused]] int replicated = 0;  // counted where every number of GPUs is there
+  [[maybe_unused]] int tied = 0;
+  for (int round = 0; round < scaled(8); ++round) {
+    const Trainable model = round % 2 == 0 ? random_trainable(dice) : random_transformer(dice);
+    const std::optional<Pipeline> pipeline = random_plan(dice, model, 3, true);
+    if (!pipeline || !has_gpus_for(static_cast<std::size_t>(pipeline->topology.device_count())))
+      continue;
+    const Pipeline sharded = with_sharded_state(*pipeline);
+    INFO("instance " << round << ": " << text_of(sharded));
+    for (std::size_t s = 0; s < sharded.plan.stages.size(); ++s) {
+      if (sharded.plan.stages[s].devices.size() == 1) continue;
+      ++replicated;
+      tied += ties_of(sharded.plan, {index_at<StageIndex>(s)}).empty() ? 0 : 1;
+    }
+    check_training(model, sharded, random_settings(dice, sharded.plan));
+  }
+#ifdef DAPPLE_NCCL_ON_HOST
+  if (scaled(8) < 8) return;
+  CHECK(replicated >= 2);
+  CHECK(tied >= 1);
+#endif
+}
+
 }  // namespace
 }  // namespace dapple

@@ -176,6 +176,26 @@ inline std::optional<Pipeline> random_plan(Dice& dice, const Trainable& model,
   return Pipeline(model.profile, description, plan);
 }
 
+/// The same plan with the optimizer's state sharded over the replicas of each stage.
+inline Pipeline with_sharded_state(const Pipeline& pipeline) {
+  Plan plan = pipeline.plan;
+  plan.gradients.optimizer = OptimizerTiming::AtEnd;
+  plan.parallelism.shards_optimizer = true;
+  TopologyDescription description = pipeline.topology.description();
+  description.shards_optimizer = true;
+  return {pipeline.profile, std::move(description), std::move(plan)};
+}
+
+/// The same job without sharded state. It reduces in the same groups, so that all sums are added up
+/// in the same order.
+inline exec::TrainingJob with_whole_state(exec::TrainingJob job) {
+  job.plan.parallelism.shards_optimizer = false;
+  for (std::vector<exec::ReductionGroup>& stage : job.groups.buckets) {
+    for (exec::ReductionGroup& bucket : stage) bucket.is_scattered = false;
+  }
+  return job;
+}
+
 /// The plan's devices under another family; nothing where the family does not take them.
 inline std::optional<Pipeline> under(const Pipeline& pipeline, const planner::Reschedule& options) {
   auto made = planner::reschedule(pipeline.plan, pipeline.profile, pipeline.topology, options);

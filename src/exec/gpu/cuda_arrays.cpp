@@ -28,7 +28,7 @@ CudaArrays::CudaArrays(CudaMath& math, const StageLayout& layout,
   masters_ = zeros(size, cuda::Type::Float32, master_memory_);
   copies_ = zeros(is_single ? 0 : size, math.type(), copy_memory_);
   gradients_ = zeros(size, cuda::Type::Float32, gradient_memory_);
-  state_ = zeros(size * states_, cuda::Type::Float32, state_memory_);
+  state_ = zeros(layout.state_size() * states_, cuda::Type::Float32, state_memory_);
 }
 
 cuda::View CudaArrays::zeros(std::size_t count, cuda::Type type, cuda::Buffer& memory) {
@@ -71,12 +71,25 @@ std::vector<double> CudaArrays::squares(const std::vector<ElementRange>& ranges)
 }
 
 void CudaArrays::update(ElementRange range, std::int64_t number) {
-  const ElementRange states{range.begin * states_, range.end * states_};
-  cuda::update(math_.device().compute(), optimizer_, number, gradient_factor(),
-               {.parameters = part(masters_, range),
-                .gradients = part(gradients_, range),
-                .state = part(state_, states),
-                .copy = copies_.count > 0 ? part(copies_, range) : copies_});
+  for (const UpdatedRange& updated : layout_.updated) {
+    const ElementRange own = updated.numbers;
+    if (own.begin < range.begin || own.end > range.end || own.size() == 0) continue;
+    const ElementRange states{updated.state * states_, (updated.state + own.size()) * states_};
+    cuda::update(math_.device().compute(), optimizer_, number, gradient_factor(),
+                 {.parameters = part(masters_, own),
+                  .gradients = part(gradients_, own),
+                  .state = part(state_, states),
+                  .copy = copies_.count > 0 ? part(copies_, own) : copies_});
+  }
+}
+
+std::unique_ptr<ReductionBuffer> CudaArrays::buffer(ElementRange range) {
+  return math_.buffer(part(masters_, range), {});
+}
+
+void CudaArrays::make_copies(ElementRange range) {
+  if (copies_.count == 0) return;
+  cuda::copy(math_.device().compute(), part(masters_, range), part(copies_, range));
 }
 
 void CudaArrays::warm_up() {
@@ -88,22 +101,21 @@ void CudaArrays::warm_up() {
     std::array<cuda::Buffer, 4> memory;
     const cuda::View parameters = zeros(count, cuda::Type::Float32, memory[0]);
     const cuda::View gradients = zeros(count, cuda::Type::Float32, memory[1]);
+    const cuda::View copy = zeros(copies_.count > 0 ? count : 0, math_.type(), memory[3]);
     cuda::update(stream, optimizer_, 1, 1,
                  {.parameters = parameters,
                   .gradients = gradients,
                   .state = zeros(count * states_, cuda::Type::Float32, memory[2]),
-                  .copy = zeros(copies_.count > 0 ? count : 0, math_.type(), memory[3])});
-    cuda::add(stream, parameters, gradients);  // as for tied gradients
+                  .copy = copy});
+    if (copy.count > 0) cuda::copy(stream, parameters, copy);  // as for gathered parameters
+    cuda::add(stream, parameters, gradients);                  // as for tied gradients
     cuda::squared_norm(device, gradients, norm.address());
   }
 }
 
-std::size_t CudaArrays::state_of(const TensorPlace& place, std::size_t number) const {
-  for (const ElementRange& unit : layout_.stepped) {
-    if (place.numbers.begin < unit.begin || place.numbers.end > unit.end) continue;
-    return unit.begin * states_ + number * unit.size() + place.numbers.begin - unit.begin;
-  }
-  throw Bug("a tensor that no step changes");
+std::size_t CudaArrays::state_of(const UpdatedPart& part, std::size_t number) const {
+  const UpdatedRange& range = layout_.updated[part.range];
+  return range.state * states_ + number * range.numbers.size() + part.state - range.state;
 }
 
 std::span<const float> CudaArrays::values(TensorKind kind) {
@@ -120,28 +132,30 @@ std::span<const float> CudaArrays::values(TensorKind kind) {
   }
   if (!is_state) return on_host_ = std::move(values);
   on_host_.resize(values.size());
-  for (const TensorPlace& place : layout_.places) {
-    const std::size_t size = place.numbers.size();
+  for (const UpdatedPart& part : layout_.parts) {
+    const std::size_t size = part.numbers.size();
     for (std::size_t k = 0; k < states_; ++k) {
       std::ranges::copy(
-          std::span(values).subspan(state_of(place, k), size),
-          on_host_.begin() + static_cast<std::ptrdiff_t>(place.numbers.begin * states_ + k * size));
+          std::span(values).subspan(state_of(part, k), size),
+          on_host_.begin() + static_cast<std::ptrdiff_t>(part.state * states_ + k * size));
     }
   }
   return on_host_;
 }
 
-void CudaArrays::assign(const TensorPlace& place, TensorKind kind, std::size_t number,
-                        std::span<const float> values) {
+void CudaArrays::assign(const TensorPlace& place, std::span<const float> values) {
   cuda::Device& device = math_.device();
-  const bool is_state = kind == TensorKind::State;
-  const std::size_t begin = is_state ? state_of(place, number) : place.numbers.begin;
-  const cuda::View target =
-      part(is_state ? state_ : masters_, {begin, begin + place.numbers.size()});
+  const cuda::View target = part(masters_, place.numbers);
   device.upload(std::as_bytes(values), target.address, device.compute());
-  if (!is_state && copies_.count > 0) {
-    cuda::copy(device.compute(), target, part(copies_, place.numbers));
-  }
+  make_copies(place.numbers);
+}
+
+void CudaArrays::assign_state(const UpdatedPart& of, std::size_t number,
+                              std::span<const float> values) {
+  cuda::Device& device = math_.device();
+  const std::size_t begin = state_of(of, number);
+  const cuda::View target = part(state_, {begin, begin + of.numbers.size()});
+  device.upload(std::as_bytes(values), target.address, device.compute());
 }
 
 }  // namespace dapple::exec

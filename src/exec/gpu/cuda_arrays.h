@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -33,16 +34,20 @@ class CudaArrays {
   /// Runs every operation on parameters and gradients once, on a few zeros, and waits for it.
   void warm_up();
   std::span<const float> values(TensorKind kind);
-  void assign(const TensorPlace& place, TensorKind kind, std::size_t number,
-              std::span<const float> values);
+  void assign(const TensorPlace& place, std::span<const float> values);
+  void assign_state(const UpdatedPart& part, std::size_t number, std::span<const float> values);
+  /// The buffer is over the parameters in single precision, not over the working copies.
+  std::unique_ptr<ReductionBuffer> buffer(ElementRange range);
+  void take_replaced(ElementRange range) { make_copies(range); }
 
  private:
   cuda::View zeros(std::size_t count, cuda::Type type, cuda::Buffer& memory);
   /// Returns the factor that converts a stored gradient to the gradient of the unscaled loss.
   float gradient_factor() const;
-  /// Returns the position of a tensor's `number`th state array. All state arrays of the parameters
-  /// that one step updates are contiguous.
-  std::size_t state_of(const TensorPlace& place, std::size_t number) const;
+  /// Returns the position of a part's `number`th state array. The state arrays of each range that
+  /// is updated at once are whole, one after another.
+  std::size_t state_of(const UpdatedPart& part, std::size_t number) const;
+  void make_copies(ElementRange range);
 
   CudaMath& math_;
   const StageLayout& layout_;

@@ -108,7 +108,8 @@ CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device) {
     if (!own) continue;
     ++stages;
     if (job.settings.precision != cuda::Precision::Float32) {
-      copies += Bytes{static_cast<std::int64_t>(StageLayout(job, own->index).size()) * size};
+      copies +=
+          Bytes{static_cast<std::int64_t>(StageLayout(job, own->index, device).size()) * size};
     }
     const LayerRange layers = own->plan.layers;
     for (std::int32_t number = layers.begin; number < layers.end; ++number) {

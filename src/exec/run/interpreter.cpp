@@ -71,6 +71,7 @@ class Interpreter::Run {
   void send(const DeviceAction& entry, WorkStream& stream);
   void reduce(const Action& action, Bytes size);
   void step(const Action& action);
+  void gather(const Action& step);
   void wait_for_buckets(StageIndex stage, std::size_t count);
   void wait_for_ties();
   template <class Condition>
@@ -99,6 +100,8 @@ class Interpreter::Run {
   std::map<StageIndex, std::size_t> buckets_reduced_;
   // The number of tied gradients still to be reduced.
   std::int32_t ties_left_ = 0;
+  // The number of ranges of parameters still to be gathered.
+  std::size_t gathers_left_ = 0;
   // The exception of the first stream to fail.
   std::exception_ptr failure_;
   std::vector<Marked> marked_;
@@ -237,7 +240,32 @@ void Interpreter::Run::step(const Action& action) {
   if (!is_of_bucket) wait_for_ties();
   const Mark start = mark(Stream::Compute);
   own_.backend_.step(action);
+  gather(action);
   record({action, start, start, mark(Stream::Compute), {}});
+}
+
+/// Gathers the parameters that a step has updated, as a part of the step. The messages are those of
+/// optimizer steps with the numbers of what is gathered.
+void Interpreter::Run::gather(const Action& step) {
+  std::vector<Gathered> gathered = own_.backend_.gathered(step);
+  if (gathered.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    gathers_left_ = gathered.size();
+  }
+  Action numbered = step;
+  for (Gathered& one : gathered) {
+    collective_.add([this, numbered, group = std::move(one.group),
+                     parameters = std::shared_ptr<ReductionBuffer>(std::move(one.parameters))] {
+      all_gather(group, key(numbered, here(), here()), *parameters, own_.transport_);
+      const std::lock_guard lock(mutex_);
+      --gathers_left_;
+      reduced_.notify_all();
+    });
+    ++numbered.index;
+  }
+  wait_until([&] { return gathers_left_ == 0; });
+  own_.backend_.take_gathered(step);
 }
 
 Interpreter::Interpreter(const DeviceSchedule& schedule, GroupOf group_of, Backend& backend,

@@ -75,7 +75,7 @@ CpuArrays::CpuArrays(CpuMath& /*math*/, const StageLayout& layout,
       states_(static_cast<std::size_t>(nn::state_count(optimizer.kind))),
       parameters_(layout.size()),
       gradients_(layout.size()),
-      state_(layout.size() * states_) {}
+      state_(layout.state_size() * states_) {}
 
 void CpuArrays::clear_gradients() {
   std::fill(gradients_.begin(), gradients_.end(), 0.0F);
@@ -97,13 +97,18 @@ std::vector<double> CpuArrays::squares(const std::vector<ElementRange>& ranges) 
 
 /// Works tensor by tensor, so that values that the optimizer reads several times stay in a cache.
 void CpuArrays::update(ElementRange range, std::int64_t number) {
-  for (const TensorPlace& place : layout_.places) {
-    const ElementRange own = place.numbers;
+  for (const UpdatedPart& part : layout_.parts) {
+    const ElementRange own = part.numbers;
     if (own.begin < range.begin || own.end > range.end) continue;
     nn::update(optimizer_, number, std::span(parameters_).subspan(own.begin, own.size()),
                gradients(own),
-               std::span(state_).subspan(own.begin * states_, own.size() * states_));
+               std::span(state_).subspan(part.state * states_, own.size() * states_));
   }
+}
+
+std::unique_ptr<ReductionBuffer> CpuArrays::buffer(ElementRange range) {
+  return std::make_unique<HostReductionBuffer>(
+      std::span(parameters_).subspan(range.begin, range.size()));
 }
 
 std::span<const float> CpuArrays::values(TensorKind kind) const {
@@ -118,13 +123,14 @@ std::span<const float> CpuArrays::values(TensorKind kind) const {
   throw Bug("a kind of tensor that is none");
 }
 
-void CpuArrays::assign(const TensorPlace& place, TensorKind kind, std::size_t number,
-                       std::span<const float> values) {
-  const ElementRange own = place.numbers;
-  const bool is_state = kind == TensorKind::State;
-  const std::size_t begin = is_state ? own.begin * states_ + number * own.size() : own.begin;
-  std::ranges::copy(values,
-                    (is_state ? state_ : parameters_).begin() + static_cast<std::ptrdiff_t>(begin));
+void CpuArrays::assign(const TensorPlace& place, std::span<const float> values) {
+  std::ranges::copy(values, parameters_.begin() + static_cast<std::ptrdiff_t>(place.numbers.begin));
+}
+
+void CpuArrays::assign_state(const UpdatedPart& part, std::size_t number,
+                             std::span<const float> values) {
+  const std::size_t begin = part.state * states_ + number * part.numbers.size();
+  std::ranges::copy(values, state_.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
 }  // namespace dapple::exec

@@ -114,16 +114,21 @@ class CpuArrays {
   /// Returns the sum of the squares of the gradients in each range.
   std::vector<double> squares(const std::vector<ElementRange>& ranges);
 
-  /// Makes the optimizer's `number`th step, counted from one, on a range. Requires: the range is
-  /// that of some layers or of a tie in the layout.
+  /// Makes the optimizer's `number`th step, counted from one, on what this replica updates of a
+  /// range. Requires: the range is that of some layers or of a tie in the layout.
   void update(ElementRange range, std::int64_t number);
+  /// Returns a buffer over parameters, through which another thread replaces some of them.
+  std::unique_ptr<ReductionBuffer> buffer(ElementRange range);
+  /// Makes later computations use parameters that were replaced so.
+  void take_replaced(ElementRange /*range*/) {}
 
-  /// Returns all numbers of a kind, on the host. Valid until the next call.
+  /// Returns all numbers of a kind, on the host: parameters and gradients in the order of the
+  /// layout's places, the state in that of its parts. Valid until the next call.
   std::span<const float> values(TensorKind kind) const;
-  /// Sets the numbers of one tensor, or of its `number`th array of the optimizer's state. Requires:
-  /// `values` has the tensor's size; `kind` is not Gradients.
-  void assign(const TensorPlace& place, TensorKind kind, std::size_t number,
-              std::span<const float> values);
+  /// Sets the parameters of one tensor, or the `number`th array of a part's state. Requires:
+  /// `values` has as many numbers.
+  void assign(const TensorPlace& place, std::span<const float> values);
+  void assign_state(const UpdatedPart& part, std::size_t number, std::span<const float> values);
 
  private:
   const StageLayout& layout_;

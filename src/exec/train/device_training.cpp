@@ -2,19 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "dapple/core/error.h"
 #include "exec/message/joint_answer.h"
 #include "exec/message/value_payload.h"
 #include "exec/train/loss_and_norm.h"
 #include "exec/train/named_tensors.h"
+#include "exec/train/stage_layout.h"
 
 namespace dapple::exec {
 namespace {
 
-/// The messages around an optimizer's step that are not the schedule's, as steps of their keys.
+/// The messages around an optimizer's step that are not the schedule's, as steps of their keys,
+/// which neither the parts of what a step gathers have nor what transports say about these.
 enum Exchange : std::int32_t {
-  kSquares,
+  kSquares = -100,
   kLosses,
   // One for each kind of tensor.
   kTensors,
@@ -30,9 +33,12 @@ const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
   return *found;
 }
 
-/// Returns the device that sends a stage's values: the first replica, as all have the same bits.
-DeviceIndex first_replica(const TrainingJob& job, std::size_t stage) {
-  return job.plan.stages[stage].devices.front();
+/// Returns the replicas that together have all of a stage's values of a kind: the first one, as all
+/// have the same bits, unless each has its shard, as of all but parameters where state is sharded.
+std::vector<DeviceIndex> holders_of(const TrainingJob& job, StageIndex stage, TensorKind kind) {
+  const std::vector<DeviceIndex>& replicas = job.plan.stages[stage.position()].devices;
+  if (kind != TensorKind::Parameters && is_sharded(job, stage)) return replicas;
+  return {replicas.front()};
 }
 
 /// Passes on whether the norm of all gradients is finite, and clips the gradients if requested.
@@ -89,27 +95,32 @@ void DeviceTraining::look_at_gradients() {
   heed_norm(norm_of(squares()), job_.settings.clip_norm, *backend_);
 }
 
-/// Returns the sums of squares of all layers of the model: every stage's first replica sends its
-/// own to all other devices.
+/// Returns the sums of squares of all layers of the model: the replicas that have a stage's
+/// gradients send their own to all other devices, and all add them up in the same order.
 std::vector<double> DeviceTraining::squares() {
-  std::vector<std::vector<double>> by_stage(job_.plan.stages.size());
+  std::vector<std::vector<double>> own(job_.plan.stages.size());
   for (const StageIndex stage : backend_->stages()) {
-    if (first_replica(job_, stage.position()) != device_) continue;
-    std::vector<double>& own = by_stage[stage.position()];
-    own = backend_->squares(stage);
+    const std::vector<DeviceIndex> holders = holders_of(job_, stage, TensorKind::Gradients);
+    if (std::find(holders.begin(), holders.end(), device_) == holders.end()) continue;
+    own[stage.position()] = backend_->squares(stage);
     for (const DeviceSchedule& other : job_.devices) {
       if (other.device == device_) continue;
-      transport_.send(key(stage, kSquares, device_, other.device), payload_of(own));
+      transport_.send(key(stage, kSquares, device_, other.device),
+                      payload_of(own[stage.position()]));
     }
   }
   std::vector<double> all;
-  for (std::size_t s = 0; s < by_stage.size(); ++s) {
-    const DeviceIndex representative = first_replica(job_, s);
-    if (representative != device_) {
-      by_stage[s] = values_of<double>(
-          transport_.receive(key(index_at<StageIndex>(s), kSquares, representative, device_), {}));
+  for (std::size_t s = 0; s < own.size(); ++s) {
+    std::vector<double> sums(static_cast<std::size_t>(job_.plan.stages[s].layers.size()));
+    const auto stage = index_at<StageIndex>(s);
+    for (const DeviceIndex holder : holders_of(job_, stage, TensorKind::Gradients)) {
+      const MessageKey message = key(stage, kSquares, holder, device_);
+      const std::vector<double> theirs =
+          holder == device_ ? own[s] : values_of<double>(transport_.receive(message, {}));
+      check(theirs.size() == sums.size(), "squares of other layers than the stage has");
+      std::transform(sums.begin(), sums.end(), theirs.begin(), sums.begin(), std::plus<>());
     }
-    all.insert(all.end(), by_stage[s].begin(), by_stage[s].end());
+    all.insert(all.end(), sums.begin(), sums.end());
   }
   return all;
 }
@@ -137,16 +148,17 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
   NamedTensors tensors;
   for (std::size_t s = 0; s < job_.plan.stages.size(); ++s) {
     const auto stage = index_at<StageIndex>(s);
-    const DeviceIndex representative = first_replica(job_, s);
-    const MessageKey message =
-        key(stage, kTensors + static_cast<std::int32_t>(kind), representative, lead());
-    if (representative == device_) {
-      const std::span<const float> values = backend_->values(stage, kind);
-      if (!is_lead()) transport_.send(message, payload_of(values));
-      if (is_lead()) add_tensors(StageLayout(job_, stage), values, kind, states, tensors);
-    } else if (is_lead()) {
-      const std::vector<float> values = values_of<float>(transport_.receive(message, {}));
-      add_tensors(StageLayout(job_, stage), values, kind, states, tensors);
+    for (const DeviceIndex holder : holders_of(job_, stage, kind)) {
+      const MessageKey message =
+          key(stage, kTensors + static_cast<std::int32_t>(kind), holder, lead());
+      if (holder == device_) {
+        const std::span<const float> values = backend_->values(stage, kind);
+        if (!is_lead()) transport_.send(message, payload_of(values));
+        if (is_lead()) add_tensors(StageLayout(job_, stage, holder), values, kind, states, tensors);
+      } else if (is_lead()) {
+        const std::vector<float> values = values_of<float>(transport_.receive(message, {}));
+        add_tensors(StageLayout(job_, stage, holder), values, kind, states, tensors);
+      }
     }
   }
   return tensors;
@@ -193,7 +205,8 @@ double PlainTraining::run(std::int64_t iteration) {
 
 NamedTensors PlainTraining::tensors(TensorKind kind) {
   NamedTensors tensors;
-  add_tensors(StageLayout(job_, StageIndex{0}), backend_->values(StageIndex{0}, kind), kind,
+  add_tensors(StageLayout(job_, StageIndex{0}, job_.devices.front().device),
+              backend_->values(StageIndex{0}, kind), kind,
               nn::state_count(job_.settings.optimizer.kind), tensors);
   return tensors;
 }

@@ -16,6 +16,7 @@ struct LocalStage {
   /// The replica's samples of each micro-batch that it works on.
   SampleRange samples;
 
+  DeviceIndex device() const { return plan.devices[replica]; }
   bool is_first() const { return index.value == 0; }
 };
 

@@ -41,6 +41,13 @@ class ModelBackend : public TrainingBackend {
   void compute(const Action& action, const BucketReady& ready) override;
   std::unique_ptr<ReductionBuffer> gradients(const Action& reduction, Bytes size) override;
   void step(const Action& action) override;
+  std::vector<Gathered> gathered(const Action& step) override {
+    return takes_steps_ ? at(step.stage).parameters.gathered() : std::vector<Gathered>{};
+  }
+  void take_gathered(const Action& step) override {
+    math_->await_reductions();
+    at(step.stage).parameters.take_gathered();
+  }
 
   const std::vector<StageIndex>& stages() const override { return stages_; }
   std::vector<SampleLoss> losses() override;
@@ -67,7 +74,9 @@ class ModelBackend : public TrainingBackend {
 
   struct Stage {
     Stage(Math& math, const TrainingJob& job, const LocalStage& own)
-        : local(own), ties(ties_of(job.plan, {own.index})), parameters(math, job, own.index) {}
+        : local(own),
+          ties(ties_of(job.plan, {own.index})),
+          parameters(math, job, own.index, own.device()) {}
 
     const LocalStage local;
     const std::vector<std::int32_t> ties;  // used by its layers

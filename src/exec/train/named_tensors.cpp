@@ -13,16 +13,27 @@ std::string moment_name(const std::string& tensor, std::size_t number) {
 
 void add_tensors(const StageLayout& layout, std::span<const float> values, TensorKind kind,
                  std::int64_t states, NamedTensors& tensors) {
+  if (kind == TensorKind::Parameters) {
+    for (const TensorPlace& place : layout.places) {
+      if (place.is_copy) continue;
+      const std::span<const float> all = values.subspan(place.numbers.begin, place.numbers.size());
+      tensors[place.name] = {.shape = place.shape, .values = {all.begin(), all.end()}};
+    }
+    return;
+  }
   const bool is_state = kind == TensorKind::State;
   const auto arrays = static_cast<std::size_t>(is_state ? states : 1);
-  for (const TensorPlace& place : layout.places) {
+  for (const UpdatedPart& part : layout.parts) {
+    const TensorPlace& place = layout.places[part.place];
     if (place.is_copy) continue;
-    const std::size_t size = place.numbers.size();
+    const std::size_t size = part.numbers.size();
     for (std::size_t k = 0; k < arrays; ++k) {
-      const std::span<const float> array =
-          values.subspan(place.numbers.begin * arrays + k * size, size);
-      tensors[is_state ? moment_name(place.name, k) : place.name] = {
-          .shape = place.shape, .values = {array.begin(), array.end()}};
+      nn::Tensor& tensor = tensors[is_state ? moment_name(place.name, k) : place.name];
+      if (tensor.values.empty()) tensor = nn::zeros(place.shape);
+      const std::size_t begin = is_state ? part.state * arrays + k * size : part.numbers.begin;
+      std::ranges::copy(values.subspan(begin, size),
+                        tensor.values.begin() +
+                            static_cast<std::ptrdiff_t>(part.numbers.begin - place.numbers.begin));
     }
   }
 }

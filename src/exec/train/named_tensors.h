@@ -16,8 +16,9 @@ namespace dapple::exec {
 std::string moment_name(const std::string& tensor, std::size_t number);
 
 /// Adds, for each place that is not a copy, one tensor of parameters or gradients, or `states`
-/// tensors of the optimizer's state. Requires: `values` are all values of that kind, in the order
-/// of the layout.
+/// tensors of the optimizer's state. Of gradients and state, sets only the parts that the layout's
+/// replica updates, so that those of all replicas complete a tensor. Requires: `values` are all
+/// values of that kind, in the order of the layout.
 void add_tensors(const StageLayout& layout, std::span<const float> values, TensorKind kind,
                  std::int64_t states, NamedTensors& tensors);
 

@@ -28,7 +28,13 @@ ElementRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_c
 
 }  // namespace
 
-StageLayout::StageLayout(const TrainingJob& job, StageIndex stage) {
+StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, DeviceIndex device) {
+  place_tensors(job, stage);
+  choose_updated(job, stage, device);
+  cut_parts();
+}
+
+void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
   const bool is_bucketed = !job.buckets[stage.position()].sizes.empty();
   const LayerRange layers = job.plan.stages[stage.position()].layers;
   std::size_t offset = 0;
@@ -59,13 +65,49 @@ StageLayout::StageLayout(const TrainingJob& job, StageIndex stage) {
     offset = round_up_to(kCacheLine, offset);
     add_layer(owner_of(tie), tie);
   }
+}
+
+/// The replicas of a stage gather tied parameters in a flat ring; buckets have groups of their own.
+void StageLayout::choose_updated(const TrainingJob& job, StageIndex stage, DeviceIndex device) {
+  const StagePlan& plan = job.plan.stages[stage.position()];
+  const std::vector<std::int32_t> ties = ties_of(job.plan, {stage});
   const auto buckets = static_cast<std::int32_t>(job.buckets[stage.position()].sizes.size());
-  const bool is_whole = buckets == 0 || optimizer_steps(job.plan, stage) == 1;
-  if (is_whole) stepped.push_back(of(layers));
-  for (std::int32_t bucket = 0; bucket < buckets && !is_whole; ++bucket) {
-    stepped.push_back(of(layers_of_bucket(job, stage, bucket)));
+  if (is_sharded(job, stage)) {
+    for (std::int32_t bucket = 0; bucket < buckets; ++bucket) {
+      shared.push_back({of(layers_of_bucket(job, stage, bucket)),
+                        job.groups.of({ActionKind::AllReduce, bucket, stage})});
+    }
+    std::vector<DeviceIndex> replicas = plan.devices;
+    std::sort(replicas.begin(), replicas.end());
+    for (const std::int32_t tie : ties) shared.push_back({of_tie(tie), {.servers = {replicas}}});
+    for (const SharedRange& range : shared) {
+      updated.push_back({shard_of(range.group, device, range.numbers), state_size()});
+    }
+    return;
   }
-  for (const std::int32_t tie : ties) stepped.push_back(of_tie(tie));
+  const auto add = [&](ElementRange numbers) {
+    updated.push_back({numbers, round_up_to(kCacheLine, state_size())});
+  };
+  const bool is_whole = buckets == 0 || optimizer_steps(job.plan, stage) == 1;
+  if (is_whole) add(of(plan.layers));
+  for (std::int32_t bucket = 0; bucket < buckets && !is_whole; ++bucket) {
+    add(of(layers_of_bucket(job, stage, bucket)));
+  }
+  for (const std::int32_t tie : ties) add(of_tie(tie));
+}
+
+void StageLayout::cut_parts() {
+  for (std::size_t place = 0; place < places.size(); ++place) {
+    for (std::size_t range = 0; range < updated.size(); ++range) {
+      const UpdatedRange& of = updated[range];
+      const ElementRange numbers = intersection(places[place].numbers, of.numbers);
+      if (numbers.size() == 0) continue;
+      parts.push_back({.place = place,
+                       .range = range,
+                       .numbers = numbers,
+                       .state = of.state + numbers.begin - of.numbers.begin});
+    }
+  }
 }
 
 ElementRange StageLayout::of(LayerRange layers) const {
@@ -81,6 +123,16 @@ ElementRange StageLayout::of_tie(std::int32_t tie) const {
 ElementRange StageLayout::own(std::int32_t layer) const {
   return range_of(places,
                   [&](const TensorPlace& place) { return place.layer == layer && !place.is_copy; });
+}
+
+bool is_sharded(const TrainingJob& job, StageIndex stage) {
+  return job.plan.parallelism.shards_optimizer &&
+         job.plan.stages[stage.position()].devices.size() > 1;
+}
+
+ElementRange intersection(ElementRange a, ElementRange b) {
+  const std::size_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
 LayerRange layers_of_bucket(const TrainingJob& job, StageIndex stage, std::int32_t bucket) {

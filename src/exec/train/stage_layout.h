@@ -1,5 +1,8 @@
-// The memory layout of a stage's parameters, as offsets in numbers. Gradients have the same layout,
-// and so does the optimizer's state, with all arrays of a tensor together.
+// The memory layout of a stage's parameters on one replica, as offsets in numbers. Gradients have
+// the same layout. The optimizer's state has the layout of what the replica updates: everything, or
+// with sharded state (ZeRO stage 1) its shard of each bucket and of each tie, which may begin and
+// end within a tensor. All state arrays of a tensor, or of the part of it that is updated here, are
+// together.
 //
 // Layers are in the order in which a backward finishes them, from the last to the first, so the
 // gradients of a bucket are contiguous. If the stage has no buckets, each tensor begins a cache
@@ -34,23 +37,65 @@ struct TensorPlace {
   ElementRange numbers;
 };
 
+/// Numbers that the replica updates, and where their state begins, in numbers of one state array.
+struct UpdatedRange {
+  ElementRange numbers;
+  std::size_t state = 0;
+};
+
+/// A part of a tensor that the replica updates, or all of it.
+struct UpdatedPart {
+  /// Indices in `places` and `updated` of the tensor and of the range that the part is of.
+  std::size_t place = 0;
+  std::size_t range = 0;
+  ElementRange numbers;
+  /// Where the part's state begins, in numbers of one state array.
+  std::size_t state = 0;
+};
+
+/// Numbers that a group of replicas updates together, each its shard.
+struct SharedRange {
+  ElementRange numbers;
+  ReductionGroup group;
+};
+
 struct StageLayout {
-  /// O(tensors).
-  StageLayout(const TrainingJob& job, StageIndex stage);
+  /// O(tensors * ranges). Requires: the device is a replica of the stage.
+  StageLayout(const TrainingJob& job, StageIndex stage, DeviceIndex device);
 
   /// The tensors in memory order.
   std::vector<TensorPlace> places;
-  /// The ranges that single optimizer steps update: each bucket or all layers, and each tie.
-  std::vector<ElementRange> stepped;
+  /// Each bucket and each tie, if the stage's replicas shard the optimizer's state; otherwise none.
+  std::vector<SharedRange> shared;
+  /// What single optimizer steps update, in memory order: the replica's shards of `shared`, or else
+  /// each bucket or all layers, and each tie.
+  std::vector<UpdatedRange> updated;
+  /// The same by tensor, in memory order.
+  std::vector<UpdatedPart> parts;
 
   /// Returns the size of the whole layout, in numbers.
   std::size_t size() const { return places.empty() ? 0 : places.back().numbers.end; }
+  /// Returns the size of one array of the state of all that the replica updates, in numbers.
+  std::size_t state_size() const {
+    return updated.empty() ? 0 : updated.back().state + updated.back().numbers.size();
+  }
   /// Returns the range of the untied tensors of layers, or of the tensors of a tie.
   ElementRange of(LayerRange layers) const;
   ElementRange of_tie(std::int32_t tie) const;
   /// Returns the range of the tensors that a layer owns, tied or not; empty if they are copies.
   ElementRange own(std::int32_t layer) const;
+
+ private:
+  void place_tensors(const TrainingJob& job, StageIndex stage);
+  void choose_updated(const TrainingJob& job, StageIndex stage, DeviceIndex device);
+  void cut_parts();
 };
+
+/// Whether the replicas of a stage each hold a shard of the optimizer's state.
+bool is_sharded(const TrainingJob& job, StageIndex stage);
+
+/// Returns the part of a range that is in another one; empty if there is none.
+ElementRange intersection(ElementRange a, ElementRange b);
 
 /// Returns the layers of a bucket, from the one that fills it up to the one that filled the bucket
 /// before; all layers of the stage if it has no buckets.

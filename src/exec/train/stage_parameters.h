@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/exec/run/backend.h"
 #include "dapple/exec/train/named_tensors.h"
 #include "exec/train/named_tensors.h"
 #include "exec/train/stage_layout.h"
@@ -21,10 +22,10 @@ class StageParameters {
   using Numbers = typename Math::Numbers;
 
   /// Makes initial parameters.
-  StageParameters(Math& math, const TrainingJob& job, StageIndex stage)
+  StageParameters(Math& math, const TrainingJob& job, StageIndex stage, DeviceIndex device)
       : layers_(job.plan.stages[stage.position()].layers),
         states_(static_cast<std::size_t>(nn::state_count(job.settings.optimizer.kind))),
-        layout_(job, stage),
+        layout_(job, stage, device),
         arrays_(math, layout_, job.settings.optimizer) {
     initialize(job);
     show(job);
@@ -42,20 +43,44 @@ class StageParameters {
   void scale_gradients(float factor) { arrays_.scale_gradients(factor); }
 
   /// Returns, for each layer, the sum of the squares of the gradients of the layer's own
-  /// parameters.
+  /// parameters, as far as this replica updates them.
   std::vector<double> squares() {
+    std::vector<std::size_t> layers;
     std::vector<ElementRange> ranges;
     for (std::int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
-      ranges.push_back(layout_.own(layer));
+      const ElementRange all = layout_.own(layer);
+      for (const UpdatedRange& updated : layout_.updated) {
+        const ElementRange own = intersection(all, updated.numbers);
+        if (own.size() == 0) continue;
+        layers.push_back(static_cast<std::size_t>(layer - layers_.begin));
+        ranges.push_back(own);
+      }
     }
-    return arrays_.squares(ranges);
+    const std::vector<double> of_ranges = arrays_.squares(ranges);
+    std::vector<double> squares(static_cast<std::size_t>(layers_.size()));
+    for (std::size_t i = 0; i < layers.size(); ++i) squares[layers[i]] += of_ranges[i];
+    return squares;
   }
 
   /// Make the optimizer's `number`th step, counted from one, on the untied parameters of layers, or
-  /// on those of ties.
+  /// on those of ties, as far as this replica updates them.
   void step(LayerRange layers, std::int64_t number) { arrays_.update(layout_.of(layers), number); }
   void step_tied(const std::vector<std::int32_t>& ties, std::int64_t number) {
     for (const std::int32_t tie : ties) arrays_.update(layout_.of_tie(tie), number);
+  }
+
+  /// Returns the parameters of which each replica has updated its shard.
+  std::vector<Gathered> gathered() {
+    std::vector<Gathered> gathered;
+    for (const SharedRange& range : layout_.shared) {
+      gathered.push_back({range.group, arrays_.buffer(range.numbers)});
+    }
+    return gathered;
+  }
+
+  /// Makes later computations use what has been gathered.
+  void take_gathered() {
+    for (const SharedRange& range : layout_.shared) arrays_.take_replaced(range.numbers);
   }
 
   /// See ModelBackend::warm_up().
@@ -66,10 +91,15 @@ class StageParameters {
 
   void restore(const NamedTensors& tensors) {
     for (const TensorPlace& place : layout_.places) {
-      arrays_.assign(place, TensorKind::Parameters, 0, tensor_of(tensors, place.name, place.shape));
+      arrays_.assign(place, tensor_of(tensors, place.name, place.shape));
+    }
+    for (const UpdatedPart& part : layout_.parts) {
+      const TensorPlace& place = layout_.places[part.place];
+      const std::size_t begin = part.numbers.begin - place.numbers.begin;
       for (std::size_t k = 0; k < states_; ++k) {
-        arrays_.assign(place, TensorKind::State, k,
-                       tensor_of(tensors, moment_name(place.name, k), place.shape));
+        arrays_.assign_state(part, k,
+                             tensor_of(tensors, moment_name(place.name, k), place.shape)
+                                 .subspan(begin, part.numbers.size()));
       }
     }
   }
@@ -90,7 +120,7 @@ class StageParameters {
       const nn::ParameterSpec& spec = job.layer(place.layer).own_parameters()[done[place.layer]++];
       values.resize(place.numbers.size());
       nn::initialize(spec, place.name, job.settings.seed, values);
-      arrays_.assign(place, TensorKind::Parameters, 0, values);
+      arrays_.assign(place, values);
     }
   }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "dapple/core/quantity.h"
 #include "dapple/exec/message/all_reduce.h"
@@ -26,6 +27,13 @@ struct Mark {
   std::int64_t moment = 0;
   /// The backend's number of the event, from zero; -1 if there is none.
   std::int32_t event = -1;
+};
+
+/// Parameters of which every member of a group has updated its shard, and which are to be gathered
+/// on all of them.
+struct Gathered {
+  ReductionGroup group;
+  std::unique_ptr<ReductionBuffer> parameters;
 };
 
 /// Executes the actions of one device one at a time, except that gradients are reduced
@@ -60,6 +68,11 @@ class Backend {
 
   /// Runs the optimizer on all gradients of a stage, or on those of one bucket.
   virtual void step(const Action& action) = 0;
+  /// Returns what is to be gathered after a step has run, because replicas shard the optimizer's
+  /// state; the same groups, in the same order, on all replicas. It is gathered by another thread.
+  virtual std::vector<Gathered> gathered(const Action& /*step*/) { return {}; }
+  /// Makes later work use what has been gathered. Called once all of the step has been.
+  virtual void take_gathered(const Action& /*step*/) {}
 
   /// Marks the completion of all work enqueued on a stream so far. Called by the stream's thread.
   virtual Mark mark(Stream stream);

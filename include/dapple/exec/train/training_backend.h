@@ -46,7 +46,7 @@ class TrainingBackend : public Backend {
   virtual Held most_held(StageIndex stage) const = 0;
 
   /// Returns, for each layer of a stage, the sum of the squares of the gradients of the layer's own
-  /// parameters.
+  /// parameters; with sharded state, of those that this replica updates.
   virtual std::vector<double> squares(StageIndex stage) = 0;
   /// Multiplies all gradients of all stages, before the optimizer's steps.
   virtual void scale_gradients(float factor) = 0;
@@ -60,7 +60,9 @@ class TrainingBackend : public Backend {
   /// The relative difference from the gradients and losses of a single CPU that rounding may cause.
   virtual double tolerance() const = 0;
 
-  /// Returns all numbers of a kind, in the order of StageLayout. Valid until the next call.
+  /// Returns all numbers of a kind, in the order of StageLayout. With sharded state, the state is
+  /// only that of what this replica updates, and only these gradients are reduced. Valid until the
+  /// next call.
   virtual std::span<const float> values(StageIndex stage, TensorKind kind) = 0;
   /// Sets the parameters, and the optimizer's state if it has any. Throws Bug if a tensor is
   /// missing or has another shape.
