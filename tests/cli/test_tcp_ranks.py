@@ -108,6 +108,18 @@ class TcpRanks(ToolTest):
                                  (self.folder / "threads").read_bytes())
                 self.assertIn(f"trained on {size} ranks", shown)
 
+    def test_ranks_shard_the_optimizer_state_as_threads_do(self):
+        test_train.Training.plan(self, "plan.json", test_train.perceptron(),
+                                 test_train.cores(3, "100 GB/s"), "--shard", "optimizer", "--pin",
+                                 "stages=1", "--pin", "replicas=3")
+        arguments = ("train", "--plan", "plan.json", "--steps", 3, "--checkpoint")
+        threads = self.run_tool(*arguments, "threads", binary=ARGUMENTS.executor)
+        self.assertEqual(threads.returncode, DONE, threads.stderr)
+        codes, _, errors = self.run_job(3, *arguments, "ranks")
+        self.assertEqual(codes, self.all_with(DONE, 3), errors)
+        self.assertEqual((self.folder / "ranks").read_bytes(),
+                         (self.folder / "threads").read_bytes())
+
     def test_a_wrong_number_of_ranks_is_said_once(self):
         size = self.replay_plan()
         codes, _, errors = self.run_job(2, "replay", "--plan", "plan.json")

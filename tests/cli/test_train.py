@@ -243,17 +243,48 @@ class Training(ToolTest):
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_ranks_train_as_threads_do(self):
         self.pipeline()
+        self.replicas("sharded.json", 2, "optimizer")
         binary = ARGUMENTS.executor
-        arguments = ("--plan", "plan.json", "--steps", "3", "--clip-norm", "0.5", "--checkpoint")
-        threads = self.losses(self.train(*arguments, "threads"))
-        ranks = self.losses(self.run_tool(2, binary, "train", *arguments, "ranks",
-                                          binary=LAUNCHER))
-        self.assertEqual(ranks, threads)
-        self.assertEqual((self.folder / "ranks").read_bytes(),
-                         (self.folder / "threads").read_bytes())
-        verified = self.run_tool(2, binary, "train", "--plan", "plan.json", "--verify",
-                                 binary=LAUNCHER)
-        self.assertEqual(verified.returncode, DONE, verified.stderr)
+        for plan in ("plan.json", "sharded.json"):
+            with self.subTest(plan=plan):
+                arguments = ("--plan", plan, "--steps", "3", "--clip-norm", "0.5", "--checkpoint")
+                threads = self.losses(self.train(*arguments, "threads"))
+                ranks = self.losses(self.run_tool(2, binary, "train", *arguments, "ranks",
+                                                  binary=LAUNCHER))
+                self.assertEqual(ranks, threads)
+                self.assertEqual((self.folder / "ranks").read_bytes(),
+                                 (self.folder / "threads").read_bytes())
+                verified = self.run_tool(2, binary, "train", "--plan", plan, "--verify",
+                                         binary=LAUNCHER)
+                self.assertEqual(verified.returncode, DONE, verified.stderr)
+                self.assertIn("verified", verified.stdout)
+
+    def replicas(self, name, count, sharding):
+        """One stage on so many devices."""
+        self.plan(name, perceptron(), cores(count, "100 GB/s"), "--pin", "stages=1", "--pin",
+                  f"replicas={count}", "--shard", sharding)
+
+    def test_sharded_state_trains_as_whole_state_and_either_goes_on_from_the_other(self):
+        shardings = ("optimizer", "none")
+        for sharding in shardings:
+            self.replicas(f"{sharding}.json", 3, sharding)
+            self.assertEqual(self.read(f"{sharding}.json").get("parallelism", {}).get("sharding"),
+                             None if sharding == "none" else sharding)
+        whole = {sharding: self.losses(self.train("--plan", f"{sharding}.json", "--steps", "4",
+                                                  "--checkpoint", f"{sharding}.end"))
+                 for sharding in shardings}
+        self.assertEqual(whole["optimizer"], whole["none"])
+        end = (self.folder / "none.end").read_bytes()
+        self.assertEqual((self.folder / "optimizer.end").read_bytes(), end)
+        for first, then in (shardings, shardings[::-1]):
+            with self.subTest(first=first, then=then):
+                self.train("--plan", f"{first}.json", "--steps", "2", "--checkpoint", "half")
+                resumed = self.losses(self.train("--plan", f"{then}.json", "--steps", "2",
+                                                 "--resume", "half", "--checkpoint", "end"))
+                self.assertEqual(resumed, whole["none"][2:])
+                self.assertEqual((self.folder / "end").read_bytes(), end)
+        verified = self.train("--plan", "optimizer.json", "--verify", "--clip-norm", "0.5")
+        self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
         self.assertIn("verified", verified.stdout)
 
     def test_what_was_measured_can_be_compared_with_what_was_predicted(self):
@@ -452,6 +483,10 @@ class Training(ToolTest):
         self.assert_error(self.train("--plan", "plan.json", "--device", "cuda", "--precision",
                                      "bf16"), BAD_INPUT,
                           "expected output_bytes 128 at batch size 1", "in half precision, got 256")
+        self.plan("full.json", perceptron(), cores(2, "1 GB/s"), "--shard", "full")
+        self.assert_error(self.train("--plan", "full.json"), BAD_INPUT,
+                          "/parallelism: expected at most the optimizer's state to be sharded",
+                          "got tensor 1, all state sharded over 2")
         self.plan("parts.json", perceptron(), cores(2, "1 MB/s"), "--optimizer-step", "per-bucket")
         self.assert_error(self.train("--plan", "parts.json", "--clip-norm", "1"), BAD_INPUT,
                           "/gradients/optimizer_step: expected \"at-end\"")

@@ -76,15 +76,19 @@ void check_resumed(const TrainRequest& request, const exec::Checkpoint& start,
   }
 }
 
-/// Throws Error(BadInput) if the plan's devices are groups that share layers, or shard state.
+/// Throws Error(BadInput) if the plan's devices are groups that share layers or shard parameters,
+/// or if parts of layers are recomputed. The optimizer's state may be sharded over replicas.
 void refuse_groups(const RunnablePlan& plan, const std::string& source) {
   const Parallelism& parallelism = plan.document.plan.parallelism;
-  if (parallelism.is_none()) return;
-  throw Error(ErrorKind::BadInput, source,
-              {{"/parallelism",
-                "expected a plan whose layers are each on one device, with all of their state, as "
-                "training shares neither, got " +
-                    to_text(parallelism)}});
+  Parallelism others = parallelism;
+  others.shards_optimizer = false;
+  if (others.is_none()) return;
+  throw Error(
+      ErrorKind::BadInput, source,
+      {{"/parallelism",
+        "expected at most the optimizer's state to be sharded, as training runs each layer "
+        "on one device, with all of its parameters, and recomputes only whole stages, got " +
+            to_text(parallelism)}});
 }
 
 }  // namespace
