@@ -2,19 +2,19 @@
 // (docs/model.md, section 10).
 //
 // The streams of a lane are first in, first out; sends are eager and take no compute time, unless
-// transfers block (section 10.12). A lane
-// starts a micro-batch, or its share of it, when the last part of the input that it needs has
-// arrived, takes as long as its slowest device, and sends its output when it is complete. Replicas
-// on one lane thus act as one machine. Independent replicas (generate() with Replicas::Independent)
-// have a lane each and synchronize only through transfers and all-reduces: a bucket is reduced when
-// every replica has it. Without contention a port carries all of its share of a transfer in one
-// piece, from when all senders through it have made their parts, and a receiver that waits for some
-// of that piece waits for all of it; hence, unless micro-batches are dealt or computation is slowed
-// down, no independent replica does anything later than replicas together would. An all-reduce
-// runs its phases round by round, and between rounds its links are free for other flows. All
-// computation takes whole nanoseconds; links keep remainders in ticks (core/quantity.h), and an
-// arrival is rounded up to a whole nanosecond. Events at equal times are processed in the order in
-// which they were scheduled, at the start by ascending lane, so a run is reproducible.
+// transfers block (section 10.12). A lane starts a micro-batch, or its share of it, when the last
+// part of the input that it needs has arrived, takes as long as its slowest device, and sends its
+// output when it is complete. Replicas on one lane thus act as one machine. Independent replicas
+// (generate() with Replicas::Independent) have a lane each and synchronize only through transfers
+// and all-reduces: a bucket is reduced when every replica has it. Without contention a port carries
+// all of its share of a transfer in one piece, from when all senders through it have made their
+// parts, and a receiver that waits for some of that piece waits for all of it; hence, unless micro-
+// batches are dealt or computation is slowed down, no independent replica does anything later than
+// replicas together would. An all-reduce runs its phases round by round, and between rounds its
+// links are free for other flows. All computation takes whole nanoseconds; links keep remainders in
+// ticks (core/quantity.h), and an arrival is rounded up to a whole nanosecond. Events at equal
+// times are processed in the order in which they were scheduled, at the start by ascending lane, so
+// a run is reproducible.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ struct SimulationResult {
 };
 
 /// Simulates one iteration. Requires: validate(schedule, plan) is empty and `costs` are those of
-/// the same plan; where transfers block, mode_faults() of the plan is empty (plan/validate.h).
+/// the same plan; where transfers block, mode_faults() of the plan is empty (plan/runtime.h).
 /// Throws Bug for a schedule that deadlocks. O(actions log lanes) if no port is shared.
 SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const Topology& topology,
                           const SimulationOptions& options = {});

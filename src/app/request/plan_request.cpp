@@ -209,13 +209,12 @@ void plan_for(const Runtime& runtime, const command_line::Options& options,
         option, fmt::format("expected {} for {}, got {}", expected, printable(runtime.name),
                             options.choice(option + 2)));
   };
-  if (runtime.transfers != Transfers::Overlapped) {
-    const bool is_1f1b = !planner.every_family &&
-                         is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
-    if (!is_1f1b) refuse("--schedule", "1f1b or gpipe, as transfers block,");
-    if (planner.replicas == Replicas::Independent) {
-      refuse("--replicas", "together, as transfers block,");
-    }
+  const bool blocks = runtime.transfers != Transfers::Overlapped;
+  const bool is_1f1b = !planner.every_family &&
+                       is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
+  if (!is_1f1b && (blocks || runtime.has_least_depths)) refuse("--schedule", "1f1b or gpipe");
+  if (blocks && planner.replicas == Replicas::Independent) {
+    refuse("--replicas", "together, as transfers block,");
   }
   if (!runtime.overlaps_gradients && planner.optimizer == OptimizerTiming::PerBucket) {
     refuse("--optimizer-step", "at-end, as gradients are reduced behind the last backward,");

@@ -10,6 +10,7 @@ ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
     : problem_(problem),
       allowance_(allowance),
       threshold_(threshold),
+      topology_(costs.topology()),
       tables_(costs),
       work_(costs, problem.micro_batch_size, problem.global_batch_size),
       classes_(costs, placements, problem),
@@ -20,8 +21,9 @@ ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
     if (index == AllocationClasses::kNoDevices) continue;
     if (classes_.replicas(index) > problem.micro_batch_size) continue;
     if (!classes_.counts_for_itself(index)) continue;
-    represent(stage_classes_.push_back(index), costs.topology());
+    stage_classes_.push_back(index);
   }
+  representatives_.resize(stage_classes_.size());
   allow(CutIndex{costs.layer_count()}, cuts);
   ClassCounts counts(placements.device_classes().size());
   for (const DevicePool& pool : placements.pools()) {
@@ -53,13 +55,15 @@ void ClassStages::allow(CutIndex end, Cuts cuts) {
   }
 }
 
-/// Finds the devices that represent a class.
-void ClassStages::represent(StageClassIndex index, const Topology& topology) {
+/// Finds the devices that represent those of a class with at most `limit` devices on a server.
+std::vector<StageDevices> ClassStages::represent(StageClassIndex index, std::int32_t limit) const {
+  const Topology& topology = topology_;
   // Where the optimizer's state is sharded, memory and the update depend on the number of replicas.
   const bool is_sharded = topology.description().shards_optimizer;
   std::vector<std::vector<ReplicaKind>> kinds;
   std::vector<StageDevices> representatives;
   for (const DeviceAllocation* allocation : classes_.allocations(stage_classes_[index])) {
+    if (allocation->devices_per_server > limit) continue;
     std::vector<ReplicaKind> some =
         replica_kinds(topology, allocation->devices, problem_.micro_batch_size);
     std::size_t alike = 0;
@@ -85,7 +89,41 @@ void ClassStages::represent(StageClassIndex index, const Topology& topology) {
                   [&](const AllReduceModel* other) { return is_no_faster(*other, reduction); });
     reductions.push_back(&reduction);
   }
-  representatives_.push_back(std::move(representatives));
+  return representatives;
+}
+
+const std::vector<StageDevices>& ClassStages::representatives(StageClassIndex devices,
+                                                              std::int32_t limit) {
+  auto& known = representatives_[devices];
+  const auto found = known.find(limit);
+  if (found != known.end()) return found->second;
+  return known.emplace(limit, represent(devices, limit)).first->second;
+}
+
+std::int32_t ClassStages::spread_within(StageClassIndex devices, std::int32_t limit) const {
+  std::int32_t most = 0;
+  bool is_any = true;
+  for (const DeviceAllocation* allocation : classes_.allocations(stage_classes_[devices])) {
+    const std::int32_t own = allocation->devices_per_server;
+    if (own <= limit) {
+      most = std::max(most, own);
+    } else {
+      is_any = false;
+    }
+  }
+  return is_any ? kAnyNumber : most;
+}
+
+std::int32_t ClassStages::most_on_a_server(StageClassIndex devices, StageClassIndex other,
+                                           std::int32_t more) const {
+  if (other != kAnyStageClass) {
+    return classes_.most_on_a_server(stage_classes_[devices], stage_classes_[other], more);
+  }
+  std::int32_t most = 0;
+  for (const StageClassIndex some : stage_classes()) {
+    most = std::max(most, most_on_a_server(devices, some, more));
+  }
+  return most;
 }
 
 ClassStages::Columns& ClassStages::columns(CutIndex end, StageClassIndex devices) {
@@ -98,7 +136,7 @@ const ClassStages::Begins& ClassStages::begins(CutIndex end, StageClassIndex dev
   if (known) return *known;
   // Those of all allocations of the class, of which some have more devices.
   std::size_t most = 0;
-  for (const StageDevices& some : representatives_[devices]) {
+  for (const StageDevices& some : representatives(devices, kAnyNumber)) {
     most = std::max(most, some.devices.size());
   }
   const double others = capacities_[classes_.rest(stage_classes_[devices])];
@@ -107,24 +145,31 @@ const ClassStages::Begins& ClassStages::begins(CutIndex end, StageClassIndex dev
       .first = first, .last = std::max(first, work_.last_begin_within(end, others, threshold_))});
 }
 
-const StageColumn* ClassStages::column(CutIndex end, StageClassIndex devices, bool recompute) {
+StageColumn ClassStages::make_column(CutIndex end, StageClassIndex devices, bool recompute,
+                                     std::int32_t limit) {
+  const std::vector<StageDevices>& some = representatives(devices, limit);
+  StageColumn column = columns_.least(end, some, begins(end, devices).last, recompute);
+  // Layers are added one by one from the end.
+  allowance_.spend((end.value - column.first.value) * static_cast<std::int64_t>(some.size()));
+  allowance_.keep({static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
+  tables_.add_to(allowance_);
+  return column;
+}
+
+const StageColumn* ClassStages::column(CutIndex end, StageClassIndex devices, bool recompute,
+                                       std::int32_t limit) {
+  const std::int64_t servers = topology_.server_count();
+  if (limit != kAnyNumber && replicas(devices) > limit * servers) return nullptr;
+  const std::int32_t spread = spread_within(devices, limit);
+  if (representatives(devices, spread).empty()) return nullptr;
   Columns& known = columns(end, devices);
-  const auto make = [&](bool recomputes) {
-    const std::vector<StageDevices>& representatives = representatives_[devices];
-    StageColumn column =
-        columns_.least(end, representatives, begins(end, devices).last, recomputes);
-    // Layers are added one by one from the end.
-    allowance_.spend((end.value - column.first.value) *
-                     static_cast<std::int64_t>(representatives.size()));
-    allowance_.keep({static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
-    tables_.add_to(allowance_);
-    return column;
-  };
-  if (!known.plain) known.plain = make(false);
-  if (!recompute) return &*known.plain;
-  if (!is_worth_recomputing(*known.plain, problem_.pins)) return nullptr;
-  if (!known.recomputed) known.recomputed = make(true);
-  return &*known.recomputed;
+  std::optional<StageColumn>& plain = known.plain[spread];
+  if (!plain) plain = make_column(end, devices, false, spread);
+  if (!recompute) return &*plain;
+  if (!is_worth_recomputing(*plain, problem_.pins)) return nullptr;
+  std::optional<StageColumn>& recomputed = known.recomputed[spread];
+  if (!recomputed) recomputed = make_column(end, devices, true, spread);
+  return &*recomputed;
 }
 
 bool ClassStages::is_no_slower_beside(StageClassIndex a, StageClassIndex b) const {
@@ -134,26 +179,32 @@ bool ClassStages::is_no_slower_beside(StageClassIndex a, StageClassIndex b) cons
 }
 
 const BoundaryLowerBound& ClassStages::Boundaries::between(StageClassIndex front,
-                                                           StageClassIndex back) {
+                                                           StageClassIndex back,
+                                                           BoundaryKind kind) {
   const std::size_t count = stages_.stage_classes_.size() + 1;
-  if (bounds_.empty()) bounds_.resize(count * count);
+  auto& bounds = bounds_[kind == BoundaryKind::Across ? 1 : 0];
+  if (bounds.empty()) bounds.resize(count * count);
   // The position of a class that is not known is behind all others.
   const auto position = [&](StageClassIndex index) {
     return index == kAnyStageClass ? count - 1 : index.position();
   };
-  std::optional<BoundaryLowerBound>& bound = bounds_[position(front) * count + position(back)];
-  if (!bound) bound = make(front, back);
+  std::optional<BoundaryLowerBound>& bound = bounds[position(front) * count + position(back)];
+  if (!bound) bound = make(front, back, kind);
   return *bound;
 }
 
-BoundaryLowerBound ClassStages::Boundaries::make(StageClassIndex front, StageClassIndex back) {
+BoundaryLowerBound ClassStages::Boundaries::make(StageClassIndex front, StageClassIndex back,
+                                                 BoundaryKind kind) {
   if (front != kAnyStageClass && back != kAnyStageClass) {
-    return stages_.classes_.bound_between(cut_, stages_.class_of(front), stages_.class_of(back));
+    const AllocationClassIndex one = stages_.class_of(front);
+    const AllocationClassIndex other = stages_.class_of(back);
+    return kind == BoundaryKind::Across ? stages_.classes_.bound_across_servers(cut_, one, other)
+                                        : stages_.classes_.bound_between(cut_, one, other);
   }
   BoundaryLowerBound least;
   for (const StageClassIndex some : stages_.stage_classes()) {
     const BoundaryLowerBound& other =
-        front == kAnyStageClass ? between(some, back) : between(front, some);
+        front == kAnyStageClass ? between(some, back, kind) : between(front, some, kind);
     if (other) least = least ? least_of(*least, *other) : other;
   }
   return least;

@@ -2,7 +2,9 @@
 // wherever they are.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -23,6 +25,15 @@ namespace dapple::search {
 using StageClassIndex = Index<struct StageClassTag>;
 /// Stands for any of them where nodes with stages on several were merged.
 inline constexpr StageClassIndex kAnyStageClass{-1};
+
+/// Which tensors pass a boundary, where that is known.
+enum class BoundaryKind : std::uint8_t {
+  Any,
+  /// All of them between devices of one server.
+  Local,
+  /// At least one of them from server to server.
+  Across,
+};
 
 class ClassStages {
  public:
@@ -57,7 +68,26 @@ class ClassStages {
 
   /// Returns the stages that end at `end` on devices of that class, without those outside of
   /// begins(); null where recomputation is asked for and lowers no bound. O(1) once known.
-  const StageColumn* column(CutIndex end, StageClassIndex devices, bool recompute);
+  const StageColumn* column(CutIndex end, StageClassIndex devices, bool recompute) {
+    return column(end, devices, recompute, kAnyNumber);
+  }
+  /// Returns the same of stages with at most `limit` devices on a server (D6); null, too, if there
+  /// are no such stages.
+  const StageColumn* column(CutIndex end, StageClassIndex devices, bool recompute,
+                            std::int32_t limit);
+  static constexpr std::int32_t kAnyNumber = INT32_MAX;
+
+  /// Requires: the servers are alike.
+  std::int32_t devices_of_a_server() const { return topology_.server({0}).device_count; }
+  /// Whether boundaries within servers are told from others.
+  bool tells_servers_apart() const { return classes_.tells_servers_apart(); }
+  /// Returns a number of devices on a server that as many stages have at most as have `limit`: that
+  /// of some spread, or kAnyNumber. Stages with the same number have the same columns.
+  std::int32_t spread_within(StageClassIndex devices, std::int32_t limit) const;
+  /// Upper bound on the devices of a stage on one server, if its boundary to one on `other`, which
+  /// may be kAnyStageClass, stays within servers, and `more` devices there are of further stages.
+  std::int32_t most_on_a_server(StageClassIndex devices, StageClassIndex other,
+                                std::int32_t more) const;
 
   /// Whether no boundary beside a stage on class `a` is slower than beside one on class `b`. False
   /// if it is not known. O(1).
@@ -69,15 +99,16 @@ class ClassStages {
     /// `stages` must outlive this object.
     Boundaries(ClassStages& stages, CutIndex cut) : stages_(stages), cut_(cut) {}
     /// Either side, but not both, may be kAnyStageClass. O(1) once known.
-    const BoundaryLowerBound& between(StageClassIndex front, StageClassIndex back);
+    const BoundaryLowerBound& between(StageClassIndex front, StageClassIndex back,
+                                      BoundaryKind kind);
 
    private:
-    BoundaryLowerBound make(StageClassIndex front, StageClassIndex back);
+    BoundaryLowerBound make(StageClassIndex front, StageClassIndex back, BoundaryKind kind);
 
     ClassStages& stages_;
     CutIndex cut_;
-    // By front, then back; missing until asked for.
-    std::vector<std::optional<BoundaryLowerBound>> bounds_;
+    // Whether across servers, then by front, then back; missing until asked for.
+    std::array<std::vector<std::optional<BoundaryLowerBound>>, 2> bounds_;
   };
 
  private:
@@ -85,16 +116,21 @@ class ClassStages {
   /// beginnings, and the stages without recomputation and with it.
   struct Columns {
     std::optional<Begins> begins;
-    std::optional<StageColumn> plain;
-    std::optional<StageColumn> recomputed;
+    // By the most devices on a server.
+    std::map<std::int32_t, std::optional<StageColumn>> plain;
+    std::map<std::int32_t, std::optional<StageColumn>> recomputed;
   };
+  StageColumn make_column(CutIndex end, StageClassIndex devices, bool recompute,
+                          std::int32_t limit);
+  const std::vector<StageDevices>& representatives(StageClassIndex devices, std::int32_t limit);
   Columns& columns(CutIndex end, StageClassIndex devices);
-  void represent(StageClassIndex index, const Topology& topology);
+  std::vector<StageDevices> represent(StageClassIndex index, std::int32_t limit) const;
   void allow(CutIndex end, Cuts cuts);
 
   const SearchProblem& problem_;
   Allowance& allowance_;
   Duration threshold_;
+  const Topology& topology_;
   TableCount tables_;
   PrefixBound work_;
   AllocationClasses classes_;
@@ -105,7 +141,9 @@ class ClassStages {
   IndexedVector<DeviceIndex, AllocationClassIndex> in_front_;
   // The devices that represent those of a class. Those on which stages have the same computation
   // and memory are one, with all their reductions.
-  IndexedVector<StageClassIndex, std::vector<StageDevices>> representatives_;
+  // By the most devices on a server.
+  IndexedVector<StageClassIndex, std::map<std::int32_t, std::vector<StageDevices>>>
+      representatives_;
   // By end, then class.
   IndexedVector<CutIndex, IndexedVector<StageClassIndex, Columns>> kept_;
 };

@@ -1,6 +1,7 @@
 #include "search/decision_diagram/relaxed_diagram.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace dapple::search {
@@ -56,27 +57,50 @@ Duration RelaxedDiagram::compile(std::size_t width) {
   return least_;
 }
 
+/// Upper bound on the devices of a stage on one server: at least one is of the stage in front if the
+/// boundary to that is local, and as many as the stage exchanges tensors with are of the next stage
+/// if the boundary to that one is (D6).
+std::int32_t RelaxedDiagram::most_on_a_server(StageClassIndex devices, const Node* behind,
+                                              BoundaryKind front) const {
+  const std::int32_t others = front == BoundaryKind::Local ? 1 : 0;
+  if (behind != nullptr && behind->front == BoundaryKind::Local) {
+    return stages_.most_on_a_server(devices, behind->devices, others);
+  }
+  return others == 0 ? ClassStages::kAnyNumber : stages_.devices_of_a_server() - others;
+}
+
 /// Puts every stage that ends at `cut` in front of the nodes of a state, or makes it the last stage
-/// where there are none.
+/// where there are none. Where servers are told apart, once with a boundary in front that stays
+/// within servers, and once with one that does not.
 void RelaxedDiagram::expand(CutIndex cut, AllocationClassIndex used, const Nodes& nodes,
                             ClassStages::Boundaries& boundaries) {
+  const std::vector<BoundaryKind> kinds =
+      stages_.tells_servers_apart() ? std::vector{BoundaryKind::Across, BoundaryKind::Local}
+                                    : std::vector{BoundaryKind::Any};
   for (const StageClassIndex devices : stages_.stage_classes()) {
     const auto used_after = stages_.classes().sum(used, stages_.class_of(devices));
     if (!used_after || !has_stage(cut, devices, *used_after)) continue;
-    Nodes reached;
-    std::vector<const BoundaryBound*> between;
-    for (const Node& node : nodes) {
-      const BoundaryLowerBound& boundary = boundaries.between(devices, node.devices);
-      if (!boundary) continue;
-      reached.push_back(node);
-      between.push_back(&*boundary);
-    }
-    if (reached.empty() && !nodes.empty()) continue;
-    for (const bool recompute : {false, true}) {
-      const StageColumn* stages = stages_.column(cut, devices, recompute);
-      if (stages == nullptr) continue;
-      extend(reached, between, {cut, devices, *used_after, recompute, *stages});
-      if (allowance_.is_over()) return;
+    for (const BoundaryKind front : kinds) {
+      // By the most devices on a server, on which the stages depend.
+      std::map<std::int32_t, Reached> reached;
+      if (nodes.empty()) reached[most_on_a_server(devices, nullptr, front)];
+      for (const Node& node : nodes) {
+        const BoundaryLowerBound& boundary =
+            boundaries.between(devices, node.devices, node.front);
+        if (!boundary) continue;
+        const std::int32_t most = most_on_a_server(devices, &node, front);
+        Reached& alike = reached[stages_.spread_within(devices, most)];
+        alike.nodes.push_back(node);
+        alike.boundaries.push_back(&*boundary);
+      }
+      for (const auto& [most, alike] : reached) {
+        for (const bool recompute : {false, true}) {
+          const StageColumn* stages = stages_.column(cut, devices, recompute, most);
+          if (stages == nullptr) continue;
+          extend(alike, {cut, devices, *used_after, recompute, *stages, front});
+          if (allowance_.is_over()) return;
+        }
+      }
     }
   }
 }
@@ -95,8 +119,8 @@ bool RelaxedDiagram::has_stage(CutIndex cut, StageClassIndex devices,
 
 /// Puts the stages of a column in front of nodes. Stages are left out that reach the threshold by
 /// their work (B1), and labels that reach it with the least completion (C1).
-void RelaxedDiagram::extend(const Nodes& nodes, const std::vector<const BoundaryBound*>& boundaries,
-                            const Extension& extension) {
+void RelaxedDiagram::extend(const Reached& reached, const Extension& extension) {
+  const Nodes& nodes = reached.nodes;
   const AllocationClassIndex left = stages_.classes().rest(extension.used_after);
   for (CutIndex begin = extension.stages.begins_end().previous(); begin >= extension.stages.first;
        begin = begin.previous()) {
@@ -107,13 +131,15 @@ void RelaxedDiagram::extend(const Nodes& nodes, const std::vector<const Boundary
     const PrefixCompletions::PrefixCompletion* front =
         begin == CutIndex{} ? nullptr : completions_.at(begin, left);
     if (begin > CutIndex{} && front == nullptr) continue;
+    // No boundary is in front of a first stage.
+    if (begin == CutIndex{} && extension.front == BoundaryKind::Local) continue;
     if (!problem_.pins.allow(layers_between(begin, extension.cut),
                              stages_.replicas(extension.devices), extension.recompute)) {
       continue;
     }
     if (nodes.empty()) extend_one(nullptr, nullptr, front, stage, begin, extension);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      extend_one(&nodes[i], boundaries[i], front, stage, begin, extension);
+      extend_one(&nodes[i], reached.boundaries[i], front, stage, begin, extension);
     }
   }
 }
@@ -129,7 +155,8 @@ void RelaxedDiagram::extend_one(const Node* behind, const BoundaryBound* boundar
                                                                    stage.depth_limit);
   Node node{.label = {},
             .first = {.both = stage.forward + stage.backward, .depth = 1},
-            .devices = extension.devices};
+            .devices = extension.devices,
+            .front = extension.front};
   StageBound limited = stage;
   for (const DepthRange& depths : ranges) {
     limited.depth_limit = depths.most;
@@ -166,6 +193,8 @@ void RelaxedDiagram::insert(CutIndex cut, AllocationClassIndex used, const Node&
   const auto is_nearer = [&](const Node& a, const Node& b) {
     const bool is_possible = may_stand_for(a, node);
     if (is_possible != may_stand_for(b, node)) return is_possible;
+    const bool is_alike = a.front == node.front;
+    if (is_alike != (b.front == node.front)) return is_alike;
     return distance(a.label, node.label) < distance(b.label, node.label);
   };
   const auto nearest = std::min_element(nodes.begin(), nodes.end(), is_nearer);
@@ -182,7 +211,14 @@ void RelaxedDiagram::insert(CutIndex cut, AllocationClassIndex used, const Node&
 bool RelaxedDiagram::dominates(const Node& a, const Node& b) const {
   if (!may_stand_for(a, b)) return false;
   return a.first.depth <= b.first.depth && a.first.both <= b.first.both &&
-         is_no_larger(a.label, b.label) && stages_.is_no_slower_beside(a.devices, b.devices);
+         is_no_larger(a.label, b.label) && is_no_slower_behind(a, b);
+}
+
+/// Whether nothing in front of `a` is slower, for its boundary or its devices, than in front of `b`.
+bool RelaxedDiagram::is_no_slower_behind(const Node& a, const Node& b) const {
+  if (a.front == BoundaryKind::Any) return stages_.is_no_slower_beside(a.devices, b.devices);
+  // More replicas may pass larger parts from server to server, and leave less of a server.
+  return a.front == b.front && (a.devices == b.devices || a.devices == kAnyStageClass);
 }
 
 /// Returns a node that dominates both.
@@ -190,10 +226,11 @@ RelaxedDiagram::Node RelaxedDiagram::merged(const Node& a, const Node& b) const 
   Node node{.label = componentwise_minimum(a.label, b.label),
             .first = {.both = std::min(a.first.both, b.first.both),
                       .depth = std::min(a.first.depth, b.first.depth)},
-            .devices = kAnyStageClass};
-  if (stages_.is_no_slower_beside(a.devices, b.devices)) {
+            .devices = kAnyStageClass,
+            .front = a.front == b.front ? a.front : BoundaryKind::Any};
+  if (is_no_slower_behind(a, b)) {
     node.devices = a.devices;
-  } else if (stages_.is_no_slower_beside(b.devices, a.devices)) {
+  } else if (is_no_slower_behind(b, a)) {
     node.devices = b.devices;
   }
   return node;

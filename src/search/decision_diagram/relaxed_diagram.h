@@ -33,6 +33,8 @@ class RelaxedDiagram {
     FirstStage first;
     // The class of the first stage's devices.
     StageClassIndex devices;
+    // The boundary in front of it (D6).
+    BoundaryKind front = BoundaryKind::Any;
   };
   /// The nodes of one state.
   using Nodes = std::vector<Node>;
@@ -43,19 +45,27 @@ class RelaxedDiagram {
     AllocationClassIndex used_after;
     bool recompute = false;
     const StageColumn& stages;
+    BoundaryKind front = BoundaryKind::Any;
+  };
+  /// Nodes behind a stage, with the boundaries to them.
+  struct Reached {
+    Nodes nodes;
+    std::vector<const BoundaryBound*> boundaries;
   };
 
   void expand(CutIndex cut, AllocationClassIndex used, const Nodes& nodes,
               ClassStages::Boundaries& boundaries);
+  std::int32_t most_on_a_server(StageClassIndex devices, const Node* behind,
+                                BoundaryKind front) const;
   bool has_stage(CutIndex cut, StageClassIndex devices, AllocationClassIndex used_after);
-  void extend(const Nodes& nodes, const std::vector<const BoundaryBound*>& boundaries,
-              const Extension& extension);
+  void extend(const Reached& reached, const Extension& extension);
   void extend_one(const Node* behind, const BoundaryBound* boundary,
                   const PrefixCompletions::PrefixCompletion* front, const StageBound& stage,
                   CutIndex begin, const Extension& extension);
   void insert(CutIndex cut, AllocationClassIndex used, const Node& node);
   bool may_stand_for(const Node& a, const Node& b) const;
   bool dominates(const Node& a, const Node& b) const;
+  bool is_no_slower_behind(const Node& a, const Node& b) const;
   Node merged(const Node& a, const Node& b) const;
 
   ClassStages& stages_;

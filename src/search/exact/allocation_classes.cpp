@@ -94,6 +94,20 @@ std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
   return devices;
 }
 
+/// Returns the bandwidth and the latency of the widest and of the quickest route from server to
+/// server. Requires: the servers are alike, and there are two or more.
+PortShape way_across(const Topology& topology) {
+  PortShape way{.samples = 0, .bandwidth = {1}, .latency = Duration::infinite()};
+  const Server& here = topology.server({0});
+  const std::int32_t there = topology.server({1}).first_device.value;
+  for (std::int32_t i = 0; i < here.device_count; ++i) {
+    const Route route = topology.route({here.first_device.value + i}, {there + i});
+    way.bandwidth = std::max(way.bandwidth, route.bandwidth);
+    way.latency = std::min(way.latency, route.latency);
+  }
+  return way;
+}
+
 /// Whether the devices of one class stand on both sides of those of another.
 bool are_classes_interleaved(const std::vector<DevicePool>& pools) {
   std::set<DeviceClassIndex> seen;
@@ -294,14 +308,29 @@ void AllocationClasses::add_representative(AllocationClassIndex index,
 void AllocationClasses::represent_by_spreads(AllocationClassIndex index,
                                              DeviceAllocation allocation,
                                              const Topology& topology) {
+  const std::int32_t per_server = topology.server({0}).device_count;
+  const std::int32_t replicas = allocation.replicas;
+  const bool fills_servers = replicas % per_server == 0;
+  allocation.devices_per_server =
+      replicas <= per_server ? replicas : fills_servers ? per_server : 0;
   allocation.reduction = AllReduceModel(allocation.devices, topology);
   add_representative(index, allocation);
-  const std::int32_t per_server = topology.server({0}).device_count;
+  // Different numbers of devices on several servers, which leaves a flat ring only.
+  const std::int32_t others = topology.server_count() - 1;
+  if (replicas > 1 && others > 0 && replicas <= others * per_server) {
+    const DeviceIndex far{topology.device_count() - 1};
+    std::vector<DeviceIndex> apart(allocation.devices.begin(), allocation.devices.end() - 1);
+    apart.push_back(far);
+    allocation.devices_per_server = replicas == 2 ? 1 : 0;
+    allocation.reduction = AllReduceModel(apart, topology);
+    add_representative(index, allocation);
+  }
   for (std::int32_t servers = 2; servers <= allocation.replicas; ++servers) {
     const std::int32_t each = allocation.replicas / servers;
     const bool is_even = allocation.replicas % servers == 0;
     if (!is_even || each > per_server || servers > topology.server_count()) continue;
     allocation.reduction = AllReduceModel(spread_over(servers, each, topology), topology);
+    allocation.devices_per_server = each;
     add_representative(index, allocation);
   }
 }
@@ -318,6 +347,8 @@ void AllocationClasses::represent_allocations() {
   const std::vector<DevicePool> pools = device_pools(topology);
   const bool are_interleaved = are_classes_interleaved(pools);
   const bool is_alike = has_alike_servers(topology);
+  is_alike_ = is_alike && topology.server_count() > 1 && topology.server({0}).device_count > 1;
+  if (is_alike_) across_ = way_across(topology);
   const bool is_measured = is_alike && !topology.group_of({0}).bus_bandwidth.empty();
   std::vector<Topology> ways{topology};
   if (is_measured) ways.push_back(without_measurements(topology));
@@ -471,6 +502,26 @@ BoundaryLowerBound AllocationClasses::boundary_lower_bound(const std::vector<Tra
 BoundaryLowerBound AllocationClasses::bound_between(CutIndex cut, AllocationClassIndex front,
                                                     AllocationClassIndex back) {
   return boundary_lower_bound(shapes_between(front, back), cut);
+}
+
+BoundaryLowerBound AllocationClasses::bound_across_servers(CutIndex cut,
+                                                           AllocationClassIndex front,
+                                                           AllocationClassIndex back) const {
+  TransferShape shape = widest(replicas(front), replicas(back));
+  PortShape across = across_;
+  across.samples = least_sent(replicas(front), replicas(back));
+  shape.forward.push_back(across);
+  shape.backward.push_back(across);
+  return boundary_lower_bound({shape}, cut);
+}
+
+std::int32_t AllocationClasses::most_on_a_server(AllocationClassIndex index,
+                                                 AllocationClassIndex other,
+                                                 std::int32_t more) const {
+  const std::int64_t own = micro_batch_size_ / last_alike(replicas(index));
+  const std::int64_t most_of_other = replica_share(micro_batch_size_, replicas(other), 0).size();
+  const std::int64_t devices = placements_.topology().server({0}).device_count - more;
+  return static_cast<std::int32_t>(devices * most_of_other / (own + most_of_other));
 }
 
 const BoundaryLowerBound& AllocationClasses::between(CutIndex cut, AllocationClassIndex front,

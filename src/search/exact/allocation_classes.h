@@ -85,6 +85,19 @@ class AllocationClasses {
   /// behind.
   BoundaryLowerBound before(CutIndex cut, AllocationClassIndex front, AllocationIndex back);
 
+  /// Whether all servers are equal switch servers with several devices each, so that stages whose
+  /// boundary stays within servers can be told from others (D6).
+  bool tells_servers_apart() const { return is_alike_ && replicas_of_stages_ == Replicas::Together; }
+  /// Returns the same bounds as between() for boundaries of which at least one tensor passes from
+  /// server to server (D6). Requires: tells_servers_apart().
+  BoundaryLowerBound bound_across_servers(CutIndex cut, AllocationClassIndex front,
+                                          AllocationClassIndex back) const;
+  /// Upper bound on the devices of a stage of class `index` on one server, if its boundary to a
+  /// stage of class `other` stays within servers and `more` further devices of the server are needed
+  /// (D6). Requires: tells_servers_apart().
+  std::int32_t most_on_a_server(AllocationClassIndex index, AllocationClassIndex other,
+                                std::int32_t more) const;
+
   /// Whether boundaries are bounded by the number of replicas alone, so that more replicas on
   /// either side never make one slower.
   bool bounds_boundaries_by_shares() const {
@@ -143,6 +156,10 @@ class AllocationClasses {
   // A deque, because allocations_ points to its elements.
   std::deque<DeviceAllocation> representatives_;
   Bytes kept_allocations_;
+  // Whether servers are alike, of several devices each, and the space is not complete.
+  bool is_alike_ = false;
+  // The widest and quickest way from server to server.
+  PortShape across_;
   DeviceLinks links_;
   std::map<std::pair<AllocationClassIndex, AllocationClassIndex>, std::vector<TransferShape>>
       shapes_between_;

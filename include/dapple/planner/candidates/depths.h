@@ -24,8 +24,7 @@ class DepthLimits {
               Transfers transfers = Transfers::Overlapped);
 
   /// Reduces `wanted` to legal depths, none above the wanted one, that fit every device. Stages
-  /// that do not fit are reduced one by one from the first on, and those in front with them where
-  /// transfers block; where a stage of depth 1 does not
+  /// that do not fit are reduced one by one from the first on; where a stage of depth 1 does not
   /// fit, the stage before it is reduced instead. Returns nothing if not even a depth of 1 on every
   /// stage fits. O(stages * reductions made).
   std::optional<Depths> fit(Depths wanted) const;

@@ -54,6 +54,9 @@ struct DeviceAllocation {
   /// The first devices of each pool, ascending. They represent any others of the pool.
   std::vector<DeviceIndex> devices;
   AllReduceModel reduction;
+  /// Of a representative on alike servers, how many devices of each server its reduction is over;
+  /// 0 where they differ. Not set elsewhere.
+  std::int32_t devices_per_server = 0;
 };
 
 /// A device allocation for a stage, and the devices in use once the stage has it.
