@@ -46,6 +46,7 @@ class DiagramPlanner {
     Duration bound;
     // The plans that its last restricted diagram found.
     std::vector<search::Candidate> candidates = {};
+    bool has_too_many_paths = false;
   };
 
   /// The steps up to which diagrams may be compiled, and those of each of them.
@@ -62,6 +63,7 @@ class DiagramPlanner {
   void compile(Duration threshold, search::Cuts cuts, const StepBudget& budget, const Use& use);
   void find_plans_below(Duration threshold, std::size_t width);
   void raise_bounds(Duration threshold, std::size_t width, std::int64_t most_steps);
+  void go_through_paths(Duration threshold);
   void simulate(std::vector<search::Candidate> candidates);
   void refine(const std::vector<SimulatedPlan>& plans);
   void account(const Score& score);
@@ -160,6 +162,7 @@ bool DiagramPlanner::close(Duration threshold) {
     const bool is_wider = width > kSearchLimits.relaxed_width;
     if (is_wider && bound() - before < Duration{gap.ns / kSearchLimits.least_gain}) break;
   }
+  if (bound() < threshold && !must_end()) go_through_paths(threshold);
   return !must_end();
 }
 
@@ -207,7 +210,11 @@ void DiagramPlanner::find_plans_below(Duration threshold, std::size_t width) {
   compile(threshold, are_many ? search::Cuts::Some : search::Cuts::All,
           {.last = kSearchLimits.diagram_steps / kSearchLimits.part_of_plans},
           [&](Subproblem& some, search::DecisionDiagram& diagram) {
-            some.candidates = diagram.restricted_plans(width);
+            for (const std::int32_t interleaved : {1, 2, 4}) {
+              if (interleaved > 1 && context_.options.pins.in_order) break;
+              std::ranges::move(diagram.restricted_plans(width, interleaved),
+                                std::back_inserter(some.candidates));
+            }
           });
   std::vector<search::Candidate> candidates;
   for (Subproblem& some : problems_) {
@@ -222,6 +229,19 @@ void DiagramPlanner::raise_bounds(Duration threshold, std::size_t width, std::in
   compile(threshold, search::Cuts::All, {.last = kSearchLimits.diagram_steps, .each = most_steps},
           [&](Subproblem& some, search::DecisionDiagram& diagram) {
             some.bound = std::max(some.bound, diagram.relaxed_bound(width));
+          });
+  tell_progress();
+}
+
+/// Goes through the paths of relaxed diagrams one by one, and keeps the bounds that this proves.
+/// Where that takes too long below one threshold, it takes longer below higher ones.
+void DiagramPlanner::go_through_paths(Duration threshold) {
+  compile(threshold, search::Cuts::All,
+          {.last = kSearchLimits.diagram_steps, .each = kSearchLimits.path_steps},
+          [&](Subproblem& some, search::DecisionDiagram& diagram) {
+            if (some.has_too_many_paths) return;
+            some.bound = std::max(some.bound, diagram.bound_of_paths());
+            some.has_too_many_paths = diagram.is_over();
           });
   tell_progress();
 }

@@ -24,6 +24,7 @@ ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
     stage_classes_.push_back(index);
   }
   representatives_.resize(stage_classes_.size());
+  if (classes_.tells_servers_apart()) kinds_ = {BoundaryKind::Across, BoundaryKind::Local};
   allow(CutIndex{costs.layer_count()}, cuts);
   ClassCounts counts(placements.device_classes().size());
   for (const DevicePool& pool : placements.pools()) {
@@ -114,16 +115,18 @@ std::int32_t ClassStages::spread_within(StageClassIndex devices, std::int32_t li
   return is_any ? kAnyNumber : most;
 }
 
-std::int32_t ClassStages::most_on_a_server(StageClassIndex devices, StageClassIndex other,
-                                           std::int32_t more) const {
-  if (other != kAnyStageClass) {
-    return classes_.most_on_a_server(stage_classes_[devices], stage_classes_[other], more);
-  }
-  std::int32_t most = 0;
-  for (const StageClassIndex some : stage_classes()) {
-    most = std::max(most, most_on_a_server(devices, some, more));
-  }
-  return most;
+std::int32_t ClassStages::most_on_a_server(StageClassIndex devices, SharedServers behind,
+                                           BoundaryKind front) const {
+  // At least one device is of the stage in front.
+  const std::int32_t others = front == BoundaryKind::Local ? 1 : 0;
+  if (behind == 0 && others == 0) return kAnyNumber;
+  return classes_.most_on_a_server(stage_classes_[devices], behind, others);
+}
+
+ClassStages::SharedServers ClassStages::shared_with(StageClassIndex devices, SharedServers behind,
+                                                    BoundaryKind front) const {
+  if (front != BoundaryKind::Local) return 0;
+  return behind + classes_.devices_per_sample(stage_classes_[devices]);
 }
 
 ClassStages::Columns& ClassStages::columns(CutIndex end, StageClassIndex devices) {

@@ -77,17 +77,22 @@ class ClassStages {
                             std::int32_t limit);
   static constexpr std::int32_t kAnyNumber = INT32_MAX;
 
-  /// Requires: the servers are alike.
-  std::int32_t devices_of_a_server() const { return topology_.server({0}).device_count; }
-  /// Whether boundaries within servers are told from others.
-  bool tells_servers_apart() const { return classes_.tells_servers_apart(); }
   /// Returns a number of devices on a server that as many stages have at most as have `limit`: that
   /// of some spread, or kAnyNumber. Stages with the same number have the same columns.
   std::int32_t spread_within(StageClassIndex devices, std::int32_t limit) const;
-  /// Upper bound on the devices of a stage on one server, if its boundary to one on `other`, which
-  /// may be kAnyStageClass, stays within servers, and `more` devices there are of further stages.
-  std::int32_t most_on_a_server(StageClassIndex devices, StageClassIndex other,
-                                std::int32_t more) const;
+  /// The devices on a server, for each sample, of the stages that share servers as the boundaries
+  /// between them are local, up to one behind a boundary that is (D6); 0 if that is not known or not
+  /// local. In units of 1 / AllocationClasses::kDeviceParts.
+  using SharedServers = std::int64_t;
+  /// Upper bound on the devices of a stage on one server, given those behind that it shares servers
+  /// with, and the kind of the boundary in front (D6); kAnyNumber if nothing limits it.
+  std::int32_t most_on_a_server(StageClassIndex devices, SharedServers behind,
+                                BoundaryKind front) const;
+  /// Returns the same devices with those of one more stage; 0 if the boundary in front is not local.
+  SharedServers shared_with(StageClassIndex devices, SharedServers behind,
+                            BoundaryKind front) const;
+  /// The kinds of boundaries that are told from each other, at least one.
+  const std::vector<BoundaryKind>& boundary_kinds() const { return kinds_; }
 
   /// Whether no boundary beside a stage on class `a` is slower than beside one on class `b`. False
   /// if it is not known. O(1).
@@ -135,6 +140,7 @@ class ClassStages {
   PrefixBound work_;
   AllocationClasses classes_;
   StageColumnCache columns_;
+  std::vector<BoundaryKind> kinds_{BoundaryKind::Any};
   IndexedVector<StageClassIndex, AllocationClassIndex> stage_classes_;
   IndexedVector<AllocationClassIndex, double> capacities_;
   IndexedVector<CutIndex, bool> is_allowed_;

@@ -7,6 +7,7 @@
 #include "search/decision_diagram/class_stages.h"
 #include "search/decision_diagram/prefix_completions.h"
 #include "search/decision_diagram/relaxed_diagram.h"
+#include "search/decision_diagram/relaxed_tree.h"
 #include "search/decision_diagram/restricted_diagram.h"
 
 namespace dapple::search {
@@ -37,9 +38,19 @@ class DecisionDiagram::Diagram {
     return allowance_.is_over() ? root_bound_ : std::max(root_bound_, bound);
   }
 
-  std::vector<Candidate> restricted_plans(std::size_t width) {
-    if (!can_compile()) return {};
-    return RestrictedDiagram(costs_, *stages_, *completions_, problem_, threshold_, allowance_)
+  Duration bound_of_paths() {
+    if (!can_compile() || problem_.any_order) return root_bound_;
+    const Duration bound =
+        RelaxedTree(costs_, *stages_, *completions_, problem_, threshold_, allowance_).search();
+    return allowance_.is_over() ? root_bound_ : std::max(root_bound_, bound);
+  }
+
+  std::vector<Candidate> restricted_plans(std::size_t width, std::int32_t interleaved) {
+    if (!can_compile() || !RestrictedDiagram::can_interleave(costs_.topology(), interleaved)) {
+      return {};
+    }
+    return RestrictedDiagram(costs_, *stages_, *completions_, problem_, threshold_, allowance_,
+                             interleaved)
         .compile(width);
   }
 
@@ -86,8 +97,12 @@ Duration DecisionDiagram::root_bound() const {
 Duration DecisionDiagram::relaxed_bound(std::size_t width) {
   return diagram_->relaxed_bound(width);
 }
-std::vector<Candidate> DecisionDiagram::restricted_plans(std::size_t width) {
-  return diagram_->restricted_plans(width);
+Duration DecisionDiagram::bound_of_paths() {
+  return diagram_->bound_of_paths();
+}
+std::vector<Candidate> DecisionDiagram::restricted_plans(std::size_t width,
+                                                         std::int32_t interleaved) {
+  return diagram_->restricted_plans(width, interleaved);
 }
 bool DecisionDiagram::is_over() const {
   return diagram_->allowance().is_over();

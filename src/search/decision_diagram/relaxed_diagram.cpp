@@ -57,38 +57,24 @@ Duration RelaxedDiagram::compile(std::size_t width) {
   return least_;
 }
 
-/// Upper bound on the devices of a stage on one server: at least one is of the stage in front if the
-/// boundary to that is local, and as many as the stage exchanges tensors with are of the next stage
-/// if the boundary to that one is (D6).
-std::int32_t RelaxedDiagram::most_on_a_server(StageClassIndex devices, const Node* behind,
-                                              BoundaryKind front) const {
-  const std::int32_t others = front == BoundaryKind::Local ? 1 : 0;
-  if (behind != nullptr && behind->front == BoundaryKind::Local) {
-    return stages_.most_on_a_server(devices, behind->devices, others);
-  }
-  return others == 0 ? ClassStages::kAnyNumber : stages_.devices_of_a_server() - others;
-}
-
 /// Puts every stage that ends at `cut` in front of the nodes of a state, or makes it the last stage
 /// where there are none. Where servers are told apart, once with a boundary in front that stays
 /// within servers, and once with one that does not.
 void RelaxedDiagram::expand(CutIndex cut, AllocationClassIndex used, const Nodes& nodes,
                             ClassStages::Boundaries& boundaries) {
-  const std::vector<BoundaryKind> kinds =
-      stages_.tells_servers_apart() ? std::vector{BoundaryKind::Across, BoundaryKind::Local}
-                                    : std::vector{BoundaryKind::Any};
   for (const StageClassIndex devices : stages_.stage_classes()) {
     const auto used_after = stages_.classes().sum(used, stages_.class_of(devices));
     if (!used_after || !has_stage(cut, devices, *used_after)) continue;
-    for (const BoundaryKind front : kinds) {
+    for (const BoundaryKind front : stages_.boundary_kinds()) {
       // By the most devices on a server, on which the stages depend.
       std::map<std::int32_t, Reached> reached;
-      if (nodes.empty()) reached[most_on_a_server(devices, nullptr, front)];
+      if (nodes.empty()) reached[stages_.most_on_a_server(devices, 0, front)];
       for (const Node& node : nodes) {
         const BoundaryLowerBound& boundary =
             boundaries.between(devices, node.devices, node.front);
         if (!boundary) continue;
-        const std::int32_t most = most_on_a_server(devices, &node, front);
+        const std::int32_t most =
+            stages_.most_on_a_server(devices, node.shared, front);
         Reached& alike = reached[stages_.spread_within(devices, most)];
         alike.nodes.push_back(node);
         alike.boundaries.push_back(&*boundary);
@@ -156,7 +142,10 @@ void RelaxedDiagram::extend_one(const Node* behind, const BoundaryBound* boundar
   Node node{.label = {},
             .first = {.both = stage.forward + stage.backward, .depth = 1},
             .devices = extension.devices,
-            .front = extension.front};
+            .front = extension.front,
+            .shared = stages_.shared_with(extension.devices,
+                                          behind == nullptr ? 0 : behind->shared,
+                                          extension.front)};
   StageBound limited = stage;
   for (const DepthRange& depths : ranges) {
     limited.depth_limit = depths.most;
@@ -218,7 +207,8 @@ bool RelaxedDiagram::dominates(const Node& a, const Node& b) const {
 bool RelaxedDiagram::is_no_slower_behind(const Node& a, const Node& b) const {
   if (a.front == BoundaryKind::Any) return stages_.is_no_slower_beside(a.devices, b.devices);
   // More replicas may pass larger parts from server to server, and leave less of a server.
-  return a.front == b.front && (a.devices == b.devices || a.devices == kAnyStageClass);
+  return a.front == b.front && a.shared <= b.shared &&
+         (a.devices == b.devices || a.devices == kAnyStageClass);
 }
 
 /// Returns a node that dominates both.
@@ -227,7 +217,9 @@ RelaxedDiagram::Node RelaxedDiagram::merged(const Node& a, const Node& b) const 
             .first = {.both = std::min(a.first.both, b.first.both),
                       .depth = std::min(a.first.depth, b.first.depth)},
             .devices = kAnyStageClass,
-            .front = a.front == b.front ? a.front : BoundaryKind::Any};
+            .front = a.front == b.front ? a.front : BoundaryKind::Any,
+            .shared = std::min(a.shared, b.shared)};
+  if (node.front == BoundaryKind::Any) node.shared = 0;
   if (is_no_slower_behind(a, b)) {
     node.devices = a.devices;
   } else if (is_no_slower_behind(b, a)) {

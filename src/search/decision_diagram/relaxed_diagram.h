@@ -35,6 +35,8 @@ class RelaxedDiagram {
     StageClassIndex devices;
     // The boundary in front of it (D6).
     BoundaryKind front = BoundaryKind::Any;
+    // The stages that share servers, this one the first of them.
+    ClassStages::SharedServers shared = 0;
   };
   /// The nodes of one state.
   using Nodes = std::vector<Node>;
@@ -55,8 +57,6 @@ class RelaxedDiagram {
 
   void expand(CutIndex cut, AllocationClassIndex used, const Nodes& nodes,
               ClassStages::Boundaries& boundaries);
-  std::int32_t most_on_a_server(StageClassIndex devices, const Node* behind,
-                                BoundaryKind front) const;
   bool has_stage(CutIndex cut, StageClassIndex devices, AllocationClassIndex used_after);
   void extend(const Reached& reached, const Extension& extension);
   void extend_one(const Node* behind, const BoundaryBound* boundary,

@@ -9,11 +9,33 @@ namespace dapple::search {
 namespace {
 
 /// Returns the number of devices after which the topology looks the same again: those of a server
-/// where all servers are alike and in no racks, otherwise all.
-std::int32_t period_of(const Topology& topology) {
+/// or of several whose devices take turns, where all servers are alike and in no racks, otherwise
+/// all.
+std::int32_t period_of(const Topology& topology, std::int32_t interleaved) {
   const TopologyDescription& description = topology.description();
   const bool are_alike = description.servers.size() == 1 && description.racks.empty();
-  return are_alike ? description.servers.front().devices : topology.device_count();
+  return are_alike ? interleaved * description.servers.front().devices : topology.device_count();
+}
+
+/// Returns all devices, those of so many servers in turn.
+std::vector<DeviceIndex> order_of(const Topology& topology, std::int32_t interleaved) {
+  std::vector<DeviceIndex> order;
+  if (interleaved == 1) {
+    for (std::int32_t i = 0; i < topology.device_count(); ++i) order.push_back({i});
+    return order;
+  }
+  const std::int32_t devices = topology.server({0}).device_count;
+  const std::int32_t turn = devices / interleaved;
+  for (std::int32_t first = 0; first < topology.server_count(); first += interleaved) {
+    for (std::int32_t begin = 0; begin < devices; begin += turn) {
+      for (std::int32_t s = first; s < first + interleaved; ++s) {
+        for (std::int32_t i = begin; i < begin + turn; ++i) {
+          order.push_back({topology.server({s}).first_device.value + i});
+        }
+      }
+    }
+  }
+  return order;
 }
 
 }  // namespace
@@ -21,7 +43,7 @@ std::int32_t period_of(const Topology& topology) {
 RestrictedDiagram::RestrictedDiagram(const CostModel& costs, ClassStages& classes,
                                      const PrefixCompletions& completions,
                                      const SearchProblem& problem, Duration threshold,
-                                     Allowance& allowance)
+                                     Allowance& allowance, std::int32_t interleaved)
     : costs_(costs),
       classes_(classes),
       completions_(completions),
@@ -32,13 +54,23 @@ RestrictedDiagram::RestrictedDiagram(const CostModel& costs, ClassStages& classe
       allowance_(allowance),
       tables_(costs),
       work_(classes.work()),
-      period_(period_of(costs.topology())),
+      interleaved_(interleaved),
+      order_(order_of(costs.topology(), interleaved)),
+      period_(period_of(costs.topology(), interleaved)),
       capacity_(classes.capacity(classes.classes().rest(AllocationClasses::kNoDevices))) {}
 
-std::vector<DeviceIndex> RestrictedDiagram::Devices::list() const {
-  std::vector<DeviceIndex> devices;
-  for (std::int32_t i = 0; i < count; ++i) devices.push_back({first.value + i});
-  return devices;
+bool RestrictedDiagram::can_interleave(const Topology& topology, std::int32_t servers) {
+  if (servers == 1) return true;
+  const std::vector<ServerGroup>& groups = topology.description().servers;
+  return groups.size() == 1 && groups.front().links.kind == ServerLinks::Kind::Switch &&
+         groups.front().count % servers == 0 && groups.front().devices % servers == 0;
+}
+
+std::vector<DeviceIndex> RestrictedDiagram::list_of(const Devices& devices) const {
+  const auto first = order_.begin() + devices.first.value;
+  std::vector<DeviceIndex> list(first, first + devices.count);
+  std::sort(list.begin(), list.end());
+  return list;
 }
 
 /// Returns the numbers of replicas that stages are tried with, ascending.
@@ -176,13 +208,21 @@ bool RestrictedDiagram::has_allowed_stages(const Node& node) const {
   return node.begin == CutIndex{} ? node.stages == *pinned : node.stages < *pinned;
 }
 
+/// Returns the first place of the server of a place, or of the servers whose devices take turns.
+DeviceIndex RestrictedDiagram::first_of_servers(DeviceIndex place) const {
+  const Topology& topology = costs_.topology();
+  const Server& server = topology.server(topology.device(place).server);
+  if (interleaved_ == 1) return server.first_device;
+  const std::int32_t devices = interleaved_ * server.device_count;
+  return {place.value / devices * devices};
+}
+
 /// Leaves the devices of a server idle that precede the devices in use, so that the next stage
 /// begins at the end of a server.
 void RestrictedDiagram::leave_idle(CutIndex cut, DeviceIndex first_used, const Nodes& nodes) {
-  const Topology& topology = costs_.topology();
-  const Server& server = topology.server(topology.device(first_used).server);
-  if (first_used == server.first_device || server.first_device.value == 0) return;
-  Nodes& others = states_[cut][server.first_device];
+  const DeviceIndex first = first_of_servers(first_used);
+  if (first_used == first || first.value == 0) return;
+  Nodes& others = states_[cut][first];
   for (const NodeIndex index : nodes) insert_index(others, index);
 }
 
@@ -233,7 +273,7 @@ Candidate RestrictedDiagram::candidate_of(const Node& first) const {
     // Depths do not rise from stage to stage.
     depth = std::min(depth, node->most_depth);
     candidate.depths.push_back(depth);
-    stage.devices = Devices{.first = node->first_device, .count = node->replicas}.list();
+    stage.devices = list_of({.first = node->first_device, .count = node->replicas});
     if (node->behind == kNoNode) return candidate;
   }
 }
@@ -248,7 +288,7 @@ const StageColumn& RestrictedDiagram::column(CutIndex end, const Devices& device
   const std::tuple key{end, alike.first, alike.count, recompute};
   const auto found = columns_.find(key);
   if (found != columns_.end()) return found->second;
-  const std::vector<DeviceIndex> list = alike.list();
+  const std::vector<DeviceIndex> list = list_of(alike);
   const auto reduction =
       reductions_.try_emplace({alike.first, alike.count}, list, costs_.topology()).first;
   const CutIndex first = work_.first_begin_within(end, alike.count, threshold_);
@@ -278,7 +318,7 @@ BoundaryBound RestrictedDiagram::boundary(CutIndex cut, const Devices& front, co
   if (found == shapes_.end()) {
     const Devices behind{.first = {alike.first.value + distance}, .count = back.count};
     found = shapes_
-                .emplace(key, transfer_shape({.front = alike.list(), .back = behind.list()},
+                .emplace(key, transfer_shape({.front = list_of(alike), .back = list_of(behind)},
                                              problem_.micro_batch_size, costs_.topology(),
                                              problem_.replicas))
                 .first;

@@ -21,10 +21,16 @@ namespace dapple::search {
 
 class RestrictedDiagram {
  public:
-  /// All arguments must outlive the diagram.
+  /// All arguments must outlive the diagram. `interleaved` is the number of servers whose devices
+  /// take turns, as many of each at a time as make up those of a server together; 1 for devices in
+  /// the order of their numbers. Requires: can_interleave().
   RestrictedDiagram(const CostModel& costs, ClassStages& classes,
                     const PrefixCompletions& completions, const SearchProblem& problem,
-                    Duration threshold, Allowance& allowance);
+                    Duration threshold, Allowance& allowance, std::int32_t interleaved);
+
+  /// Whether the devices of so many servers can take turns: the servers are alike, and their number
+  /// is a multiple of it, as is that of the devices of each.
+  static bool can_interleave(const Topology& topology, std::int32_t servers);
 
   /// Compiles the diagram with at most `width` nodes for each state, and 64 times as many for each
   /// cut, those with the least bounds on their completions, and returns the plan with the least
@@ -48,12 +54,13 @@ class RestrictedDiagram {
     std::int64_t most_depth = 1;
     bool recompute = false;
   };
-  /// Consecutive devices.
+  /// Consecutive places in the order of devices.
   struct Devices {
     DeviceIndex first;
     std::int32_t count = 0;
-    std::vector<DeviceIndex> list() const;
   };
+  /// Returns the devices at these places, ascending.
+  std::vector<DeviceIndex> list_of(const Devices& devices) const;
   /// The most nodes of a layer, for each node of the width.
   static constexpr std::size_t kNodesOfALayer = 64;
   /// The nodes of one state: those that begin at a cut and leave the devices before `first` free.
@@ -72,6 +79,7 @@ class RestrictedDiagram {
   void extend(const Node& behind, NodeIndex index, const Devices& devices,
               const BoundaryBound& between, const Extension& extension);
   bool has_allowed_stages(const Node& node) const;
+  DeviceIndex first_of_servers(DeviceIndex place) const;
   void leave_idle(CutIndex cut, DeviceIndex first_used, const Nodes& nodes);
   void insert(const Node& node);
   void insert_index(Nodes& nodes, NodeIndex index) const;
@@ -91,6 +99,9 @@ class RestrictedDiagram {
   Allowance& allowance_;
   TableCount tables_;
   const PrefixBound& work_;
+  std::int32_t interleaved_;
+  // By place, the device there.
+  std::vector<DeviceIndex> order_;
   // The number of devices after which the topology looks the same again.
   std::int32_t period_;
   // The speeds of all devices together.
@@ -104,7 +115,7 @@ class RestrictedDiagram {
   std::map<std::int32_t, Node> complete_;
   std::map<std::pair<DeviceIndex, std::int32_t>, AllReduceModel> reductions_;
   std::map<std::tuple<CutIndex, DeviceIndex, std::int32_t, bool>, StageColumn> columns_;
-  // By the first device in front, its count, the devices left idle between, and the count behind.
+  // By the first place in front, its count, the devices left idle between, and the count behind.
   std::map<std::tuple<DeviceIndex, std::int32_t, std::int32_t, std::int32_t>, TransferShape>
       shapes_;
 };

@@ -515,13 +515,17 @@ BoundaryLowerBound AllocationClasses::bound_across_servers(CutIndex cut,
   return boundary_lower_bound({shape}, cut);
 }
 
+std::int64_t AllocationClasses::devices_per_sample(AllocationClassIndex index) const {
+  return kDeviceParts / replica_share(micro_batch_size_, replicas(index), 0).size();
+}
+
 std::int32_t AllocationClasses::most_on_a_server(AllocationClassIndex index,
-                                                 AllocationClassIndex other,
+                                                 std::int64_t others_per_sample,
                                                  std::int32_t more) const {
-  const std::int64_t own = micro_batch_size_ / last_alike(replicas(index));
-  const std::int64_t most_of_other = replica_share(micro_batch_size_, replicas(other), 0).size();
+  const std::int64_t least_share = micro_batch_size_ / last_alike(replicas(index));
   const std::int64_t devices = placements_.topology().server({0}).device_count - more;
-  return static_cast<std::int32_t>(devices * most_of_other / (own + most_of_other));
+  return static_cast<std::int32_t>(devices * kDeviceParts /
+                                   (kDeviceParts + least_share * others_per_sample));
 }
 
 const BoundaryLowerBound& AllocationClasses::between(CutIndex cut, AllocationClassIndex front,

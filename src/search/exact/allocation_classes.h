@@ -92,11 +92,15 @@ class AllocationClasses {
   /// server to server (D6). Requires: tells_servers_apart().
   BoundaryLowerBound bound_across_servers(CutIndex cut, AllocationClassIndex front,
                                           AllocationClassIndex back) const;
-  /// Upper bound on the devices of a stage of class `index` on one server, if its boundary to a
-  /// stage of class `other` stays within servers and `more` further devices of the server are needed
-  /// (D6). Requires: tells_servers_apart().
-  std::int32_t most_on_a_server(AllocationClassIndex index, AllocationClassIndex other,
+  /// The least devices of a stage of that class on a server, for each sample of a micro-batch that
+  /// they process, in units of 1 / kDeviceParts, rounded down.
+  std::int64_t devices_per_sample(AllocationClassIndex index) const;
+  /// Upper bound on the devices of a stage of class `index` on one server, if the same samples are
+  /// processed there by so many devices of others for each sample, and `more` further devices of the
+  /// server are not its own (D6). Requires: tells_servers_apart().
+  std::int32_t most_on_a_server(AllocationClassIndex index, std::int64_t others_per_sample,
                                 std::int32_t more) const;
+  static constexpr std::int64_t kDeviceParts = std::int64_t{1} << 20;
 
   /// Whether boundaries are bounded by the number of replicas alone, so that more replicas on
   /// either side never make one slower.

@@ -69,6 +69,7 @@ struct SearchLimits {
   /// devices.
   std::int64_t diagram_steps = 900'000'000;
   std::int64_t quick_steps = 5'000'000;
+  std::int64_t path_steps = 300'000'000;
   std::int64_t part_of_plans = 3;
   std::int64_t fair_shares = 3;
   int diagrams_in_parallel = 2;

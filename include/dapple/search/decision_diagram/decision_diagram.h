@@ -60,11 +60,18 @@ class DecisionDiagram {
   /// O(cuts * states * stages in front of a state * width^2).
   Duration relaxed_bound(std::size_t width);
 
+  /// Requires: Cuts::All. Goes through all paths of the relaxed diagram without merging, and returns
+  /// a lower bound on every plan, at most the threshold; never below that of relaxed_bound(). If the
+  /// allowance ends first, returns root_bound(). Exponential.
+  Duration bound_of_paths();
+
   /// Compiles a restricted diagram of plans whose stages have devices in the order of their
   /// numbers, with at most `width` nodes for each state, and returns the plan with the least bound
   /// of each number of stages that it holds, by rising bound. If the allowance ends first, there
-  /// are none.
-  std::vector<Candidate> restricted_plans(std::size_t width);
+  /// are none. Where `interleaved` servers can take turns, their devices do: a stage on as many
+  /// devices as a server has some of each of them, and tensors pass to the next stage within
+  /// servers; there are no plans where they cannot.
+  std::vector<Candidate> restricted_plans(std::size_t width, std::int32_t interleaved = 1);
 
   /// Whether the allowance has ended.
   bool is_over() const;
