@@ -7,6 +7,10 @@
 namespace dapple::search {
 namespace {
 
+/// A stage in front of a path takes as long as so many stages in front of a node of a diagram, and
+/// one more for each stage of the path.
+constexpr std::int64_t kStepsOfAPath = 4;
+
 /// The boxes of depths that are split for one path, beyond which the least bound of those left
 /// stands.
 constexpr int kMostSplits = 64;
@@ -107,7 +111,7 @@ void RelaxedTree::extend(const Step& next, const Extension& extension) {
     step.stage = extension.stages.at(begin);
     if (step.stage.work(micro_batches_) >= threshold_) return;
     const std::int64_t stages = std::ssize(path_) + 1;
-    if (!allowance_.spend(1 + stages * stages)) return;
+    if (!allowance_.spend(kStepsOfAPath + stages)) return;
     if (step.stage.depth_limit == 0) continue;
     const bool is_first = begin == CutIndex{};
     if (is_first && step.front == BoundaryKind::Local) continue;
