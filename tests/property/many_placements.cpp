@@ -316,8 +316,7 @@ std::optional<Plan> plan_along(Dice& dice, const std::vector<DeviceIndex>& order
             .stages = {}};
   std::size_t used = 0;
   // Equal numbers of replicas fill servers together.
-  const std::int64_t usual =
-      problem.pins.replicas.value_or(dice.roll(1, problem.micro_batch_size));
+  const std::int64_t usual = problem.pins.replicas.value_or(dice.roll(1, problem.micro_batch_size));
   const std::int64_t unusual = problem.pins.replicas ? 0 : 30;
   for (std::int32_t begin = 0; begin < layers;) {
     StagePlan& stage = plan.stages.emplace_back();
@@ -351,8 +350,8 @@ TEST_CASE("on servers that are alike no plan is below the bounds of diagrams and
   for (int round = 0; round < small::scaled(300); ++round) {
     CAPTURE(round);
     ModelProfile profile = random_model(dice, round % 3 == 0 ? 4 : 3);
-    // Of small problems nearly all plans are drawn. Stages that are as large as a server either share
-    // two or send from one to the other.
+    // Of small problems nearly all plans are drawn. Stages that are as large as a server either
+    // share two or send from one to the other.
     const bool is_small = round % 3 != 0;
     const bool fills_servers = round % 3 == 1;
     const std::int64_t size = fills_servers ? 4 * dice.roll(1, 2) : dice.roll(2, is_small ? 4 : 8);

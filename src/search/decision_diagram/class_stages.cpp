@@ -115,6 +115,7 @@ std::int32_t ClassStages::spread_within(StageClassIndex devices, std::int32_t li
   return is_any ? kAnyNumber : most;
 }
 
+/// Computes x of (D6).
 std::int32_t ClassStages::most_on_a_server(StageClassIndex devices, SharedServers behind,
                                            BoundaryKind front) const {
   // At least one device is of the stage in front.

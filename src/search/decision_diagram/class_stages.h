@@ -81,14 +81,15 @@ class ClassStages {
   /// of some spread, or kAnyNumber. Stages with the same number have the same columns.
   std::int32_t spread_within(StageClassIndex devices, std::int32_t limit) const;
   /// The devices on a server, for each sample, of the stages that share servers as the boundaries
-  /// between them are local, up to one behind a boundary that is (D6); 0 if that is not known or not
-  /// local. In units of 1 / AllocationClasses::kDeviceParts.
+  /// between them are local, up to one behind a boundary that is (D6); 0 if that is not known or
+  /// not local. In units of 1 / AllocationClasses::kDeviceParts.
   using SharedServers = std::int64_t;
   /// Upper bound on the devices of a stage on one server, given those behind that it shares servers
   /// with, and the kind of the boundary in front (D6); kAnyNumber if nothing limits it.
   std::int32_t most_on_a_server(StageClassIndex devices, SharedServers behind,
                                 BoundaryKind front) const;
-  /// Returns the same devices with those of one more stage; 0 if the boundary in front is not local.
+  /// Returns the same devices with those of one more stage; 0 if the boundary in front is not
+  /// local.
   SharedServers shared_with(StageClassIndex devices, SharedServers behind,
                             BoundaryKind front) const;
   /// The kinds of boundaries that are told from each other, at least one.

@@ -69,7 +69,8 @@ void PrefixCompletions::extend(CutIndex cut, AllocationClassIndex used,
     std::int64_t depth_limit = micro_batches_;
     if (cut > CutIndex{}) {
       const State& front = *state(cut, used);
-      const BoundaryLowerBound& boundary = boundaries.between(front.last_stage, devices, BoundaryKind::Any);
+      const BoundaryLowerBound& boundary =
+          boundaries.between(front.last_stage, devices, BoundaryKind::Any);
       if (!boundary) continue;
       function = with_boundary(front.function, *boundary);
       depth_limit = front.depth_limit;

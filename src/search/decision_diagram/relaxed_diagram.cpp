@@ -59,7 +59,7 @@ Duration RelaxedDiagram::compile(std::size_t width) {
 
 /// Puts every stage that ends at `cut` in front of the nodes of a state, or makes it the last stage
 /// where there are none. Where servers are told apart, once with a boundary in front that stays
-/// within servers, and once with one that does not.
+/// within servers, and once with one that does not (D6).
 void RelaxedDiagram::expand(CutIndex cut, AllocationClassIndex used, const Nodes& nodes,
                             ClassStages::Boundaries& boundaries) {
   for (const StageClassIndex devices : stages_.stage_classes()) {
@@ -70,11 +70,9 @@ void RelaxedDiagram::expand(CutIndex cut, AllocationClassIndex used, const Nodes
       std::map<std::int32_t, Reached> reached;
       if (nodes.empty()) reached[stages_.most_on_a_server(devices, 0, front)];
       for (const Node& node : nodes) {
-        const BoundaryLowerBound& boundary =
-            boundaries.between(devices, node.devices, node.front);
+        const BoundaryLowerBound& boundary = boundaries.between(devices, node.devices, node.front);
         if (!boundary) continue;
-        const std::int32_t most =
-            stages_.most_on_a_server(devices, node.shared, front);
+        const std::int32_t most = stages_.most_on_a_server(devices, node.shared, front);
         Reached& alike = reached[stages_.spread_within(devices, most)];
         alike.nodes.push_back(node);
         alike.boundaries.push_back(&*boundary);
@@ -143,8 +141,7 @@ void RelaxedDiagram::extend_one(const Node* behind, const BoundaryBound* boundar
             .first = {.both = stage.forward + stage.backward, .depth = 1},
             .devices = extension.devices,
             .front = extension.front,
-            .shared = stages_.shared_with(extension.devices,
-                                          behind == nullptr ? 0 : behind->shared,
+            .shared = stages_.shared_with(extension.devices, behind == nullptr ? 0 : behind->shared,
                                           extension.front)};
   StageBound limited = stage;
   for (const DepthRange& depths : ranges) {
@@ -203,7 +200,8 @@ bool RelaxedDiagram::dominates(const Node& a, const Node& b) const {
          is_no_larger(a.label, b.label) && is_no_slower_behind(a, b);
 }
 
-/// Whether nothing in front of `a` is slower, for its boundary or its devices, than in front of `b`.
+/// Whether nothing in front of `a` is slower, for its boundary or its devices, than in front of
+/// `b`.
 bool RelaxedDiagram::is_no_slower_behind(const Node& a, const Node& b) const {
   if (a.front == BoundaryKind::Any) return stages_.is_no_slower_beside(a.devices, b.devices);
   // More replicas may pass larger parts from server to server, and leave less of a server.

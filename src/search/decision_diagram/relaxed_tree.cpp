@@ -63,7 +63,7 @@ RelaxedTree::RelaxedTree(const CostModel& costs, ClassStages& stages,
       boundaries_(end_of_model_.next().position()) {}
 
 Duration RelaxedTree::search() {
-  put_in_front(end_of_model_, AllocationClasses::kNoDevices);
+  prepend_stages(end_of_model_, AllocationClasses::kNoDevices);
   return threshold_;
 }
 
@@ -74,7 +74,7 @@ ClassStages::Boundaries& RelaxedTree::boundaries(CutIndex cut) {
 }
 
 /// Puts every stage that ends at `cut` in front of the path.
-void RelaxedTree::put_in_front(CutIndex cut, AllocationClassIndex used) {
+void RelaxedTree::prepend_stages(CutIndex cut, AllocationClassIndex used) {
   for (const StageClassIndex devices : stages_.stage_classes()) {
     const auto used_after = stages_.classes().sum(used, stages_.class_of(devices));
     if (!used_after) continue;
@@ -124,9 +124,9 @@ void RelaxedTree::extend(const Step& next, const Extension& extension) {
                              extension.recompute)) {
       continue;
     }
-    step.label = path_.empty() ? initial_label(step.stage, micro_batches_)
-                               : extend_label(step.stage, step.boundary, path_.back().label,
-                                              micro_batches_);
+    step.label = path_.empty()
+                     ? initial_label(step.stage, micro_batches_)
+                     : extend_label(step.stage, step.boundary, path_.back().label, micro_batches_);
     if (step.label.end >= threshold_) continue;
     if (!is_first && completed(front->function, step.label) >= threshold_) continue;
     path_.push_back(step);
@@ -138,7 +138,7 @@ void RelaxedTree::extend(const Step& next, const Extension& extension) {
       if (is_first) {
         threshold_ = std::min(threshold_, std::max(step.label.end, bound_of_depths()));
       } else {
-        put_in_front(begin, extension.used_after);
+        prepend_stages(begin, extension.used_after);
       }
     }
     path_.pop_back();
@@ -146,7 +146,7 @@ void RelaxedTree::extend(const Step& next, const Extension& extension) {
   }
 }
 
-/// Returns the bound from the order of the stages of the path (O5).
+/// Returns the bound from the order of the stages of the path, (O5) of (D7).
 Duration RelaxedTree::bound_of_stages(const BeforePart& before) {
   ordered_.clear();
   Duration start;
@@ -176,7 +176,7 @@ Duration RelaxedTree::bound_of_stages(const BeforePart& before) {
   return bound_of_order(ordered_, before, micro_batches_);
 }
 
-/// Returns the least over all depths of the earliest ends of the path's stages, (T1) to (T4).
+/// Returns the least over all depths of the earliest ends of the path's stages, (T4) of (D7).
 /// Requires: it covers all layers.
 Duration RelaxedTree::bound_of_depths() const {
   Plan plan{.global_batch_size = problem_.global_batch_size,

@@ -1,5 +1,5 @@
-// Branch and bound over the same relaxation as a relaxed diagram, without merging nodes: a node is a
-// path, so that what the order of 1F1B makes of all its stages together can be counted (D7).
+// Branch and bound over the same relaxation as a relaxed diagram, without merging nodes: a node is
+// a path, so that what the order of 1F1B makes of all its stages together can be counted (D7).
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class RelaxedTree {
     bool recompute = false;
   };
 
-  void put_in_front(CutIndex cut, AllocationClassIndex used);
+  void prepend_stages(CutIndex cut, AllocationClassIndex used);
   void extend(const Step& next, const Extension& extension);
   Duration bound_of_stages(const BeforePart& before);
   Duration bound_of_depths() const;

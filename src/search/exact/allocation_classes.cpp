@@ -311,8 +311,9 @@ void AllocationClasses::represent_by_spreads(AllocationClassIndex index,
   const std::int32_t per_server = topology.server({0}).device_count;
   const std::int32_t replicas = allocation.replicas;
   const bool fills_servers = replicas % per_server == 0;
-  allocation.devices_per_server =
-      replicas <= per_server ? replicas : fills_servers ? per_server : 0;
+  allocation.devices_per_server = replicas <= per_server ? replicas
+                                  : fills_servers        ? per_server
+                                                         : 0;
   allocation.reduction = AllReduceModel(allocation.devices, topology);
   add_representative(index, allocation);
   // Different numbers of devices on several servers, which leaves a flat ring only.
@@ -504,8 +505,8 @@ BoundaryLowerBound AllocationClasses::bound_between(CutIndex cut, AllocationClas
   return boundary_lower_bound(shapes_between(front, back), cut);
 }
 
-BoundaryLowerBound AllocationClasses::bound_across_servers(CutIndex cut,
-                                                           AllocationClassIndex front,
+/// Computes c and d of (D6).
+BoundaryLowerBound AllocationClasses::bound_across_servers(CutIndex cut, AllocationClassIndex front,
                                                            AllocationClassIndex back) const {
   TransferShape shape = widest(replicas(front), replicas(back));
   PortShape across = across_;

@@ -87,7 +87,9 @@ class AllocationClasses {
 
   /// Whether all servers are equal switch servers with several devices each, so that stages whose
   /// boundary stays within servers can be told from others (D6).
-  bool tells_servers_apart() const { return is_alike_ && replicas_of_stages_ == Replicas::Together; }
+  bool tells_servers_apart() const {
+    return is_alike_ && replicas_of_stages_ == Replicas::Together;
+  }
   /// Returns the same bounds as between() for boundaries of which at least one tensor passes from
   /// server to server (D6). Requires: tells_servers_apart().
   BoundaryLowerBound bound_across_servers(CutIndex cut, AllocationClassIndex front,
@@ -96,8 +98,8 @@ class AllocationClasses {
   /// they process, in units of 1 / kDeviceParts, rounded down.
   std::int64_t devices_per_sample(AllocationClassIndex index) const;
   /// Upper bound on the devices of a stage of class `index` on one server, if the same samples are
-  /// processed there by so many devices of others for each sample, and `more` further devices of the
-  /// server are not its own (D6). Requires: tells_servers_apart().
+  /// processed there by so many devices of others for each sample, and `more` further devices of
+  /// the server are not its own (D6). Requires: tells_servers_apart().
   std::int32_t most_on_a_server(AllocationClassIndex index, std::int64_t others_per_sample,
                                 std::int32_t more) const;
   static constexpr std::int64_t kDeviceParts = std::int64_t{1} << 20;

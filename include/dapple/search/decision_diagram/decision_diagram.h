@@ -60,9 +60,9 @@ class DecisionDiagram {
   /// O(cuts * states * stages in front of a state * width^2).
   Duration relaxed_bound(std::size_t width);
 
-  /// Requires: Cuts::All. Goes through all paths of the relaxed diagram without merging, and returns
-  /// a lower bound on every plan, at most the threshold; never below that of relaxed_bound(). If the
-  /// allowance ends first, returns root_bound(). Exponential.
+  /// Requires: Cuts::All. Goes through all paths of the relaxed diagram without merging, and
+  /// returns a lower bound on every plan, at most the threshold; never below that of
+  /// relaxed_bound(). If the allowance ends first, returns root_bound(). Exponential.
   Duration bound_of_paths();
 
   /// Compiles a restricted diagram of plans whose stages have devices in the order of their

@@ -54,8 +54,8 @@ struct DeviceAllocation {
   /// The first devices of each pool, ascending. They represent any others of the pool.
   std::vector<DeviceIndex> devices;
   AllReduceModel reduction;
-  /// Of a representative on alike servers, how many devices of each server its reduction is over;
-  /// 0 where they differ. Not set elsewhere.
+  /// How many devices of each server the reduction of a representative on alike servers is over; 0
+  /// where the numbers differ. Not set elsewhere.
   std::int32_t devices_per_server = 0;
 };
 
