@@ -46,6 +46,52 @@ class Gelu : public WithoutParameters {
   }
 };
 
+/// Computes silu(gate) value. Source: Shazeer 2020, "GLU Variants Improve Transformer".
+class SwiGlu : public WithoutParameters {
+ public:
+  Shape output_shape(const Shape& sample) const override {
+    if (sample.empty() || sample.back() % 2 != 0) {
+      refuse_shape("an input whose last dimension is even", sample);
+    }
+    Shape shape = sample;
+    shape.back() /= 2;
+    return shape;
+  }
+
+  Tensor forward(Parameters, Tensor input, const Tensor&, Stash& stash) const override {
+    Shape shape = input.shape;
+    shape.back() /= 2;
+    Tensor output = zeros(std::move(shape));
+    Matrix to = rows_of(output, output.shape.back());
+    for (Eigen::Index row = 0; row < to.rows(); ++row) {
+      kernels().elementwise->swiglu(row_of(input, row, to.cols()), to.row(row).data(), to.cols());
+    }
+    stash.tensors.push_back(std::move(input));
+    return output;
+  }
+
+  Tensor input_gradient(Parameters, Tensor output_gradient, Stash& stash) const override {
+    const Tensor& input = stash.tensors[0];
+    Tensor gradient = zeros(input.shape);
+    const ConstMatrix slopes =
+        rows_of(std::as_const(output_gradient), output_gradient.shape.back());
+    const Eigen::Index count = slopes.cols();
+    for (Eigen::Index row = 0; row < slopes.rows(); ++row) {
+      float* first = gradient.values.data() + 2 * row * count;
+      kernels().elementwise->swiglu_gradient(row_of(input, row, count), slopes.row(row).data(),
+                                             {.gates = first, .values = first + count}, count);
+    }
+    stash.tensors.clear();
+    return gradient;
+  }
+
+ private:
+  static SwiGluRow row_of(const Tensor& input, Eigen::Index row, Eigen::Index count) {
+    const float* first = input.values.data() + 2 * row * count;
+    return {.gates = first, .values = first + count};
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Module> make_relu() {
@@ -54,6 +100,10 @@ std::unique_ptr<Module> make_relu() {
 
 std::unique_ptr<Module> make_gelu() {
   return std::make_unique<Gelu>();
+}
+
+std::unique_ptr<Module> make_swiglu() {
+  return std::make_unique<SwiGlu>();
 }
 
 }  // namespace dapple::nn

@@ -12,33 +12,37 @@ namespace {
 using Block = Eigen::Map<RowMajor, 0, Eigen::OuterStride<>>;
 using ConstBlock = Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>>;
 
-/// Computes softmax(Q K^T / sqrt(width)) V for each head of each sample.
-/// Source: Vaswani et al. 2017, equation 1.
+/// Computes softmax(Q K^T / sqrt(width)) V for each head of queries of each sample. A head of keys
+/// and values serves as many consecutive heads of queries as there are for each.
+/// Sources: Vaswani et al. 2017, equation 1; Ainslie et al. 2023, "GQA".
 class AttentionHeads : public WithoutParameters {
  public:
-  explicit AttentionHeads(const AttentionOperation& operation) : operation_(operation) {
-    width_ = operation.hidden / operation.heads;
-    scale_ = static_cast<float>(1 / std::sqrt(static_cast<double>(width_)));
-  }
+  explicit AttentionHeads(const AttentionOperation& operation)
+      : heads_(operation.heads),
+        kv_heads_(kv_heads_of(operation)),
+        width_(head_width_of(operation)),
+        is_causal_(operation.causal),
+        scale_(static_cast<float>(1 / std::sqrt(static_cast<double>(width_)))) {}
 
   Shape output_shape(const Shape& sample) const override {
-    if (sample.size() != 2 || sample[1] != 3 * operation_.hidden) {
-      refuse_shape(fmt::format("an input of [sequence, {}]", 3 * operation_.hidden), sample);
+    const std::int64_t columns = (heads_ + 2 * kv_heads_) * width_;
+    if (sample.size() != 2 || sample[1] != columns) {
+      refuse_shape(fmt::format("an input of [sequence, {}]", columns), sample);
     }
-    return {sample[0], operation_.hidden};
+    return {sample[0], heads_ * width_};
   }
 
   Tensor forward(Parameters, Tensor input, const Tensor&, Stash& stash) const override {
     const std::int64_t sequence = input.shape[1];
-    Tensor output = zeros({input.samples(), sequence, operation_.hidden});
-    Tensor shares = zeros({input.samples(), operation_.heads, sequence, sequence});
+    Tensor output = zeros({input.samples(), sequence, heads_ * width_});
+    Tensor shares = zeros({input.samples(), heads_, sequence, sequence});
     for (std::int64_t sample = 0; sample < input.samples(); ++sample) {
-      for (std::int64_t head = 0; head < operation_.heads; ++head) {
+      for (std::int64_t head = 0; head < heads_; ++head) {
         Matrix share = shares_of(shares, sample, head);
-        add_product(plain(part_of(input, sample, head, kQuery)),
-                    transposed(part_of(input, sample, head, kKey)), share);
+        add_product(plain(part_of(input, sample, query(head))),
+                    transposed(part_of(input, sample, key(head))), share);
         to_shares(share);
-        add_product(plain(share), plain(part_of(input, sample, head, kValue)),
+        add_product(plain(share), plain(part_of(input, sample, value(head))),
                     part_of(output, sample, head));
       }
     }
@@ -53,17 +57,17 @@ class AttentionHeads : public WithoutParameters {
     Tensor gradient = zeros(input.shape);
     RowMajor scores(sequence, sequence);
     for (std::int64_t sample = 0; sample < input.samples(); ++sample) {
-      for (std::int64_t head = 0; head < operation_.heads; ++head) {
+      for (std::int64_t head = 0; head < heads_; ++head) {
         const Matrix share = shares_of(stash.tensors[1], sample, head);
         const Block slope = part_of(output_gradient, sample, head);
         scores.setZero();
-        add_product(plain(slope), transposed(part_of(input, sample, head, kValue)), scores);
+        add_product(plain(slope), transposed(part_of(input, sample, value(head))), scores);
         to_score_gradients(share, scores);
-        add_product(plain(scores), plain(part_of(input, sample, head, kKey)),
-                    part_of(gradient, sample, head, kQuery));
-        add_product(transposed(scores), plain(part_of(input, sample, head, kQuery)),
-                    part_of(gradient, sample, head, kKey));
-        add_product(transposed(share), plain(slope), part_of(gradient, sample, head, kValue));
+        add_product(plain(scores), plain(part_of(input, sample, key(head))),
+                    part_of(gradient, sample, query(head)));
+        add_product(transposed(scores), plain(part_of(input, sample, query(head))),
+                    part_of(gradient, sample, key(head)));
+        add_product(transposed(share), plain(slope), part_of(gradient, sample, value(head)));
       }
     }
     stash.tensors.clear();
@@ -71,38 +75,35 @@ class AttentionHeads : public WithoutParameters {
   }
 
  private:
-  static constexpr std::int64_t kQuery = 0;
-  static constexpr std::int64_t kKey = 1;
-  static constexpr std::int64_t kValue = 2;
+  // Where queries, keys and values of a head of queries are, counted in heads.
+  static std::int64_t query(std::int64_t head) { return head; }
+  std::int64_t key(std::int64_t head) const { return heads_ + head * kv_heads_ / heads_; }
+  std::int64_t value(std::int64_t head) const { return key(head) + kv_heads_; }
 
-  /// Returns the columns of a head in the queries, keys or values of a sample.
-  Block part_of(Tensor& tensor, std::int64_t sample, std::int64_t head,
-                std::int64_t which = 0) const {
+  /// Returns the columns of the head at `place` of a sample.
+  Block part_of(Tensor& tensor, std::int64_t sample, std::int64_t place) const {
     const std::int64_t sequence = tensor.shape[1];
     const std::int64_t columns = tensor.shape[2];
-    float* first = tensor.values.data() + sample * sequence * columns + which * operation_.hidden +
-                   head * width_;
+    float* first = tensor.values.data() + sample * sequence * columns + place * width_;
     return {first, sequence, width_, Eigen::OuterStride<>(columns)};
   }
-  ConstBlock part_of(const Tensor& tensor, std::int64_t sample, std::int64_t head,
-                     std::int64_t which) const {
+  ConstBlock part_of(const Tensor& tensor, std::int64_t sample, std::int64_t place) const {
     const std::int64_t sequence = tensor.shape[1];
     const std::int64_t columns = tensor.shape[2];
-    const float* first = tensor.values.data() + sample * sequence * columns +
-                         which * operation_.hidden + head * width_;
+    const float* first = tensor.values.data() + sample * sequence * columns + place * width_;
     return {first, sequence, width_, Eigen::OuterStride<>(columns)};
   }
 
   /// Returns the attention weights of a head: [query position, key position].
   Matrix shares_of(Tensor& shares, std::int64_t sample, std::int64_t head) const {
     const std::int64_t sequence = shares.shape[2];
-    const std::int64_t number = sample * operation_.heads + head;
+    const std::int64_t number = sample * heads_ + head;
     return {shares.values.data() + number * sequence * sequence, sequence, sequence};
   }
 
   void to_shares(Matrix scores) const {
     for (Eigen::Index row = 0; row < scores.rows(); ++row) {
-      const Eigen::Index seen = operation_.causal ? row + 1 : scores.cols();
+      const Eigen::Index seen = is_causal_ ? row + 1 : scores.cols();
       kernels().elementwise->softmax(scores.row(row).data(), seen, scale_, 1);
       scores.row(row).tail(scores.cols() - seen).setZero();
     }
@@ -112,16 +113,18 @@ class AttentionHeads : public WithoutParameters {
   /// hidden by the causal mask have gradient zero.
   void to_score_gradients(const Matrix& shares, RowMajor& gradients) const {
     for (Eigen::Index row = 0; row < shares.rows(); ++row) {
-      const Eigen::Index seen = operation_.causal ? row + 1 : shares.cols();
+      const Eigen::Index seen = is_causal_ ? row + 1 : shares.cols();
       kernels().elementwise->softmax_gradient(shares.row(row).data(), gradients.row(row).data(),
                                               seen, scale_);
       gradients.row(row).tail(shares.cols() - seen).setZero();
     }
   }
 
-  AttentionOperation operation_;
-  std::int64_t width_ = 0;
-  float scale_ = 1;
+  std::int64_t heads_;
+  std::int64_t kv_heads_;
+  std::int64_t width_;
+  bool is_causal_;
+  float scale_;
 };
 
 }  // namespace

@@ -63,11 +63,24 @@ struct AdamPlaces {
   float* squares = nullptr;
 };
 
-struct LayerNormRow {
+/// A row of a norm's backward.
+struct NormRow {
   const float* normalised = nullptr;
   const float* gradient = nullptr;
   const float* scale = nullptr;
   float inverse = 0;  // 1 / deviation
+};
+
+/// A row of SwiGLU.
+struct SwiGluRow {
+  const float* gates = nullptr;
+  const float* values = nullptr;
+};
+
+/// Where the gradients of a row of SwiGLU are written.
+struct SwiGluPlaces {
+  float* gates = nullptr;
+  float* values = nullptr;
 };
 
 /// to += left right. Requires: not both factors are transposed, and no dimension is zero.
@@ -80,6 +93,11 @@ struct Elementwise {
   void (*gelu)(const float* from, float* to, std::int64_t count);
   /// Multiplies each gradient by the derivative of gelu at its x.
   void (*gelu_gradient)(const float* from, float* gradients, std::int64_t count);
+  /// Computes gate / (1 + e^-gate) value.
+  void (*swiglu)(const SwiGluRow& row, float* to, std::int64_t count);
+  /// Computes the gradients of gates and values from those of the results.
+  void (*swiglu_gradient)(const SwiGluRow& row, const float* gradients, const SwiGluPlaces& to,
+                          std::int64_t count);
   /// Replaces each x by e^(scale x), normalised so that the sum is `total`. Returns the sum before
   /// the normalisation. Requires: scale > 0 and count > 0.
   SoftmaxSum (*softmax)(float* values, std::int64_t count, float scale, float total);
@@ -89,8 +107,13 @@ struct Elementwise {
   /// Replaces each x by (x - mean) / deviation, where deviation^2 is the variance plus `least`.
   /// Returns 1 / deviation.
   float (*normalise)(float* values, std::int64_t count, float least);
+  /// Replaces each x by x / deviation, where deviation^2 is the mean square plus `least`. Returns
+  /// 1 / deviation.
+  float (*normalise_square)(float* values, std::int64_t count, float least);
   /// Computes the gradient of the input of a layer norm: of normalise followed by scale and shift.
-  void (*layer_norm_gradient)(const LayerNormRow& row, float* to, std::int64_t count);
+  void (*layer_norm_gradient)(const NormRow& row, float* to, std::int64_t count);
+  /// Computes the gradient of the input of an RMS norm: of normalise_square followed by scale.
+  void (*rms_norm_gradient)(const NormRow& row, float* to, std::int64_t count);
   void (*adam)(const AdamStep& step, const AdamPlaces& places, std::int64_t count);
 };
 

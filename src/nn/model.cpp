@@ -19,6 +19,7 @@ struct InputOf {
   }
   Shape operator()(const LinearOperation& operation) const { return {operation.inputs}; }
   Shape operator()(const LayerNormOperation& operation) const { return {operation.hidden}; }
+  Shape operator()(const RmsNormOperation& operation) const { return {operation.hidden}; }
   Shape operator()(const TransformerBlockOperation& operation) const {
     return {operation.sequence, operation.hidden};
   }

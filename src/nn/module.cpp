@@ -61,6 +61,10 @@ std::unique_ptr<Module> make(const LayerNormOperation& operation) {
   return make_layer_norm(operation);
 }
 
+std::unique_ptr<Module> make(const RmsNormOperation& operation) {
+  return make_rms_norm(operation);
+}
+
 std::unique_ptr<Module> make(const ReluOperation&) {
   return make_relu();
 }
@@ -69,27 +73,40 @@ std::unique_ptr<Module> make(const GeluOperation&) {
   return make_gelu();
 }
 
+std::unique_ptr<Module> make(const SwiGluOperation&) {
+  return make_swiglu();
+}
+
 std::unique_ptr<Module> make(const AttentionOperation& operation) {
+  const std::int64_t of_queries = operation.heads * head_width_of(operation);
+  const std::int64_t of_keys = kv_heads_of(operation) * head_width_of(operation);
   std::vector<Part> parts;
-  parts.push_back({"qkv", make_linear({operation.hidden, 3 * operation.hidden, true})});
+  parts.push_back(
+      {"qkv", make_linear({operation.hidden, of_queries + 2 * of_keys, operation.bias})});
+  if (operation.form.rotary_base) parts.push_back({"", make_rotary(operation)});
   parts.push_back({"", make_attention_heads(operation)});
-  parts.push_back({"projection", make_linear({operation.hidden, operation.hidden, true})});
+  parts.push_back({"projection", make_linear({of_queries, operation.hidden, operation.bias})});
   return make_chain(std::move(parts));
 }
 
-/// Creates a pre-norm transformer block: attention and feed-forward, each preceded by a layer norm
-/// and bypassed by a residual connection.
+std::unique_ptr<Module> make_norm(NormKind kind, std::int64_t hidden) {
+  return kind == NormKind::RmsNorm ? make_rms_norm({hidden}) : make_layer_norm({hidden});
+}
+
+/// Creates a pre-norm transformer block: attention and feed-forward, each preceded by a norm and
+/// bypassed by a residual connection.
 std::unique_ptr<Module> make(const TransformerBlockOperation& operation) {
   const std::int64_t hidden = operation.hidden;
   std::vector<Part> attention;
-  attention.push_back({"norm1", make_layer_norm({hidden})});
-  attention.push_back(
-      {"attention", make(AttentionOperation{hidden, operation.heads, operation.causal})});
+  attention.push_back({"norm1", make_norm(operation.norm, hidden)});
+  attention.push_back({"attention", make(attention_of(operation))});
   std::vector<Part> feed_forward;
-  feed_forward.push_back({"norm2", make_layer_norm({hidden})});
-  feed_forward.push_back({"expand", make_linear({hidden, operation.feed_forward, true})});
-  feed_forward.push_back({"", make_gelu()});
-  feed_forward.push_back({"reduce", make_linear({operation.feed_forward, hidden, true})});
+  feed_forward.push_back({"norm2", make_norm(operation.norm, hidden)});
+  feed_forward.push_back(
+      {"expand", make_linear({hidden, expanded_width_of(operation), operation.bias})});
+  feed_forward.push_back(
+      {"", operation.activation == FeedForwardKind::SwiGlu ? make_swiglu() : make_gelu()});
+  feed_forward.push_back({"reduce", make_linear({operation.feed_forward, hidden, operation.bias})});
   std::vector<Part> parts;
   parts.push_back({"", make_residual(make_chain(std::move(attention)))});
   parts.push_back({"", make_residual(make_chain(std::move(feed_forward)))});

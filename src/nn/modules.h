@@ -31,10 +31,17 @@ std::unique_ptr<Module> make_embedding(const EmbeddingOperation& operation);
 std::unique_ptr<Module> make_position_embedding(const PositionEmbeddingOperation& operation);
 std::unique_ptr<Module> make_linear(const LinearOperation& operation);
 std::unique_ptr<Module> make_layer_norm(const LayerNormOperation& operation);
+std::unique_ptr<Module> make_rms_norm(const RmsNormOperation& operation);
 std::unique_ptr<Module> make_relu();
 std::unique_ptr<Module> make_gelu();
-/// Creates scaled dot-product attention with several heads, from [sequence, 3 hidden], in which
-/// queries, keys and values follow one another in the last dimension, to [sequence, hidden].
+std::unique_ptr<Module> make_swiglu();
+/// Creates a module that turns the queries and keys of an attention by their positions, in
+/// [sequence, ...], in which the heads of queries, keys and values follow one another in the last
+/// dimension. Requires: the operation has a rotary base.
+std::unique_ptr<Module> make_rotary(const AttentionOperation& operation);
+/// Creates scaled dot-product attention with several heads, from [sequence, ...], in which the
+/// heads of queries, keys and values follow one another in the last dimension, to [sequence, heads
+/// * width].
 std::unique_ptr<Module> make_attention_heads(const AttentionOperation& operation);
 std::unique_ptr<Module> make_convolution(const ConvolutionOperation& operation);
 std::unique_ptr<Module> make_max_pool(const MaxPoolOperation& operation);

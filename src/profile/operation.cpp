@@ -14,17 +14,36 @@ std::vector<Violation> faults_of(const Kind&) {
   return {};
 }
 
-std::vector<Violation> faults_of_heads(std::int64_t hidden, std::int64_t heads) {
-  if (hidden % heads == 0) return {};
-  return {{"/heads", fmt::format("expected a divisor of hidden, {}, got {}", hidden, heads)}};
-}
-
 std::vector<Violation> faults_of(const AttentionOperation& operation) {
-  return faults_of_heads(operation.hidden, operation.heads);
+  const HeadForm& form = operation.form;
+  if (!form.width && operation.hidden % operation.heads != 0) {
+    return {{"/heads", fmt::format("expected a divisor of hidden, {}, got {}", operation.hidden,
+                                   operation.heads)}};
+  }
+  std::vector<Violation> faults;
+  const std::int64_t width = head_width_of(operation);
+  if (form.width && width * operation.heads > kMaxDimension) {
+    faults.push_back({"/head_width", fmt::format("expected at most {} numbers in all {} heads, got "
+                                                 "{} in each",
+                                                 kMaxDimension, operation.heads, width)});
+  }
+  if (form.kv_heads && operation.heads % *form.kv_heads != 0) {
+    faults.push_back({"/kv_heads", fmt::format("expected a divisor of heads, {}, got {}",
+                                               operation.heads, *form.kv_heads)});
+  }
+  if (form.rotary_base && width % 2 != 0) {
+    faults.push_back(
+        {form.width ? "/head_width" : "/heads",
+         fmt::format("expected heads of an even width, as rotary positions turn pairs "
+                     "of numbers, got {}",
+                     form.width ? fmt::format("{}", width)
+                                : fmt::format("{} of width {}", operation.heads, width))});
+  }
+  return faults;
 }
 
 std::vector<Violation> faults_of(const TransformerBlockOperation& operation) {
-  return faults_of_heads(operation.hidden, operation.heads);
+  return faults_of(attention_of(operation));
 }
 
 std::vector<Violation> faults_of(const ConvolutionOperation& operation) {
@@ -50,6 +69,34 @@ std::vector<Violation> faults_of(const ConvolutionOperation& operation) {
 }
 
 }  // namespace
+
+std::int64_t kv_heads_of(const AttentionOperation& operation) {
+  return operation.form.kv_heads.value_or(operation.heads);
+}
+
+std::int64_t head_width_of(const AttentionOperation& operation) {
+  return operation.form.width.value_or(operation.hidden / operation.heads);
+}
+
+AttentionOperation attention_of(const TransformerBlockOperation& block) {
+  return {.hidden = block.hidden,
+          .heads = block.heads,
+          .causal = block.causal,
+          .form = block.form,
+          .bias = block.bias};
+}
+
+bool is_gpt2_block(const TransformerBlockOperation& block) {
+  const AttentionOperation attention = attention_of(block);
+  return block.bias && block.norm == NormKind::LayerNorm &&
+         block.activation == FeedForwardKind::Gelu && !block.form.rotary_base &&
+         kv_heads_of(attention) == block.heads &&
+         head_width_of(attention) * block.heads == block.hidden;
+}
+
+std::int64_t expanded_width_of(const TransformerBlockOperation& block) {
+  return block.activation == FeedForwardKind::SwiGlu ? 2 * block.feed_forward : block.feed_forward;
+}
 
 std::vector<Violation> violations_of(const Operation& operation) {
   return std::visit([](const auto& kind) { return faults_of(kind); }, operation);

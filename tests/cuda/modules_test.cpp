@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <utility>
 
+#include "../support/random_forms.h"
 #include "../support/scaled.h"
 #include "on_device.h"
 
@@ -29,7 +30,7 @@ Instance random_sequence_instance(Dice& dice) {
   const std::int64_t sequence = dice.roll(1, 40);
   const std::int64_t hidden = random_width(dice);
   const nn::Shape shape{samples, sequence, hidden};
-  switch (dice.roll(0, 5)) {
+  switch (dice.roll(0, 7)) {
     case 0: {
       const std::int64_t vocabulary = dice.roll(1, 30);
       return {"embedding",
@@ -48,6 +49,12 @@ Instance random_sequence_instance(Dice& dice) {
       return {"layer_norm", LayerNormOperation{hidden}, {small::random_normal(shape, 2, dice)}};
     case 4:
       return {"gelu", GeluOperation{}, {small::random_normal(shape, 1.5F, dice)}};
+    case 5:
+      return {"rms_norm", RmsNormOperation{hidden}, {small::random_normal(shape, 2, dice)}};
+    case 6:
+      return {"swiglu",
+              SwiGluOperation{},
+              {small::random_normal({samples, sequence, 2 * hidden}, 1.5F, dice)}};
     default: {
       const std::int64_t classes = dice.chance(30) ? dice.roll(300, 3'000) : dice.roll(1, 300);
       return {"softmax_cross_entropy",
@@ -98,6 +105,23 @@ Instance random_block(Dice& dice) {
   return {"transformer_block",
           TransformerBlockOperation{hidden, heads, random_width(dice), sequence, dice.chance(50)},
           {small::random_normal({dice.roll(1, 2), sequence, hidden}, 1, dice)}};
+}
+
+/// An attention or a block of any form, with up to four heads.
+Instance random_form(Dice& dice) {
+  const std::int64_t hidden = 4 * (dice.chance(50) ? 8 * dice.roll(1, 2) : dice.roll(2, 15));
+  const std::int64_t heads = dice.chance(60) ? 4 : dice.roll(1, 2);
+  const std::int64_t sequence = dice.roll(1, 40);
+  const bool causal = dice.chance(50);
+  const Batch batch{small::random_normal({dice.roll(1, 2), sequence, hidden}, 1, dice)};
+  if (dice.chance(50)) {
+    return {"attention", small::in_random_form(AttentionOperation{hidden, heads, causal}, dice),
+            batch};
+  }
+  return {"transformer_block",
+          small::in_random_form(
+              TransformerBlockOperation{hidden, heads, random_width(dice), sequence, causal}, dice),
+          batch};
 }
 
 /// Far from zero, and of different sizes, so that each counts.
@@ -193,6 +217,11 @@ TEST_CASE("a fused transformer block computes what nn's single modules do", "[cu
   compare_many(6, 64, random_block, 2);
 }
 
+TEST_CASE("attention and blocks of any form compute what nn's do", "[cuda]") {
+  // Single modules of a block round after each of them, too, and a residual connection twice.
+  compare_many(14, 68, random_form, 3);
+}
+
 TEST_CASE("heads wider than a block's columns, and sequences of many tiles", "[cuda]") {
   Dice dice(65);
   for (const auto& [precision, tolerance] : kPrecisions) {
@@ -244,6 +273,23 @@ TEST_CASE("a module takes no more for a moment than it says", "[cuda]") {
       {TransformerBlockOperation{kHidden, 2, 256, kSequence, true}, {2, kSequence, kHidden}},
       {TransformerBlockOperation{kHidden, 4, 32, kSequence, false}, {1, kSequence, kHidden}},
       {AttentionOperation{kHidden, 2, true}, {2, kSequence, kHidden}},
+      {AttentionOperation{kHidden, 4, true, {.kv_heads = 1, .width = 48, .rotary_base = 100}},
+       {2, kSequence, kHidden}},
+      {TransformerBlockOperation{.hidden = kHidden,
+                                 .heads = 4,
+                                 .feed_forward = 256,
+                                 .sequence = kSequence,
+                                 .form = {.kv_heads = 2, .rotary_base = 100},
+                                 .norm = NormKind::RmsNorm,
+                                 .activation = FeedForwardKind::SwiGlu},
+       {2, kSequence, kHidden}},
+      {TransformerBlockOperation{.hidden = kHidden,
+                                 .heads = 4,
+                                 .feed_forward = 24,
+                                 .sequence = kSequence,
+                                 .form = {.width = 40},
+                                 .bias = false},
+       {1, kSequence, kHidden}},
       {ConvolutionOperation{3, 4, 20, 20, 3, 1, 1}, {2, 3, 20, 20}},
       {SoftmaxCrossEntropyOperation{kHidden}, {2, kSequence, kHidden}}};
   constexpr cuda::Precision kPrecision = cuda::Precision::Float32;

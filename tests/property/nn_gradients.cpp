@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <complex>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "../support/dice.h"
 #include "../support/module_pass.h"
+#include "../support/random_forms.h"
 #include "../support/random_problem.h"
 #include "dapple/core/random.h"
 #include "dapple/nn/module.h"
@@ -87,16 +90,28 @@ Instance random_sequence_module(std::int64_t samples, Dice& dice) {
   const std::int64_t hidden = heads * dice.roll(1, 5);
   const bool causal = dice.chance(50);
   const Shape shape{samples, sequence, hidden};
-  switch (dice.roll(0, 5)) {
+  // A norm of two or three numbers is all but a jump where they meet.
+  const std::int64_t wide = heads * dice.roll(4, 6);
+  const TransformerBlockOperation block{wide, heads, dice.roll(1, 12), sequence, causal};
+  const Shape wide_shape{samples, sequence, wide};
+  switch (dice.roll(0, 9)) {
     case 0:
       return with_input("attention", AttentionOperation{hidden, heads, causal}, shape, dice);
-    case 1: {
-      // A norm of two or three numbers is all but a jump where they meet.
-      const std::int64_t wide = heads * dice.roll(4, 6);
-      return with_input("transformer_block",
-                        TransformerBlockOperation{wide, heads, dice.roll(1, 12), sequence, causal},
-                        {samples, sequence, wide}, dice);
-    }
+    case 1:
+      return with_input("transformer_block", block, wide_shape, dice);
+    case 6:
+      return with_input(
+          "attention of any form",
+          small::in_random_form(AttentionOperation{hidden, 2 * heads, causal, {.width = 3}}, dice),
+          shape, dice);
+    case 7:
+      return with_input("transformer_block of any form", small::in_random_form(block, dice),
+                        wide_shape, dice);
+    case 8:
+      return with_input("rms_norm", RmsNormOperation{hidden + 3}, {samples, sequence, hidden + 3},
+                        dice);
+    case 9:
+      return with_input("swiglu", SwiGluOperation{}, {samples, sequence, 2 * hidden}, dice);
     case 2:
       return with_input("layer_norm", LayerNormOperation{hidden + 3},
                         {samples, sequence, hidden + 3}, dice);
@@ -249,6 +264,194 @@ TEST_CASE("gradients are the slopes of what a module computes") {
       INFO(instance.module->parameters()[i].name);
       check_slopes(slopes_along(parameters[i], sums[i], dice, f));
     }
+  }
+}
+
+namespace {
+
+/// What an attention without biases computes for one sample, number by number in double precision.
+/// Each head of queries has keys and values of its own, copied from its group's; a pair of numbers
+/// is turned as a complex number is multiplied by e^(i angle).
+std::vector<double> expected_attention(const AttentionOperation& attention,
+                                       const ParameterValues& parameters, const Tensor& input) {
+  using Complex = std::complex<double>;
+  const std::int64_t sequence = input.shape[1];
+  const std::int64_t width = head_width_of(attention);
+  const std::int64_t kv_heads = kv_heads_of(attention);
+  const std::int64_t columns = (attention.heads + 2 * kv_heads) * width;
+  const auto weights = parameters.read();
+  const auto at = [](std::span<const float> values, std::int64_t place) {
+    return static_cast<double>(values[static_cast<std::size_t>(place)]);
+  };
+  // Head `place` of queries, keys and values at a position.
+  const auto head_at = [&](std::int64_t position, std::int64_t place) {
+    std::vector<double> head(static_cast<std::size_t>(width));
+    for (std::int64_t i = 0; i < width; ++i) {
+      for (std::int64_t k = 0; k < attention.hidden; ++k) {
+        head[static_cast<std::size_t>(i)] += at(input.values, position * attention.hidden + k) *
+                                             at(weights[0], k * columns + place * width + i);
+      }
+    }
+    const bool is_turned = attention.form.rotary_base && place < attention.heads + kv_heads;
+    for (std::size_t i = 0; is_turned && i < head.size() / 2; ++i) {
+      const double speed = std::pow(*attention.form.rotary_base,
+                                    -2 * static_cast<double>(i) / static_cast<double>(width));
+      const Complex turned = Complex(head[i], head[i + head.size() / 2]) *
+                             std::polar(1.0, static_cast<double>(position) * speed);
+      head[i] = turned.real();
+      head[i + head.size() / 2] = turned.imag();
+    }
+    return head;
+  };
+  const auto product = [](const std::vector<double>& a, const std::vector<double>& b) {
+    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+  };
+  std::vector<double> output(static_cast<std::size_t>(sequence * attention.hidden));
+  for (std::int64_t head = 0; head < attention.heads; ++head) {
+    const std::int64_t key = attention.heads + head / (attention.heads / kv_heads);
+    for (std::int64_t position = 0; position < sequence; ++position) {
+      const std::vector<double> query = head_at(position, head);
+      std::vector<double> mixed(static_cast<std::size_t>(width));
+      double sum = 0;
+      for (std::int64_t other = 0; other < (attention.causal ? position + 1 : sequence); ++other) {
+        const double share =
+            std::exp(product(query, head_at(other, key)) / std::sqrt(static_cast<double>(width)));
+        const std::vector<double> value = head_at(other, key + kv_heads);
+        for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] += share * value[i];
+        sum += share;
+      }
+      for (std::int64_t i = 0; i < width * attention.hidden; ++i) {
+        const std::int64_t row = i / attention.hidden;
+        const std::int64_t column = i % attention.hidden;
+        output[static_cast<std::size_t>(position * attention.hidden + column)] +=
+            mixed[static_cast<std::size_t>(row)] / sum *
+            at(weights[1], (head * width + row) * attention.hidden + column);
+      }
+    }
+  }
+  return output;
+}
+
+/// The same attention with keys and values of its own for each head of queries.
+AttentionOperation without_groups(AttentionOperation attention) {
+  attention.form.width = head_width_of(attention);
+  attention.form.kv_heads.reset();
+  return attention;
+}
+
+/// Calls `visit(from, to)` for each column of the group's queries, keys and values and each of its
+/// copies where no head shares.
+template <class Visit>
+void for_each_copy(const AttentionOperation& attention, const Visit& visit) {
+  const std::int64_t width = head_width_of(attention);
+  const std::int64_t group = attention.heads / kv_heads_of(attention);
+  for (std::int64_t place = 0; place < 3 * attention.heads; ++place) {
+    const std::int64_t which = place / attention.heads;
+    const std::int64_t head = place % attention.heads;
+    const std::int64_t from =
+        which == 0 ? head
+                   : attention.heads + (which - 1) * (attention.heads / group) + head / group;
+    for (std::int64_t i = 0; i < width; ++i) visit(from * width + i, place * width + i);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("attention of any form is what its definition says") {
+  Dice dice(55);
+  for (int round = 0; round < small::scaled(200); ++round) {
+    const std::int64_t hidden = dice.roll(1, 6);
+    AttentionOperation attention = small::in_random_form(
+        {hidden, dice.roll(1, 4), dice.chance(50), {.width = 2 * dice.roll(1, 4)}}, dice);
+    attention.bias = false;
+    INFO("round " << round);
+    const auto module = make_module(attention);
+    ParameterValues parameters(*module);
+    randomize(parameters, static_cast<std::uint64_t>(round));
+    const Tensor input = random_tensor({1, dice.roll(1, 30), hidden}, dice);
+    const Pass pass = small::forward(*module, parameters, input, {});
+    const std::vector<double> expected = expected_attention(attention, parameters, input);
+    REQUIRE(small::relative_difference(pass.output.values, expected) < 1e-5);
+  }
+}
+
+TEST_CASE(
+    "heads that share keys and values are heads with copies of them, gradients are the sums") {
+  Dice dice(56);
+  for (int round = 0; round < small::scaled(100); ++round) {
+    const std::int64_t hidden = dice.roll(1, 9);
+    AttentionOperation attention = small::in_random_form(
+        {hidden, 2 * dice.roll(1, 3), dice.chance(50), {.width = dice.roll(1, 5)}}, dice);
+    attention.bias = false;
+    INFO("round " << round);
+    const auto grouped = make_module(attention);
+    const auto copied = make_module(without_groups(attention));
+    ParameterValues of_groups(*grouped);
+    randomize(of_groups, static_cast<std::uint64_t>(round));
+    ParameterValues of_copies(*copied);
+    const auto few = static_cast<std::int64_t>(of_groups[0].size()) / hidden;
+    const auto many = static_cast<std::int64_t>(of_copies[0].size()) / hidden;
+    for_each_copy(attention, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t row = 0; row < hidden; ++row) {
+        of_copies[0][static_cast<std::size_t>(row * many + to)] =
+            of_groups[0][static_cast<std::size_t>(row * few + from)];
+      }
+    });
+    std::ranges::copy(of_groups[1], of_copies[1].begin());
+    const Tensor input = random_tensor({2, dice.roll(1, 9), hidden}, dice);
+    Pass pass = small::forward(*grouped, of_groups, input, {});
+    Pass other = small::forward(*copied, of_copies, input, {});
+    check_near(pass.output.values, other.output.values);
+    const Tensor slope = random_tensor(pass.output.shape, dice);
+    ParameterValues sums(*grouped);
+    ParameterValues sums_of_copies(*copied);
+    const Instance instance{"grouped", make_module(attention), {}, {}, 0};
+    const Instance instance_of_copies{"copied", make_module(without_groups(attention)), {}, {}, 0};
+    whole_backward(instance, of_groups, slope, pass, sums);
+    whole_backward(instance_of_copies, of_copies, slope, other, sums_of_copies);
+    check_near(pass.input_gradient.values, other.input_gradient.values);
+    std::vector<float> added(of_groups[0].size());
+    for_each_copy(attention, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t row = 0; row < hidden; ++row) {
+        added[static_cast<std::size_t>(row * few + from)] +=
+            sums_of_copies[0][static_cast<std::size_t>(row * many + to)];
+      }
+    });
+    check_near(sums[0], added);
+    check_near(sums[1], sums_of_copies[1]);
+  }
+}
+
+TEST_CASE("rotary positions keep their angles over many positions") {
+  // Queries and keys are all (1, 0) before they are turned, so that the score of two positions is the
+  // cosine of their distance. Only the last position has a value, and the output of another one is
+  // the share that it gives to that.
+  constexpr std::int64_t kSequence = 3'000;
+  const AttentionOperation attention{
+      .hidden = 2, .heads = 1, .form = {.width = 2, .rotary_base = 10'000}, .bias = false};
+  const auto module = make_module(attention);
+  ParameterValues parameters(*module);
+  // Query and key are (x0, 0), the value is (0, x1).
+  parameters[0][0] = 1;
+  parameters[0][2] = 1;
+  parameters[0][6 + 5] = 1;
+  parameters[1][3] = 1;
+  Tensor input = zeros({1, kSequence, 2});
+  for (std::int64_t position = 0; position < kSequence; ++position) {
+    input.values[static_cast<std::size_t>(2 * position)] = 1;
+  }
+  input.values.back() = 1;
+  const Pass pass = small::forward(*module, parameters, input, {});
+  const auto share = [&](std::int64_t p) {
+    double sum = 0;
+    for (std::int64_t k = 0; k < kSequence; ++k) {
+      sum += std::exp(std::cos(static_cast<double>(p - k)) / std::sqrt(2.0));
+    }
+    return std::exp(std::cos(static_cast<double>(p - kSequence + 1)) / std::sqrt(2.0)) / sum;
+  };
+  for (const std::int64_t p : {0L, 1L, 777L, 2'500L, 2'999L}) {
+    CHECK(static_cast<double>(pass.output.values[static_cast<std::size_t>(2 * p + 1)]) ==
+          Approx(share(p)).epsilon(1e-5));
   }
 }
 

@@ -98,6 +98,17 @@ std::uint64_t digest_of(const std::vector<float>& values) {
 constexpr TransformerBlockOperation kBlock{
     .hidden = 24, .heads = 3, .feed_forward = 56, .sequence = 19, .causal = true};
 
+constexpr TransformerBlockOperation kLlamaBlock{
+    .hidden = 24,
+    .heads = 4,
+    .feed_forward = 37,
+    .sequence = 19,
+    .causal = true,
+    .form = {.kv_heads = 2, .width = 10, .rotary_base = 10'000},
+    .bias = false,
+    .norm = NormKind::RmsNorm,
+    .activation = FeedForwardKind::SwiGlu};
+
 /// What a linear layer computes, number by number in double precision.
 std::vector<double> expected_of(const LinearOperation& linear, std::int64_t rows) {
   const std::int64_t inputs = linear.inputs;
@@ -169,9 +180,11 @@ TEST_CASE("a block has the same bits at every address, in every set") {
   for (const std::string_view name : kernel_names()) {
     const KernelsFor use(name);
     INFO(name);
-    const std::vector<std::uint32_t> bits = bits_of(computed(kBlock, {2, 19, 24}));
-    for (std::size_t shift = 1; shift <= 16; ++shift) {
-      REQUIRE(bits_of(computed(kBlock, {2, 19, 24}, shift)) == bits);
+    for (const TransformerBlockOperation& block : {kBlock, kLlamaBlock}) {
+      const std::vector<std::uint32_t> bits = bits_of(computed(block, {2, 19, 24}));
+      for (std::size_t shift = 1; shift <= 16; ++shift) {
+        REQUIRE(bits_of(computed(block, {2, 19, 24}, shift)) == bits);
+      }
     }
   }
 }
@@ -182,10 +195,12 @@ TEST_CASE("what is no product has the same bits in every set") {
     for (const std::int64_t size : {1, 15, 16, 37, 1030}) {
       for (const Operation& operation :
            {Operation{GeluOperation{}}, Operation{LayerNormOperation{size}},
-            Operation{SoftmaxCrossEntropyOperation{size}}}) {
+            Operation{RmsNormOperation{size}}, Operation{SoftmaxCrossEntropyOperation{size}}}) {
         const std::vector<float> more = computed(operation, {3, size});
         values.insert(values.end(), more.begin(), more.end());
       }
+      const std::vector<float> gated = computed(SwiGluOperation{}, {3, 2 * size});
+      values.insert(values.end(), gated.begin(), gated.end());
     }
     for (const OptimizerKind kind : {OptimizerKind::Adam, OptimizerKind::AdamW}) {
       std::vector<float> parameters(1037);
@@ -230,12 +245,19 @@ TEST_CASE("e^x of scores far apart is zero and never less, and what is no number
     for (const auto& [i, slope] : {std::pair(0U, 0.0F), {1U, 0.0F}, {2U, 1.0F}, {3U, 1.0F}}) {
       CHECK(std::abs(pass.input_gradient.values[i] - slope) < 1e-20F);
     }
+    // Gates far below zero are shut, and those far above it are open.
+    const auto swiglu = make_module(SwiGluOperation{});
+    pass = small::forward(*swiglu, nothing, {{1, 6}, {-1e20F, -100, 1e20F, 3, 3, 3}}, {});
+    CHECK(pass.output.values == std::vector<float>{0, 0, 3e20F});
+    small::input_gradient(*swiglu, nothing, {{1, 3}, {1, 1, 1}}, pass);
+    CHECK(pass.input_gradient.values == std::vector<float>{0, 0, 3, 0, 0, 1e20F});
   }
 }
 
 TEST_CASE("portable kernels give these bits on every machine") {
   const KernelsFor use("portable");
   CHECK(digest_of(computed(kBlock, {2, 19, 24})) == 0x29A7FA007063A36DU);
+  CHECK(digest_of(computed(kLlamaBlock, {2, 19, 24})) == 0xCB3F196221B188F8U);
   CHECK(digest_of(computed(LinearOperation{700, 33, true, false}, {9, 700})) ==
         0x9F05B49A41A0A90FU);
 }

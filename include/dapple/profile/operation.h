@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -47,27 +48,77 @@ struct LayerNormOperation {
   std::int64_t hidden = 0;
 };
 
+/// RMS normalization over the last dimension, as in Llama 2: x / sqrt(mean(x^2) + 1e-5), with a
+/// scale.
+struct RmsNormOperation {
+  std::int64_t hidden = 0;
+};
+
 struct ReluOperation {};
 
 /// GELU in its tanh approximation, as in GPT-2.
 struct GeluOperation {};
 
+/// SwiGLU over the last dimension, of which the first half are gates and the second half values:
+/// [..., 2 n] to [..., n], silu(gate) value with silu(x) = x / (1 + e^-x).
+struct SwiGluOperation {};
+
+/// What the heads of an attention are like. Without any value they are those of GPT-2.
+struct HeadForm {
+  /// The number of heads of keys and values, each of which serves as many consecutive heads of
+  /// queries (grouped-query attention); absent: as many as of queries.
+  std::optional<std::int64_t> kv_heads = {};
+  /// The width of each head; absent: hidden / heads.
+  std::optional<std::int64_t> width = {};
+  /// If present, queries and keys are turned by their positions, as in Llama: numbers i and
+  /// i + width / 2 of a head, as a point in the plane, by position * rotary_base^(-2 i / width)
+  /// radians. At least 1; the width must be even.
+  std::optional<double> rotary_base = {};
+};
+
 /// Multi-head self-attention with its four projections, over [sequence, hidden].
 struct AttentionOperation {
   std::int64_t hidden = 0;
+  /// The heads of queries.
   std::int64_t heads = 0;
   bool causal = false;
+  HeadForm form = {};
+  /// Whether the projections have biases.
+  bool bias = true;
 };
 
-/// Computes y = x + attention(norm(x)), then y + linear(gelu(linear(norm(y)))): a pre-norm block as
-/// in GPT-2.
+/// Returns the number of heads of keys and values.
+std::int64_t kv_heads_of(const AttentionOperation& operation);
+/// Returns the width of each head. Requires: there is at least one head.
+std::int64_t head_width_of(const AttentionOperation& operation);
+
+enum class NormKind { LayerNorm, RmsNorm };
+enum class FeedForwardKind { Gelu, SwiGlu };
+
+/// Computes y = x + attention(norm(x)), then y + linear(activation(linear(norm(y)))): a pre-norm
+/// block as in GPT-2, or as in Llama.
 struct TransformerBlockOperation {
   std::int64_t hidden = 0;
   std::int64_t heads = 0;
+  /// The width of the activation's output.
   std::int64_t feed_forward = 0;
   std::int64_t sequence = 0;
   bool causal = false;
+  HeadForm form = {};
+  /// Whether the four linear layers have biases.
+  bool bias = true;
+  NormKind norm = NormKind::LayerNorm;
+  FeedForwardKind activation = FeedForwardKind::Gelu;
 };
+
+/// Returns the attention of a block.
+AttentionOperation attention_of(const TransformerBlockOperation& block);
+/// Whether a block is as in GPT-2: with layer norms, biases, GELU, and heads without rotary
+/// positions, each of hidden / heads and with keys and values of its own.
+bool is_gpt2_block(const TransformerBlockOperation& block);
+/// Returns the outputs of the linear layer before a block's activation: `feed_forward`, and twice
+/// that for SwiGLU.
+std::int64_t expanded_width_of(const TransformerBlockOperation& block);
 
 /// Convolution over [channels, height, width] with a square kernel and zero padding.
 struct ConvolutionOperation {
@@ -97,9 +148,10 @@ struct SoftmaxCrossEntropyOperation {
 };
 
 using Operation = std::variant<EmbeddingOperation, PositionEmbeddingOperation, LinearOperation,
-                               LayerNormOperation, ReluOperation, GeluOperation, AttentionOperation,
-                               TransformerBlockOperation, ConvolutionOperation, MaxPoolOperation,
-                               FlattenOperation, SoftmaxCrossEntropyOperation>;
+                               LayerNormOperation, RmsNormOperation, ReluOperation, GeluOperation,
+                               SwiGluOperation, AttentionOperation, TransformerBlockOperation,
+                               ConvolutionOperation, MaxPoolOperation, FlattenOperation,
+                               SoftmaxCrossEntropyOperation>;
 
 /// Returns a violation for dimensions that are inconsistent with each other; the place is "/" and
 /// the key in the document, or empty where no single key is at fault. Requires: every dimension is

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cuda/kernels/layers/attention_kernels.h"
+#include "cuda/kernels/layers/head_groups.h"
 #include "cuda/memory/libraries.h"
 #include "cuda/modules/modules.h"
 #include "dapple/cuda/kernels/arrays.h"
@@ -13,7 +14,7 @@ AttentionShape shape_of(const AttentionOperation& operation, const DeviceTensor&
   return {.samples = tensor.shape[0],
           .sequence = tensor.shape[1],
           .heads = operation.heads,
-          .width = operation.hidden / operation.heads,
+          .width = head_width_of(operation),
           .is_causal = operation.causal,
           .type = tensor.type};
 }
@@ -40,7 +41,7 @@ class AttentionHeads : public DeviceModuleWithoutParameters {
                        DeviceStash& stash) const override {
     const AttentionShape shape = shape_of(operation_, input);
     DeviceTensor output =
-        make_tensor(device, {shape.samples, shape.sequence, operation_.hidden}, input.type);
+        make_tensor(device, {shape.samples, shape.sequence, shape.heads * shape.width}, input.type);
     DeviceTensor log_sums =
         make_tensor(device, {shape.samples, shape.heads, shape.sequence}, Type::Float32);
     attend_fastest(device, shape,
@@ -73,7 +74,51 @@ class AttentionHeads : public DeviceModuleWithoutParameters {
   AttentionOperation operation_;
 };
 
+/// Brings the heads of queries, keys and values into the form in which attention takes them.
+class SpreadHeads : public DeviceModuleWithoutParameters {
+ public:
+  explicit SpreadHeads(const AttentionOperation& operation) : operation_(operation) {}
+
+  DeviceTensor forward(Device& device, Parameters, DeviceTensor input, const DeviceTensor&,
+                       DeviceStash&) const override {
+    const HeadGroups groups = groups_of(input.shape[1]);
+    DeviceTensor output = make_tensor(
+        device, {input.shape[0], groups.sequence, 3 * groups.heads * groups.width}, input.type);
+    spread_heads(device, groups, input.view(), output.view());
+    return output;
+  }
+
+  DeviceTensor input_gradient(Device& device, Parameters, DeviceTensor output_gradient,
+                              DeviceStash&) const override {
+    const HeadGroups groups = groups_of(output_gradient.shape[1]);
+    const std::int64_t columns = (groups.heads + 2 * groups.kv_heads) * groups.width;
+    DeviceTensor gradient = make_tensor(
+        device, {output_gradient.shape[0], groups.sequence, columns}, output_gradient.type);
+    gather_heads(device, groups, output_gradient.view(), gradient.view());
+    return gradient;
+  }
+
+ private:
+  HeadGroups groups_of(std::int64_t sequence) const {
+    return {.sequence = sequence,
+            .heads = operation_.heads,
+            .kv_heads = kv_heads_of(operation_),
+            .width = head_width_of(operation_),
+            .rotary_base = operation_.form.rotary_base};
+  }
+
+  AttentionOperation operation_;
+};
+
 }  // namespace
+
+bool has_spread_heads(const AttentionOperation& operation) {
+  return kv_heads_of(operation) != operation.heads || operation.form.rotary_base.has_value();
+}
+
+std::unique_ptr<DeviceModule> make_spread_heads(const AttentionOperation& operation) {
+  return std::make_unique<SpreadHeads>(operation);
+}
 
 std::unique_ptr<DeviceModule> make_attention_heads(const AttentionOperation& operation) {
   return std::make_unique<AttentionHeads>(operation);

@@ -51,7 +51,7 @@ class TransformerBlock : public DeviceModule {
  public:
   explicit TransformerBlock(const TransformerBlockOperation& operation)
       : hidden_(operation.hidden),
-        attention_{operation.hidden, operation.heads, operation.causal},
+        attention_(attention_of(operation)),
         qkv_{hidden_, 3 * hidden_},
         projection_{hidden_, hidden_},
         expand_{hidden_, operation.feed_forward},

@@ -3,6 +3,7 @@
 
 #include "cuda/kernels/layers/layer_norm.h"
 #include "cuda/kernels/layers/patches.h"
+#include "cuda/modules/attention.h"
 #include "dapple/cuda/modules/module.h"
 
 namespace dapple::cuda {
@@ -22,7 +23,24 @@ struct WorkspaceOf {
   /// The library sums the gradients of queries in single precision and keeps one or two numbers for
   /// each row of scores.
   std::int64_t of_heads(const AttentionOperation& operation) const {
-    return rows(operation.hidden) * (operation.hidden + 4 * operation.heads) * kSinglePrecision;
+    const std::int64_t width = head_width_of(operation);
+    return rows(operation.hidden) * operation.heads * (width + 4) * kSinglePrecision;
+  }
+
+  /// Queries, keys and values, or their gradients, before and after they are spread, with the
+  /// angles of rotary positions, which are fewer numbers than their queries.
+  std::int64_t of_spread_heads(const AttentionOperation& operation) const {
+    if (!has_spread_heads(operation)) return 0;
+    const std::int64_t columns = operation.heads + 2 * kv_heads_of(operation);
+    return rows(operation.hidden) * head_width_of(operation) *
+           (columns * number + operation.heads * kSinglePrecision);
+  }
+
+  /// A copy of what enters each residual connection, and gradients of the backward.
+  std::int64_t of_block_of_modules(const TransformerBlockOperation& operation) const {
+    const std::int64_t wide = expanded_width_of(operation) + operation.feed_forward;
+    return (*this)(attention_of(operation)) + (*this)(LayerNormOperation{operation.hidden}) +
+           rows(operation.hidden) * (3 * operation.hidden + wide + kWidestGap) * number;
   }
 
   template <class Kind>
@@ -38,13 +56,19 @@ struct WorkspaceOf {
     const std::int64_t parts = (rows(operation.hidden) + kRowsOfPart - 1) / kRowsOfPart;
     return parts * 2 * operation.hidden * kSinglePrecision;
   }
+  std::int64_t operator()(const RmsNormOperation& operation) const {
+    return (*this)(LayerNormOperation{operation.hidden});
+  }
   std::int64_t operator()(const AttentionOperation& operation) const {
-    return of_heads(operation) + 4 * nn::count_of(input) * number;
+    return of_heads(operation) + of_spread_heads(operation) +
+           4 * rows(operation.hidden) *
+               std::max(operation.hidden, operation.heads * head_width_of(operation)) * number;
   }
   /// Gradients of the backward that are not returned, and old ones next to their replacements.
   std::int64_t operator()(const TransformerBlockOperation& operation) const {
+    if (!is_gpt2_block(operation)) return of_block_of_modules(operation);
     const std::int64_t widest = std::max(3 * operation.hidden, operation.feed_forward);
-    return of_heads({operation.hidden, operation.heads, operation.causal}) +
+    return of_heads(attention_of(operation)) +
            rows(operation.hidden) * (2 * operation.hidden + widest) * number;
   }
   std::int64_t operator()(const ConvolutionOperation& operation) const {

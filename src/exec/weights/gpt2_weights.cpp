@@ -42,7 +42,9 @@ class Names {
     if (!tokens.positions) next<PositionEmbeddingOperation>("a position embedding");
     add("position", "wpe.weight");
     for (int block = 0; at_end() || is_next<TransformerBlockOperation>(); ++block) {
-      next<TransformerBlockOperation>("a transformer block");
+      if (!is_gpt2_block(next<TransformerBlockOperation>("a transformer block"))) {
+        refuse("a transformer block with biases, layer norms, GELU and heads of hidden / heads");
+      }
       for (const auto& [own, theirs] : kOfBlock) add(own, fmt::format("h.{}.{}", block, theirs));
     }
     next<LayerNormOperation>("a transformer block or a layer norm");

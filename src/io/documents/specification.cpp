@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "io/documents/embedded.h"
@@ -56,11 +57,41 @@ Operation read_layer_norm(ObjectReader& object) {
   return LayerNormOperation{.hidden = dimension(object, "hidden")};
 }
 
+Operation read_rms_norm(ObjectReader& object) {
+  return RmsNormOperation{.hidden = dimension(object, "hidden")};
+}
+
+std::optional<std::int64_t> dimension_if_present(ObjectReader& object, std::string_view key) {
+  const Field field = object.field(key);
+  return field.present() ? read_integer(field, kDimension) : std::nullopt;
+}
+
+HeadForm read_head_form(ObjectReader& object) {
+  // Bases of published models are from 10,000 to 100 million.
+  constexpr NumberRange kRotaryBase{1, 1e12};
+  HeadForm form;
+  form.kv_heads = dimension_if_present(object, "kv_heads");
+  form.width = dimension_if_present(object, "head_width");
+  const Field base = object.field("rotary_base");
+  if (base.present()) form.rotary_base = read_number(base, kRotaryBase);
+  return form;
+}
+
+/// Reads the name of one of two kinds, of which the first is the default.
+template <class Kind>
+Kind kind_or_first(ObjectReader& object, std::string_view key,
+                   const std::vector<std::string_view>& names) {
+  const Field field = object.field(key);
+  return field.present() ? static_cast<Kind>(read_choice(field, names).value_or(0)) : Kind{};
+}
+
 Operation read_attention(ObjectReader& object) {
   AttentionOperation operation;
   operation.hidden = dimension(object, "hidden");
   operation.heads = dimension(object, "heads");
   operation.causal = boolean_or(object, "causal", false);
+  operation.form = read_head_form(object);
+  operation.bias = boolean_or(object, "bias", true);
   return operation;
 }
 
@@ -71,6 +102,10 @@ Operation read_transformer_block(ObjectReader& object) {
   operation.feed_forward = dimension(object, "feed_forward");
   operation.sequence = dimension(object, "sequence");
   operation.causal = boolean_or(object, "causal", false);
+  operation.form = read_head_form(object);
+  operation.bias = boolean_or(object, "bias", true);
+  operation.norm = kind_or_first<NormKind>(object, "norm", {"layer_norm", "rms_norm"});
+  operation.activation = kind_or_first<FeedForwardKind>(object, "activation", {"gelu", "swiglu"});
   return operation;
 }
 
@@ -113,8 +148,10 @@ constexpr KindReader kKinds[] = {
     {"position_embedding", read_position_embedding},
     {"linear", read_linear},
     {"layer_norm", read_layer_norm},
+    {"rms_norm", read_rms_norm},
     {"relu", read_without_dimensions<ReluOperation>},
     {"gelu", read_without_dimensions<GeluOperation>},
+    {"swiglu", read_without_dimensions<SwiGluOperation>},
     {"attention", read_attention},
     {"transformer_block", read_transformer_block},
     {"convolution", read_convolution},

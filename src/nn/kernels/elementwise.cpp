@@ -101,6 +101,31 @@ void gelu_gradient(const float* from, float* gradients, std::int64_t count) {
   }
 }
 
+inline float logistic(float x) {
+  return 1.0F / (1.0F + exponential(-x));
+}
+
+void swiglu(const SwiGluRow& row, float* to, std::int64_t count) {
+  const float* gates = row.gates;
+  const float* values = row.values;
+  for (std::int64_t i = 0; i < count; ++i) to[i] = gates[i] * logistic(gates[i]) * values[i];
+}
+
+/// The derivative of x s with s = logistic(x) is s + x s (1 - s).
+void swiglu_gradient(const SwiGluRow& row, const float* gradients, const SwiGluPlaces& to,
+                     std::int64_t count) {
+  const float* gates = row.gates;
+  const float* values = row.values;
+  float* __restrict__ of_gates = to.gates;
+  float* __restrict__ of_values = to.values;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float share = logistic(gates[i]);
+    const float silu = gates[i] * share;
+    of_gates[i] = gradients[i] * values[i] * (share + silu * (1.0F - share));
+    of_values[i] = gradients[i] * silu;
+  }
+}
+
 SoftmaxSum softmax(float* values, std::int64_t count, float scale, float total) {
   const float largest = largest_of(values, count);
   for (std::int64_t i = 0; i < count; ++i) values[i] = exponential(scale * (values[i] - largest));
@@ -118,24 +143,33 @@ void softmax_gradient(const float* shares, float* gradients, std::int64_t count,
   }
 }
 
-float normalise(float* values, std::int64_t count, float least) {
-  const auto size = static_cast<float>(count);
-  const float mean = sum_of_terms(count, [values](std::int64_t i) { return values[i]; }) / size;
-  for (std::int64_t i = 0; i < count; ++i) values[i] -= mean;
-  const float variance =
-      sum_of_terms(count, [values](std::int64_t i) { return values[i] * values[i]; }) / size;
-  const float inverse = 1.0F / __builtin_sqrtf(variance + least);
+float normalise_square(float* values, std::int64_t count, float least) {
+  const float square =
+      sum_of_terms(count, [values](std::int64_t i) { return values[i] * values[i]; }) /
+      static_cast<float>(count);
+  const float inverse = 1.0F / __builtin_sqrtf(square + least);
   for (std::int64_t i = 0; i < count; ++i) values[i] *= inverse;
   return inverse;
 }
 
-/// Computes (h - mean(h) - n mean(h n)) / deviation, where h is the scaled gradient and n the
-/// normalised input.
-void layer_norm_gradient(const LayerNormRow& row, float* to, std::int64_t count) {
+float normalise(float* values, std::int64_t count, float least) {
+  const auto size = static_cast<float>(count);
+  const float mean = sum_of_terms(count, [values](std::int64_t i) { return values[i]; }) / size;
+  for (std::int64_t i = 0; i < count; ++i) values[i] -= mean;
+  return normalise_square(values, count, least);
+}
+
+/// Computes (h - n mean(h n)) / deviation, where h is the scaled gradient and n the normalised
+/// input, with h less its mean if the norm is centred.
+template <bool kIsCentred>
+void norm_gradient(const NormRow& row, float* to, std::int64_t count) {
   const auto size = static_cast<float>(count);
   const float* n = row.normalised;
   for (std::int64_t i = 0; i < count; ++i) to[i] = row.gradient[i] * row.scale[i];
-  const float mean = sum_of_terms(count, [to](std::int64_t i) { return to[i]; }) / size;
+  float mean = 0;
+  if constexpr (kIsCentred) {
+    mean = sum_of_terms(count, [to](std::int64_t i) { return to[i]; }) / size;
+  }
   const float slope = sum_of_terms(count, [to, n](std::int64_t i) { return to[i] * n[i]; }) / size;
   const float inverse = row.inverse;
   for (std::int64_t i = 0; i < count; ++i) to[i] = inverse * (to[i] - mean - n[i] * slope);
@@ -162,10 +196,14 @@ void adam(const AdamStep& step, const AdamPlaces& places, std::int64_t count) {
 
 extern const Elementwise kElementwise{.gelu = gelu,
                                       .gelu_gradient = gelu_gradient,
+                                      .swiglu = swiglu,
+                                      .swiglu_gradient = swiglu_gradient,
                                       .softmax = softmax,
                                       .softmax_gradient = softmax_gradient,
                                       .normalise = normalise,
-                                      .layer_norm_gradient = layer_norm_gradient,
+                                      .normalise_square = normalise_square,
+                                      .layer_norm_gradient = norm_gradient<true>,
+                                      .rms_norm_gradient = norm_gradient<false>,
                                       .adam = adam};
 
 }  // namespace dapple::nn::DAPPLE_KERNELS

@@ -60,6 +60,8 @@ TEST_CASE("layers that do not fit each other are named") {
   CHECK(refusal_of({{EmbeddingOperation{5, 7, 4}, kFloat * 12 * 4},
                     {block, kFloat * (8 * 16 + 11 * 4)},
                     kLoss}) == "m.json: layer 1/op: expected an input of [6, 4], got [7, 4]");
+  CHECK(refusal_of({{LinearOperation{3, 5, false}, kFloat * 15}, {SwiGluOperation{}, 0}, kLoss}) ==
+        "m.json: layer 1/op: expected an input whose last dimension is even, got [5]");
 }
 
 TEST_CASE("a layer is tied to one whose parameters can be its first") {

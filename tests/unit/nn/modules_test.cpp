@@ -94,6 +94,8 @@ TEST_CASE("a stash holds the input where the backward needs it, and no output") 
   CHECK(stashed(ReluOperation{}, {2, 7}) == 2 * 7);
   CHECK(stashed(FlattenOperation{}, {2, 3, 5}) == 0);
   CHECK(stashed(LayerNormOperation{.hidden = 3}, {2, 4, 3}) == 2 * 4 * (3 + 1));
+  CHECK(stashed(RmsNormOperation{.hidden = 3}, {2, 4, 3}) == 2 * 4 * (3 + 1));
+  CHECK(stashed(SwiGluOperation{}, {2, 4, 6}) == 2 * 4 * 6);
   CHECK(stashed(SoftmaxCrossEntropyOperation{.classes = 5}, {2, 5}) == 2 * 5);
   CHECK(stashed(EmbeddingOperation{.vocabulary = 9, .sequence = 4, .hidden = 3}, {2, 4}) == 2 * 4);
   // Per position and of hidden 4: norms 2 (4 + 1), inputs of query-key-value 4 and of the first
@@ -102,6 +104,17 @@ TEST_CASE("a stash holds the input where the backward needs it, and no output") 
   CHECK(
       stashed(TransformerBlockOperation{.hidden = 4, .heads = 2, .feed_forward = 8, .sequence = 3},
               {1, 3, 4}) == 3 * (10 + 4 + 4 + 12 + 4 + 16) + 2 * 9);
+  // With one head of keys and values for both of queries, of width 6: queries, keys and values 24,
+  // what the heads give 12; gates and values of the feed-forward 16, and their products 8.
+  CHECK(stashed(TransformerBlockOperation{.hidden = 4,
+                                          .heads = 2,
+                                          .feed_forward = 8,
+                                          .sequence = 3,
+                                          .form = {.kv_heads = 1, .width = 6, .rotary_base = 10},
+                                          .bias = false,
+                                          .norm = NormKind::RmsNorm,
+                                          .activation = FeedForwardKind::SwiGlu},
+                {1, 3, 4}) == 3 * (10 + 4 + 4 + 24 + 12 + 24) + 2 * 9);
 }
 
 TEST_CASE("a parameter begins as its seed and name say, wherever and whenever it is made") {

@@ -68,6 +68,55 @@ void enqueue_gradient(const Stream& stream, const View& input, const View& gradi
   });
 }
 
+__device__ float logistic(float x) {
+  return 1 / (1 + expf(-x));
+}
+
+/// Calls `visit(i, gate)` for each pack of results of this thread, where i is its first number in
+/// the output, and gate that of its gates in the input, `columns` before its values.
+template <int kCount, class Visit>
+__device__ void for_each_gate(std::int64_t columns, std::int64_t packs, const Visit& visit) {
+  for (std::int64_t pack = thread_number(); pack < packs; pack += thread_count()) {
+    const std::int64_t i = pack * kCount;
+    visit(i, i + i / columns * columns);
+  }
+}
+
+template <class Number, int kCount>
+__global__ void swiglu_kernel(std::int64_t columns, const Number* input, Number* to,
+                              std::int64_t packs) {
+  for_each_gate<kCount>(columns, packs, [&](std::int64_t i, std::int64_t gate) {
+    const auto gates = load<Number, kCount>(input + gate);
+    auto values = load<Number, kCount>(input + gate + columns);
+    for (int k = 0; k < kCount; ++k) {
+      const float x = to_float(gates.values[k]);
+      values.values[k] = rounded_to<Number>(x * logistic(x) * to_float(values.values[k]));
+    }
+    store(to + i, values);
+  });
+}
+
+template <class Number, int kCount>
+__global__ void swiglu_gradient_kernel(std::int64_t columns, const Number* input,
+                                       const Number* output_gradient, Number* to,
+                                       std::int64_t packs) {
+  for_each_gate<kCount>(columns, packs, [&](std::int64_t i, std::int64_t gate) {
+    auto gates = load<Number, kCount>(input + gate);
+    auto values = load<Number, kCount>(input + gate + columns);
+    const auto slopes = load<Number, kCount>(output_gradient + i);
+    for (int k = 0; k < kCount; ++k) {
+      const float x = to_float(gates.values[k]);
+      const float slope = to_float(slopes.values[k]);
+      const float share = logistic(x);
+      gates.values[k] =
+          rounded_to<Number>(slope * to_float(values.values[k]) * share * (1 + x * (1 - share)));
+      values.values[k] = rounded_to<Number>(slope * x * share);
+    }
+    store(to + gate, gates);
+    store(to + gate + columns, values);
+  });
+}
+
 }  // namespace
 
 void relu(const Stream& stream, View from, View to) {
@@ -84,6 +133,26 @@ void relu_gradient(const Stream& stream, View input, View gradient) {
 
 void gelu_gradient(const Stream& stream, View input, View gradient) {
   enqueue_gradient<Gelu>(stream, input, gradient);
+}
+
+void swiglu(const Stream& stream, std::int64_t columns, View input, View to) {
+  with_packs(input.type, columns, {input, to}, [&](auto of, auto pack) {
+    using Number = typename decltype(of)::Number;
+    const std::int64_t packs = to.count / pack.value;
+    launch(swiglu_kernel<Number, pack.value>, grid_for(packs), stream, columns,
+           numbers_in<Number>(input), numbers_in<Number>(to), packs);
+  });
+}
+
+void swiglu_gradient(const Stream& stream, std::int64_t columns, View input, View output_gradient,
+                     View to) {
+  with_packs(input.type, columns, {input, output_gradient, to}, [&](auto of, auto pack) {
+    using Number = typename decltype(of)::Number;
+    const std::int64_t packs = output_gradient.count / pack.value;
+    launch(swiglu_gradient_kernel<Number, pack.value>, grid_for(packs), stream, columns,
+           numbers_in<Number>(input), numbers_in<Number>(output_gradient), numbers_in<Number>(to),
+           packs);
+  });
 }
 
 }  // namespace dapple::cuda

@@ -1,4 +1,5 @@
-// ReLU and GELU, and their gradients. All functions are enqueued; `to` may be `from`.
+// ReLU, GELU and SwiGLU, and their gradients. All functions are enqueued; where both are as long,
+// `to` may be `from`.
 #pragma once
 
 #include "dapple/cuda/memory/tensor.h"
@@ -13,5 +14,12 @@ void gelu(const Stream& stream, View from, View to);
 /// Computes gradient *= derivative at `input`.
 void relu_gradient(const Stream& stream, View input, View gradient);
 void gelu_gradient(const Stream& stream, View input, View gradient);
+
+/// Computes silu(gate) value with silu(x) = x / (1 + e^-x), for rows that hold `columns` gates and
+/// then as many values, after Shazeer 2020.
+void swiglu(const Stream& stream, std::int64_t columns, View input, View to);
+/// Computes the gradient of the input from that of the results.
+void swiglu_gradient(const Stream& stream, std::int64_t columns, View input, View output_gradient,
+                     View to);
 
 }  // namespace dapple::cuda

@@ -1,5 +1,7 @@
 #include "cuda/kernels/layers/layer_norm.h"
 
+#include <type_traits>
+
 #include "cuda/kernels/column_sums.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/numbers.h"
@@ -10,6 +12,13 @@ namespace {
 
 constexpr int kRowsPerBlock = 4;  // one warp per row
 constexpr float kLeastVariance = 1e-5F;
+
+/// Calls `visit` with whether a norm of that kind subtracts the mean, as a constant.
+template <class Visit>
+void with_centring(NormKind kind, const Visit& visit) {
+  if (kind == NormKind::LayerNorm) return visit(std::true_type{});
+  visit(std::false_type{});
+}
 
 /// Returns the row of this thread's warp.
 __device__ std::int64_t row_number() {
@@ -24,7 +33,7 @@ __device__ void for_each_pack(int columns, const Visit& visit) {
 }
 
 /// Reads each row three times, the second and third time from the nearest cache.
-template <class Number, int kCount>
+template <class Number, int kCount, bool kIsCentred>
 __global__ void normalise_kernel(int columns, std::int64_t rows, const Number* input,
                                  const Number* scale, const Number* shift, Number* output,
                                  float* means, float* inverses) {
@@ -32,12 +41,15 @@ __global__ void normalise_kernel(int columns, std::int64_t rows, const Number* i
   if (row >= rows) return;
   const Number* from = input + row * columns;
   const auto share = 1 / static_cast<float>(columns);
-  float sum = 0;
-  for_each_pack<kCount>(columns, [&](int column) {
-    const auto x = load<Number, kCount>(from + column);
-    for (int k = 0; k < kCount; ++k) sum += to_float(x.values[k]);
-  });
-  const float mean = warp_sum(sum) * share;
+  float mean = 0;
+  if constexpr (kIsCentred) {
+    float sum = 0;
+    for_each_pack<kCount>(columns, [&](int column) {
+      const auto x = load<Number, kCount>(from + column);
+      for (int k = 0; k < kCount; ++k) sum += to_float(x.values[k]);
+    });
+    mean = warp_sum(sum) * share;
+  }
   float square = 0;
   for_each_pack<kCount>(columns, [&](int column) {
     const auto x = load<Number, kCount>(from + column);
@@ -50,7 +62,8 @@ __global__ void normalise_kernel(int columns, std::int64_t rows, const Number* i
   for_each_pack<kCount>(columns, [&](int column) {
     auto x = load<Number, kCount>(from + column);
     const auto factor = load<Number, kCount>(scale + column);
-    const auto addend = load<Number, kCount>(shift + column);
+    Pack<Number, kCount> addend{};
+    if constexpr (kIsCentred) addend = load<Number, kCount>(shift + column);
     for (int k = 0; k < kCount; ++k) {
       const float normalised = (to_float(x.values[k]) - mean) * inverse;
       x.values[k] =
@@ -82,7 +95,7 @@ struct RowGradient {
   float mean_hn = 0;
 };
 
-template <class Number, int kCount>
+template <class Number, int kCount, bool kIsCentred>
 __device__ RowGradient row_gradient(const BackwardArrays<Number>& arrays, int columns,
                                     std::int64_t row) {
   const float mean = arrays.means[row];
@@ -100,7 +113,8 @@ __device__ RowGradient row_gradient(const BackwardArrays<Number>& arrays, int co
     }
   });
   const auto share = 1 / static_cast<float>(columns);
-  return {mean, inverse, warp_sum(sum_h) * share, warp_sum(sum_hn) * share};
+  const float mean_h = kIsCentred ? warp_sum(sum_h) * share : 0;
+  return {mean, inverse, mean_h, warp_sum(sum_hn) * share};
 }
 
 /// Writes the gradients of the numbers at `at`, which begin at `column`, and adds their
@@ -130,13 +144,14 @@ constexpr int kRowsOfWarp = kRowsOfPart / kBackwardWarps;
 
 /// Each block writes the gradients of a part of the rows and its contribution to those of scale and
 /// shift: partials[block][scale, shift][column]. Rows are read twice, the second time from caches.
-template <class Number, int kCount>
+template <class Number, int kCount, bool kIsCentred>
 __global__ void backward_kernel(int columns, std::int64_t rows, BackwardArrays<Number> arrays,
                                 float* partials) {
   const std::int64_t first = std::int64_t{blockIdx.x} * kRowsOfPart + threadIdx.y * kRowsOfWarp;
   RowGradient of_rows[kRowsOfWarp];
   for (int r = 0; r < kRowsOfWarp; ++r) {
-    if (first + r < rows) of_rows[r] = row_gradient<Number, kCount>(arrays, columns, first + r);
+    if (first + r >= rows) continue;
+    of_rows[r] = row_gradient<Number, kCount, kIsCentred>(arrays, columns, first + r);
   }
   float* own_partials = partials + std::int64_t{blockIdx.x} * 2 * columns;
   for (int strip = 0; strip < columns; strip += kWarp * kCount) {
@@ -165,11 +180,14 @@ void normalise(const Stream& stream, const NormForward& arrays) {
   with_packs(arrays.input.type, arrays.columns,
              {arrays.input, arrays.scale, arrays.shift, arrays.output}, [&](auto of, auto pack) {
                using Number = typename decltype(of)::Number;
-               launch(normalise_kernel<Number, pack.value>, grid_for_rows(rows), stream, columns,
-                      rows, numbers_in<Number>(arrays.input), numbers_in<Number>(arrays.scale),
-                      numbers_in<Number>(arrays.shift), numbers_in<Number>(arrays.output),
-                      numbers_in<float>(arrays.statistics.means),
-                      numbers_in<float>(arrays.statistics.inverses));
+               with_centring(arrays.kind, [&](auto is_centred) {
+                 launch(normalise_kernel<Number, pack.value, is_centred.value>, grid_for_rows(rows),
+                        stream, columns, rows, numbers_in<Number>(arrays.input),
+                        numbers_in<Number>(arrays.scale), numbers_in<Number>(arrays.shift),
+                        numbers_in<Number>(arrays.output),
+                        numbers_in<float>(arrays.statistics.means),
+                        numbers_in<float>(arrays.statistics.inverses));
+               });
              });
 }
 
@@ -190,9 +208,12 @@ void normalise_backward(Device& device, const NormBackward& arrays) {
             .output_gradient = numbers_in<Number>(arrays.output_gradient),
             .addend = numbers_in<Number>(arrays.addend),
             .input_gradient = numbers_in<Number>(arrays.input_gradient)};
-        launch(backward_kernel<Number, pack.value>, {{parts, 1, 1}, {kWarp, kBackwardWarps, 1}},
-               device.compute(), static_cast<int>(arrays.columns), rows, pointers,
-               numbers_in<float>(partials.view()));
+        with_centring(arrays.kind, [&](auto is_centred) {
+          launch(backward_kernel<Number, pack.value, is_centred.value>,
+                 {{parts, 1, 1}, {kWarp, kBackwardWarps, 1}}, device.compute(),
+                 static_cast<int>(arrays.columns), rows, pointers,
+                 numbers_in<float>(partials.view()));
+        });
       });
   sum_parts(device.compute(), partials.view(), Target::Overwritten, arrays.sums);
 }

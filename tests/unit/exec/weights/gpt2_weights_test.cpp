@@ -234,6 +234,18 @@ TEST_CASE("a model of another form has no such weights") {
   CHECK(refused([](Model& model) {
           model.operations.erase(model.operations.begin() + 1);
         }).starts_with(where + "a position embedding here"));
+  for (const auto make :
+       {+[](TransformerBlockOperation& block) { block.norm = NormKind::RmsNorm; },
+        +[](TransformerBlockOperation& block) { block.activation = FeedForwardKind::SwiGlu; },
+        +[](TransformerBlockOperation& block) { block.bias = false; },
+        +[](TransformerBlockOperation& block) { block.form.width = 4; },
+        +[](TransformerBlockOperation& block) { block.form.rotary_base = 10; }}) {
+    CHECK(refused(
+              [&](Model& model) { make(std::get<TransformerBlockOperation>(model.operations[3])); })
+              .starts_with(where +
+                           "a transformer block with biases, layer norms, GELU and heads of "
+                           "hidden / heads here"));
+  }
 }
 
 }  // namespace

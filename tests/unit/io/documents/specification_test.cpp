@@ -55,19 +55,91 @@ TEST_CASE("an operation is read with its dimensions and its defaults") {
   CHECK(convolution.kernel == 3);
   CHECK(convolution.stride == 1);
   CHECK(convolution.padding == 0);
-  CHECK_FALSE(
-      std::get<AttentionOperation>(read(R"({"kind": "attention", "hidden": 4, "heads": 2})"))
-          .causal);
+  const auto attention =
+      std::get<AttentionOperation>(read(R"({"kind": "attention", "hidden": 4, "heads": 2})"));
+  CHECK_FALSE(attention.causal);
+  CHECK(attention.bias);
+  CHECK(kv_heads_of(attention) == 2);
+  CHECK(head_width_of(attention) == 2);
+  CHECK_FALSE(attention.form.rotary_base.has_value());
+  CHECK(is_gpt2_block(block));
+}
+
+TEST_CASE("a block may be as in Llama, and an attention may have heads of any form") {
+  const auto read = [](const std::string& operation) {
+    return io::read_specification(document_of(layer_of(operation)), "m.json").operations.at(0);
+  };
+  const auto block = std::get<TransformerBlockOperation>(
+      read(R"({"kind": "transformer_block", "hidden": 12, "heads": 4, "feed_forward": 20,
+               "sequence": 7, "causal": true, "kv_heads": 2, "head_width": 6, "bias": false,
+               "rotary_base": 500000, "norm": "rms_norm", "activation": "swiglu"})"));
+  CHECK_FALSE(block.bias);
+  CHECK(block.norm == NormKind::RmsNorm);
+  CHECK(block.activation == FeedForwardKind::SwiGlu);
+  CHECK(expanded_width_of(block) == 40);
+  CHECK_FALSE(is_gpt2_block(block));
+  const auto attention = std::get<AttentionOperation>(
+      read(R"({"kind": "attention", "hidden": 10, "heads": 4, "kv_heads": 2, "head_width": 6,
+               "rotary_base": 10000.5, "bias": false})"));
+  for (const AttentionOperation& read_as : {attention, attention_of(block)}) {
+    CHECK(kv_heads_of(read_as) == 2);
+    CHECK(head_width_of(read_as) == 6);
+    CHECK_FALSE(read_as.bias);
+  }
+  CHECK(attention.form.rotary_base == 10000.5);
+  CHECK(block.form.rotary_base == 500'000);
+  CHECK(std::get<RmsNormOperation>(read(R"({"kind": "rms_norm", "hidden": 9})")).hidden == 9);
+  CHECK(std::holds_alternative<SwiGluOperation>(read(R"({"kind": "swiglu"})")));
+}
+
+TEST_CASE("heads that cannot be are refused by the key that says so") {
+  const auto refusal = [](const std::string& heads) {
+    const std::string more = R"({"kind": "attention", "hidden": 12, )" + heads + "}";
+    const std::string block = R"({"kind": "transformer_block", "hidden": 12, "feed_forward": 5,
+                                  "sequence": 3, )" +
+                              heads + "}";
+    CHECK(refusal_of(layer_of(block)) == refusal_of(layer_of(more)));
+    return refusal_of(layer_of(more));
+  };
+  CHECK(refusal(R"("heads": 4, "kv_heads": 3)") ==
+        "m.json: layer a/op/kv_heads: expected a divisor of heads, 4, got 3");
+  CHECK(refusal(R"("heads": 4, "kv_heads": 0)") ==
+        "m.json: layer a/op/kv_heads: expected an integer from 1 to 1048576, got 0");
+  CHECK(refusal(R"("heads": 4, "rotary_base": 10000)") ==
+        "m.json: layer a/op/heads: expected heads of an even width, as rotary positions turn pairs "
+        "of numbers, got 4 of width 3");
+  CHECK(refusal(R"("heads": 4, "head_width": 5, "kv_heads": 8, "rotary_base": 10000)") ==
+        "m.json: layer a/op/kv_heads: expected a divisor of heads, 4, got 8\n"
+        "m.json: layer a/op/head_width: expected heads of an even width, as rotary positions turn "
+        "pairs of numbers, got 5");
+  CHECK(refusal(R"("heads": 4, "rotary_base": 0.5)") ==
+        "m.json: layer a/op/rotary_base: expected a number from 1 to 1000000000000, got 0.5");
+  CHECK(refusal(R"("heads": 5)") ==
+        "m.json: layer a/op/heads: expected a divisor of hidden, 12, got 5");
+  CHECK(refusal(R"("heads": 5, "head_width": 4)").empty());
+  CHECK(
+      refusal(R"("heads": 1025, "head_width": 1024)") ==
+      "m.json: layer a/op/head_width: expected at most 1048576 numbers in all 1025 heads, got 1024 "
+      "in each");
+  CHECK(refusal(R"("kv_heads": 2)") ==
+        "m.json: layer a/op/heads: expected an integer from 1 to 1048576, but the key is missing");
+  CHECK(refusal_of(layer_of(R"({"kind": "transformer_block", "hidden": 12, "heads": 3,
+                                "feed_forward": 5, "sequence": 3, "norm": "rms",
+                                "activation": "relu"})")) ==
+        "m.json: layer a/op/activation: expected \"gelu\" or \"swiglu\", got \"relu\"\n"
+        "m.json: layer a/op/norm: expected \"layer_norm\" or \"rms_norm\", got \"rms\"");
 }
 
 TEST_CASE("every fault of an operation is named with its layer and key") {
   CHECK(refusal_of(layer_of(R"({"kind": "liner"})")) ==
         "m.json: layer a/op/kind: expected \"embedding\", \"position_embedding\", \"linear\", "
-        "\"layer_norm\", \"relu\", \"gelu\", \"attention\", \"transformer_block\", "
+        "\"layer_norm\", \"rms_norm\", \"relu\", \"gelu\", \"swiglu\", \"attention\", "
+        "\"transformer_block\", "
         "\"convolution\", \"max_pool\", \"flatten\" or \"softmax_cross_entropy\", got \"liner\"");
   CHECK(refusal_of(layer_of(R"({"inputs": 3})")) ==
         "m.json: layer a/op/kind: expected \"embedding\", \"position_embedding\", \"linear\", "
-        "\"layer_norm\", \"relu\", \"gelu\", \"attention\", \"transformer_block\", "
+        "\"layer_norm\", \"rms_norm\", \"relu\", \"gelu\", \"swiglu\", \"attention\", "
+        "\"transformer_block\", "
         "\"convolution\", \"max_pool\", \"flatten\" or \"softmax_cross_entropy\", but the key is "
         "missing");
   CHECK(refusal_of(layer_of(R"({"kind": "linear", "inputs": 0, "outputs": 1048577})")) ==

@@ -7,20 +7,21 @@
 namespace dapple::cuda {
 namespace {
 
-class LayerNorm : public DeviceModule {
+class Norm : public DeviceModule {
  public:
-  explicit LayerNorm(const LayerNormOperation& operation) : hidden_(operation.hidden) {}
+  Norm(NormKind kind, std::int64_t hidden) : kind_(kind), hidden_(hidden) {}
 
-  std::size_t parameter_count() const override { return 2; }
+  std::size_t parameter_count() const override { return kind_ == NormKind::LayerNorm ? 2 : 1; }
 
   DeviceTensor forward(Device& device, Parameters parameters, DeviceTensor input,
                        const DeviceTensor&, DeviceStash& stash) const override {
     DeviceTensor output = make_tensor(device, input.shape, input.type);
     DeviceTensor statistics = make_tensor(device, {2, input.count() / hidden_}, Type::Float32);
-    normalise(device.compute(), {.columns = hidden_,
+    normalise(device.compute(), {.kind = kind_,
+                                 .columns = hidden_,
                                  .input = input.view(),
                                  .scale = parameters[0],
-                                 .shift = parameters[1],
+                                 .shift = parameters.size() > 1 ? parameters[1] : View{},
                                  .output = output.view(),
                                  .statistics = row_statistics(statistics)});
     stash.tensors.push_back(std::move(input));
@@ -34,7 +35,8 @@ class LayerNorm : public DeviceModule {
     const DeviceTensor& input = stash.tensors[0];
     DeviceTensor gradient = make_tensor(device, input.shape, input.type);
     DeviceTensor sums = make_tensor(device, {2, hidden_}, Type::Float32);
-    normalise_backward(device, {.columns = hidden_,
+    normalise_backward(device, {.kind = kind_,
+                                .columns = hidden_,
                                 .input = input.view(),
                                 .scale = parameters[0],
                                 .statistics = row_statistics(stash.tensors[1]),
@@ -47,11 +49,13 @@ class LayerNorm : public DeviceModule {
   }
 
   void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const override {
-    add_pieces(device.compute(), stash.tensors[0].view(), sums);
+    const auto count = static_cast<std::int64_t>(sums.size()) * hidden_;
+    add_pieces(device.compute(), stash.tensors[0].view().part(0, count), sums);
     stash.tensors.clear();
   }
 
  private:
+  NormKind kind_;
   std::int64_t hidden_;
 };
 
@@ -64,7 +68,11 @@ RowStatistics row_statistics(const DeviceTensor& tensor) {
 }
 
 std::unique_ptr<DeviceModule> make_layer_norm(const LayerNormOperation& operation) {
-  return std::make_unique<LayerNorm>(operation);
+  return std::make_unique<Norm>(NormKind::LayerNorm, operation.hidden);
+}
+
+std::unique_ptr<DeviceModule> make_rms_norm(const RmsNormOperation& operation) {
+  return std::make_unique<Norm>(NormKind::RmsNorm, operation.hidden);
 }
 
 }  // namespace dapple::cuda
