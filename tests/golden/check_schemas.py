@@ -202,7 +202,7 @@ def main():
     # what was made of them.
     paths += sorted(source.glob("tests/golden/interop/*.topology.json"))
     paths += [path for path in sorted(source.glob("tests/golden/**/*.json"))
-              if path.parent.name not in ("nn", "interop")]
+              if path.parent.name != "interop" and "nn" not in path.relative_to(source).parts]
     paths += [path for kind in ("profile", "topology", "plan")
               for path in sorted(source.glob(f"tests/golden/interop/*.{kind}.json"))]
     with tempfile.TemporaryDirectory() as folder:

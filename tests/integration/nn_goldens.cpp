@@ -1,5 +1,6 @@
-// Operations and optimizers against what PyTorch computes in double precision: the files of
-// tests/golden/nn, which tools/make_nn_goldens writes.
+// Operations and optimizers against what PyTorch computes in double precision, and a Llama against
+// that of Hugging Face's library transformers: the files of tests/golden/nn, which
+// tools/make_nn_goldens writes.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -22,9 +23,10 @@ constexpr double kTolerance = 1e-5;
 
 std::vector<std::string> files(bool of_optimizers) {
   std::vector<std::string> names;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(test::source_path("tests/golden/nn"))) {
-    const std::string name = entry.path().filename().string();
+  const std::filesystem::path folder = test::source_path("tests/golden/nn");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string name = entry.path().lexically_relative(folder).generic_string();
     if ((name.rfind("optimizer_", 0) == 0) == of_optimizers) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
@@ -121,7 +123,7 @@ std::vector<double> numbers_of(const json& document, const std::string& key) {
 
 TEST_CASE("operations and their gradients are those that PyTorch computes") {
   const std::vector<std::string> names = files(false);
-  REQUIRE(names.size() == 20);
+  REQUIRE(names.size() == 26);
   for (const std::string& name : names) {
     INFO(name);
     const json document = golden(name);
