@@ -16,7 +16,7 @@ import unittest
 import tool
 from checkpoint_file import as_version_1, file_of, header_and_tensors, is_whole
 from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, SCALE, USAGE, ToolTest
-from trainable import cores, perceptron, small_gpt
+from trainable import cores, perceptron, small_gpt, small_llama
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
 KILLS = 6 if SCALE == 1 else 20 * SCALE  # of trainings that write checkpoints
@@ -96,6 +96,47 @@ class Training(ToolTest):
         # One of 256 bytes at first: log 256 is 5.5. A character of the text is worth about one.
         self.assertGreater(float(losses[0][1]), 5)
         self.assertLess(float(losses[-1][1]), loss)
+
+    def test_a_small_llama_has_the_same_losses_under_every_plan(self):
+        of_plans = []
+        for name, cluster, pins in [("one", cores(1, "1 GB/s"), []),
+                                    ("stages", cores(3, "1 GB/s"),
+                                     ["--pin", "stages=3", "--pin", "replicas=1"]),
+                                    ("replicas", cores(4, "1 GB/s"),
+                                     ["--pin", "stages=2", "--pin", "replicas=2"])]:
+            plan = self.plan(f"{name}.json", small_llama(), cluster, *pins)
+            arguments = ["--plan", plan, "--steps", "3", "--clip-norm", "1"]
+            of_plans.append([float(loss) for _, loss in self.losses(self.train(*arguments))])
+            self.assertEqual(len(of_plans[-1]), 3)
+            verified = self.train(*arguments, "--verify")
+            self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+        one, stages, replicas = of_plans
+        self.assertEqual(len(self.read("stages.json")["stages"]), 3)
+        self.assertEqual(len(self.read("replicas.json")["stages"][0]["devices"]), 2)
+        self.assertEqual(stages, one)
+        for loss, expected in zip(replicas, one, strict=True):
+            self.assertAlmostEqual(loss, expected, delta=2e-5)
+        self.assertGreater(one[0], 5)  # one of 256 bytes at first, and log 256 is 5.5
+
+    def test_a_small_llama_learns_a_small_text_and_has_no_weights_of_gpt2(self):
+        self.plan("llama.json", small_llama(), cores(2, "1 GB/s"), "--pin", "stages=2",
+                  "--pin", "replicas=1")
+        tokens = subprocess.run([ROOT / "tools" / "make_text"], check=True, capture_output=True)
+        (self.folder / "text.tokens").write_bytes(tokens.stdout)
+        steps, loss = (30, 3.3) if ARGUMENTS.sanitized else (150, 1.3)
+        losses = self.losses(self.train(
+            "--plan", "llama.json", "--tokens", "text.tokens", "--steps", steps,
+            "--learning-rate", "0.002", "--clip-norm", "1"))
+        self.assertLess(float(losses[-1][1]), loss)
+        self.assert_error(self.train("--plan", "llama.json", "--save-weights", "weights"),
+                          BAD_INPUT, "as GPT-2 has, got layer \"")
+
+    def test_heads_that_cannot_be_are_refused_before_training(self):
+        profile = small_llama()
+        profile["layers"][1]["op"]["kv_heads"] = 3
+        self.plan("heads.json", profile, cores(1, "1 GB/s"))
+        self.assert_error(self.train("--plan", "heads.json"), BAD_INPUT,
+                          "layer block.0/op/kv_heads: expected a divisor of heads, 4, got 3")
 
     def test_a_plan_is_verified_against_one_device(self):
         plans = [self.pipeline(), self.plan("copies.json", perceptron(), cores(3, "100 GB/s")),

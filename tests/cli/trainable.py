@@ -53,7 +53,16 @@ def cores(count, bandwidth):
 
 def small_gpt():
     """gpt2-tiny, in two stages over slow links; they share the weights of embedding and head."""
-    profile = json.loads((ROOT / "profiles" / "gpt2-tiny.json").read_text())
+    return shipped("gpt2-tiny")
+
+
+def small_llama():
+    return shipped("llama-tiny")
+
+
+def shipped(name):
+    """A specification of a model of 64 hidden numbers, with made-up times."""
+    profile = json.loads((ROOT / "profiles" / f"{name}.json").read_text())
     outputs = {"linear": 64 * 256, "softmax_cross_entropy": 1}  # of others 64 * 64
     profile.update(device="core", batch_scaling="proportional")
     profile["layers"] = [measured(layer, outputs.get(layer["op"]["kind"], 64 * 64), 1)

@@ -22,6 +22,9 @@ TEST_CASE("the shipped specifications are sound models of the sizes that they st
   const std::vector<Expected> shipped{
       // (256 + 64) 64 + 4 (12 * 64^2 + 13 * 64) + 2 * 64
       {"gpt2-tiny", 9, 220'544, {64}},
+      // 2 * 256 * 64, and for each block four projections, of which those of keys and values are of
+      // half the width, three matrices of 64 * 192 and two norms; one norm behind all
+      {"llama-tiny", 8, 2 * 256 * 64 + 4 * (3 * 64 * 64 + 3 * 64 * 192 + 2 * 64) + 64, {64}},
       // (50,257 + 1,024) 768 + 12 (12 * 768^2 + 13 * 768) + 2 * 768: GPT-2's
       {"gpt2-small", 17, 124'439'808, {1'024}},
       {"gpt2-medium", 29, 354'823'168, {1'024}},

@@ -136,7 +136,14 @@ inline Trainable random_perceptron(Dice& dice) {
   return trainable(shape, dice);
 }
 
-/// GPT-2 with little of everything.
+inline void to_llama(TransformerBlockOperation& block) {
+  block.form = {.kv_heads = 1, .width = 4, .rotary_base = 100};
+  block.bias = false;
+  block.norm = NormKind::RmsNorm;
+  block.activation = FeedForwardKind::SwiGlu;
+}
+
+/// GPT-2 with little of everything, or Llama.
 inline Trainable random_transformer(Dice& dice) {
   const std::int64_t heads = dice.roll(1, 2);
   const std::int64_t hidden = heads * dice.roll(4, 6);  // a norm of two numbers knows but one
@@ -150,14 +157,21 @@ inline Trainable random_transformer(Dice& dice) {
                        .positions = {sequence},
                        .is_tied = is_tied};
   if (is_tied) shape.operations.emplace_back(PositionEmbeddingOperation{sequence, hidden});
+  const bool is_llama = (sequence + vocabulary) % 2 == 0;
   for (std::int64_t left = dice.roll(1, 4); left > 0; --left) {
-    shape.operations.emplace_back(TransformerBlockOperation{.hidden = hidden,
-                                                            .heads = heads,
-                                                            .feed_forward = 2 * hidden,
-                                                            .sequence = sequence,
-                                                            .causal = dice.chance(70)});
+    TransformerBlockOperation block{.hidden = hidden,
+                                    .heads = heads,
+                                    .feed_forward = 2 * hidden,
+                                    .sequence = sequence,
+                                    .causal = dice.chance(70)};
+    if (is_llama) to_llama(block);
+    shape.operations.emplace_back(block);
   }
-  shape.operations.emplace_back(LayerNormOperation{.hidden = hidden});
+  if (is_llama) {
+    shape.operations.emplace_back(RmsNormOperation{.hidden = hidden});
+  } else {
+    shape.operations.emplace_back(LayerNormOperation{.hidden = hidden});
+  }
   shape.operations.emplace_back(LinearOperation{hidden, vocabulary, false, is_tied});
   shape.operations.emplace_back(SoftmaxCrossEntropyOperation{.classes = vocabulary});
   return trainable(shape, dice);
