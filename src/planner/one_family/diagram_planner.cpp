@@ -70,6 +70,13 @@ class DiagramPlanner {
   void tell_progress();
   SearchRecord record() const;
 
+  /// Whether plans are sought with the devices of several servers in turn, too; in larger problems
+  /// that would leave less for others.
+  bool tries_servers_in_turn() const {
+    const auto layers = static_cast<std::int64_t>(context_.profile.layers.size());
+    return !context_.options.pins.in_order &&
+           layers * context_.topology.device_count() <= kSearchLimits.servers_in_turn;
+  }
   Duration best() const { return best_.empty() ? Duration::infinite() : best_.front().iteration; }
   Duration threshold() const { return context_.threshold(best()); }
   Duration bound() const;
@@ -211,7 +218,7 @@ void DiagramPlanner::find_plans_below(Duration threshold, std::size_t width) {
           {.last = kSearchLimits.diagram_steps / kSearchLimits.part_of_plans},
           [&](Subproblem& some, search::DecisionDiagram& diagram) {
             for (const std::int32_t interleaved : {1, 2, 4}) {
-              if (interleaved > 1 && context_.options.pins.in_order) break;
+              if (interleaved > 1 && !tries_servers_in_turn()) break;
               std::ranges::move(diagram.restricted_plans(width, interleaved),
                                 std::back_inserter(some.candidates));
             }

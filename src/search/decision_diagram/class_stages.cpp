@@ -24,7 +24,13 @@ ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
     stage_classes_.push_back(index);
   }
   representatives_.resize(stage_classes_.size());
-  if (classes_.tells_servers_apart()) kinds_ = {BoundaryKind::Across, BoundaryKind::Local};
+  // In larger problems the diagrams would take twice as long for less than that.
+  constexpr std::int64_t kMostLayersTimesDevices = 131'072;
+  const bool is_large =
+      std::int64_t{costs.layer_count()} * costs.topology().device_count() > kMostLayersTimesDevices;
+  if (classes_.tells_servers_apart() && !is_large) {
+    kinds_ = {BoundaryKind::Across, BoundaryKind::Local};
+  }
   allow(CutIndex{costs.layer_count()}, cuts);
   ClassCounts counts(placements.device_classes().size());
   for (const DevicePool& pool : placements.pools()) {
@@ -102,6 +108,7 @@ const std::vector<StageDevices>& ClassStages::representatives(StageClassIndex de
 }
 
 std::int32_t ClassStages::spread_within(StageClassIndex devices, std::int32_t limit) const {
+  if (limit == kAnyNumber) return kAnyNumber;
   std::int32_t most = 0;
   bool is_any = true;
   for (const DeviceAllocation* allocation : classes_.allocations(stage_classes_[devices])) {

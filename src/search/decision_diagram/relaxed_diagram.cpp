@@ -40,7 +40,8 @@ RelaxedDiagram::RelaxedDiagram(const CostModel& costs, ClassStages& stages,
       states_(end_of_model_.next().position()) {}
 
 Duration RelaxedDiagram::compile(std::size_t width) {
-  width_ = width;
+  // Nodes of different kinds of boundaries do not stand for each other.
+  width_ = width * stages_.boundary_kinds().size();
   ClassStages::Boundaries none(stages_, end_of_model_);
   expand(end_of_model_, AllocationClasses::kNoDevices, {}, none);
   for (CutIndex cut = end_of_model_.previous(); cut > CutIndex{}; cut = cut.previous()) {

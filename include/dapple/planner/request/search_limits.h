@@ -62,7 +62,8 @@ struct SearchLimits {
   std::int64_t diagram_states = 65'536;
   std::int64_t all_diagram_states = 200'000'000;
   /// Where the exact search does not try all placements, decision diagrams do: the steps of all
-  /// diagrams, of each in a first, quick proof, the part that diagrams for plans may take,
+  /// diagrams, of each in a first, quick proof, of going through the paths of one; the most layers
+  /// times devices for plans with servers in turn; the part that diagrams for plans may take,
   /// and how many times its share of what is left one may; those compiled in parallel, fixed
   /// because they share the steps and the memory; the plans of one width whose stages and depths
   /// are refined; and the actions that the simulations of one width may take, fewer on many
@@ -70,6 +71,7 @@ struct SearchLimits {
   std::int64_t diagram_steps = 900'000'000;
   std::int64_t quick_steps = 5'000'000;
   std::int64_t path_steps = 300'000'000;
+  std::int64_t servers_in_turn = 8192;
   std::int64_t part_of_plans = 3;
   std::int64_t fair_shares = 3;
   int diagrams_in_parallel = 2;
@@ -91,7 +93,7 @@ struct SearchLimits {
   /// The first threshold for bounds is below the best plan by one of so many parts of it, and the
   /// last but one by one of so many; the parts grow fourfold.
   std::int64_t first_gap_parts = 5;
-  std::int64_t last_gap_parts = 80;
+  std::int64_t last_gap_parts = 320;
   /// With more layers than this, plans are sought with stages that begin at some cuts only.
   std::int64_t many_layers = 256;
 
