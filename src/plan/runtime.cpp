@@ -21,15 +21,8 @@ void apply(const Runtime& runtime, ModelProfile& profile) {
 
 void apply(const Runtime& runtime, TopologyDescription& topology) {
   for (DeviceKind& kind : topology.devices) {
+    check(runtime.reserved < kind.memory, "a runtime keeps all of a device's memory");
     kind.reserved = std::max(kind.reserved, runtime.reserved);
-    if (kind.reserved < kind.memory) continue;
-    throw Error{
-        ErrorKind::BadInput,
-        "the topology",
-        {{"", fmt::format("expected more memory than the {} bytes that {} keeps on a device, "
-                          "got {} of {}",
-                          runtime.reserved.count, printable(runtime.name), kind.memory.count,
-                          printable(kind.name))}}};
   }
 }
 

@@ -158,6 +158,20 @@ class Runtimes(ToolTest):
         self.assertEqual(run.returncode, BAD_INPUT)
         self.assertIn("/runtime", run.stderr)
 
+    def test_a_comparison_says_what_runtimes_do_otherwise(self):
+        self.planned("--runtime", "megatron", "--pin", "stages=2")
+        one = self.read("plan.json")
+        self.planned("--runtime", "deepspeed", "--pin", "stages=2")
+        run = self.run_tool("diff", self.write("one.json", one), "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        told = " ".join(run.stdout.split())
+        for part in ("A is for the runtime megatron, B for deepspeed",
+                     "those of A are blocking, those of B serial",
+                     "gradients of B are reduced behind the last backward"):
+            self.assertIn(part, told)
+        run = self.run_tool("diff", "one.json", "one.json")
+        self.assertNotIn("runtime", run.stdout)
+
     def test_bad_files_are_refused_by_name(self):
         cases = [({"transfers": "quick"}, "/transfers"), ({"depths": 1}, "/depths"),
                  ({"gradient_overlap": None}, "/gradient_overlap"), ({"reserved": "-1 B"}, "/reserved"),
@@ -175,7 +189,7 @@ class Runtimes(ToolTest):
             self.assertIn(f"/{name}", run.stderr)
         run = self.run_tool("plan", *self.ground(), "--runtime", self.own(reserved="2 GiB"))
         self.assertEqual(run.returncode, BAD_INPUT)
-        self.assertIn("expected more memory", run.stderr)
+        self.assertIn("--runtime: /reserved: expected less than the 1.00 GiB of card", run.stderr)
         run = self.run_tool("plan", *self.ground(), "--runtime", "nowhere.json")
         self.assertNotIn(run.returncode, (DONE, 1))
         model = self.ground()[1]

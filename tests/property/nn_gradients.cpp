@@ -423,9 +423,9 @@ TEST_CASE(
 }
 
 TEST_CASE("rotary positions keep their angles over many positions") {
-  // Queries and keys are all (1, 0) before they are turned, so that the score of two positions is the
-  // cosine of their distance. Only the last position has a value, and the output of another one is
-  // the share that it gives to that.
+  // Queries and keys are all (1, 0) before they are turned, so that the score of two positions is
+  // the cosine of their distance. Only the last position has a value, and the output of another one
+  // is the share that it gives to that.
   constexpr std::int64_t kSequence = 3'000;
   const AttentionOperation attention{
       .hidden = 2, .heads = 1, .form = {.width = 2, .rotary_base = 10'000}, .bias = false};

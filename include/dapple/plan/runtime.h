@@ -41,8 +41,7 @@ struct Runtime {
 };
 
 /// Give the profile and the devices of the topology what the runtime keeps in memory. Doing so
-/// again changes nothing. Throws Error(BadInput) for a device that has no more memory than is
-/// reserved.
+/// again changes nothing. Requires: every device has more memory than is reserved.
 void apply(const Runtime& runtime, ModelProfile& profile);
 void apply(const Runtime& runtime, TopologyDescription& topology);
 

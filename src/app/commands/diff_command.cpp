@@ -58,6 +58,34 @@ CommonGround common_ground(const Replacement& given, const PlanDocument& first,
   return common;
 }
 
+/// Returns what is said where the plans are for different runtimes, which they are not simulated
+/// as.
+std::vector<std::string> notes_on_runtimes(const PlanDocument& first, const PlanDocument& second) {
+  std::vector<std::string> notes;
+  const auto name_of = [](const PlanDocument& document) {
+    return document.runtime ? printable(document.runtime->name) : std::string("none in particular");
+  };
+  if (first.runtime != second.runtime) {
+    notes.push_back(
+        fmt::format("A is for the runtime {}, B for {}; models and topologies have what "
+                    "runtimes keep in memory",
+                    name_of(first), name_of(second)));
+  }
+  if (first.prediction.transfers != second.prediction.transfers) {
+    notes.push_back(
+        fmt::format("both are simulated with overlapped transfers; those of A are {}, "
+                    "those of B {}",
+                    to_string(first.prediction.transfers), to_string(second.prediction.transfers)));
+  }
+  if (first.plan.gradients.overlaps != second.plan.gradients.overlaps) {
+    notes.push_back(fmt::format(
+        "gradients of {} are reduced behind the last backward, those of {} "
+        "beside it",
+        first.plan.gradients.overlaps ? "B" : "A", first.plan.gradients.overlaps ? "A" : "B"));
+  }
+  return notes;
+}
+
 int diff_plans(const DiffRequest& request, const std::string& second_text,
                command_line::Console& console) {
   PlanDocument first = load_own_plan(request.first);
@@ -71,7 +99,9 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
   }
   const SimulationMode mode = mode_of(request, first.prediction, second.prediction);
   const Replacement given = load_replacement(request.model, request.topology);
-  const CommonGround common = common_ground(given, first, second);
+  CommonGround common = common_ground(given, first, second);
+  for (std::string& note : notes_on_runtimes(first, second))
+    common.notes.push_back(std::move(note));
   Subject a = make_subject(std::move(first), given, command_line::source_name(request.first));
   Subject b = make_subject(std::move(second), common.replacement,
                            command_line::source_name(request.second));

@@ -102,6 +102,11 @@ int diff_measured(const DiffRequest& request, const std::string& text,
                                 source + " was simulated, so what is called measured here is not");
   }
   const Prediction& filed = subject.document.prediction;
+  if (filed.transfers != timeline.transfers) {
+    command_line::print_warning(
+        console, fmt::format("transfers of the plan are {}, those of {} {}",
+                             to_string(filed.transfers), source, to_string(timeline.transfers)));
+  }
   const SimulationMode mode{request.contention.value_or(filed.contention),
                             request.replicas.value_or(filed.replicas), filed.transfers};
   const planner::Evaluation evaluation =

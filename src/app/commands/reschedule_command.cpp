@@ -218,6 +218,23 @@ int refuse(command_line::Console& console, const planner::NoSchedule& none,
   return command_line::kInfeasible;
 }
 
+/// Throws Error(BadInput) for a plan whose runtime has one schedule only.
+void check_is_free(const PlanDocument& document, const std::string& source) {
+  if (document.runtime && document.runtime->has_least_depths) {
+    throw Error{
+        ErrorKind::BadInput,
+        source,
+        {{"/runtime", fmt::format("expected a runtime that has any depths, got \"{}\", which "
+                                  "has the least ones",
+                                  printable(document.runtime->name))}}};
+  }
+  if (document.prediction.transfers == Transfers::Overlapped) return;
+  throw Error{ErrorKind::BadInput,
+              source,
+              {{"/predicted/transfers", fmt::format("expected overlapped ones, got {}",
+                                                    to_string(document.prediction.transfers))}}};
+}
+
 int run_reschedule(const command_line::Options& options, command_line::Console& console) {
   const RescheduleRequest asked = reschedule_request(options);
   std::vector<command_line::NamedPath> inputs{{"the plan", asked.plan}};
@@ -226,14 +243,7 @@ int run_reschedule(const command_line::Options& options, command_line::Console& 
   Subject subject =
       make_subject(load_own_plan(asked.plan), {}, command_line::source_name(asked.plan));
   PlanDocument& document = subject.document;
-  if (document.runtime) {
-    throw Error{
-        ErrorKind::BadInput,
-        command_line::source_name(asked.plan),
-        {{"/runtime", fmt::format("expected a plan for no runtime in particular, got one for "
-                                  "{}, which has a schedule of its own",
-                                  printable(document.runtime->name))}}};
-  }
+  check_is_free(document, command_line::source_name(asked.plan));
   planner::Reschedule request = planner_request(asked, subject);
   const std::string output = asked.output.value_or(command_line::default_output(
       document.profile, fmt::format(".{}.plan.json", to_string(request.family))));

@@ -10,6 +10,7 @@
 #include "dapple/io/files/read_file.h"
 #include "dapple/io/runtime/runtime_document.h"
 #include "dapple/plan/least_depth.h"
+#include "dapple/report/show.h"
 
 namespace dapple::app {
 
@@ -40,6 +41,18 @@ std::optional<Runtime> runtime_of(const std::optional<std::string>& name) {
   }
   command_line::check_inputs({{"--runtime", *name}});
   return io::read_runtime(io::read_file(*name), command_line::source_name(*name));
+}
+
+void reserve(const Runtime& runtime, TopologyDescription& topology) {
+  for (const DeviceKind& kind : topology.devices) {
+    if (runtime.reserved < kind.memory) continue;
+    throw Error{ErrorKind::BadInput,
+                "--runtime",
+                {{"/reserved",
+                  fmt::format("expected less than the {} of {}, got {}", report::show(kind.memory),
+                              printable(kind.name), report::show(runtime.reserved))}}};
+  }
+  apply(runtime, topology);
 }
 
 void run_on(const Runtime& runtime, PlanDocument& document) {

@@ -17,6 +17,10 @@ command_line::OptionSpec runtime_option(const std::string& text);
 /// without a name. Throws Error(Usage) for a name that is neither, and Error(BadInput).
 std::optional<Runtime> runtime_of(const std::optional<std::string>& name);
 
+/// Gives the devices of a topology what the runtime keeps in memory. Throws Error(BadInput) for a
+/// device that has no more.
+void reserve(const Runtime& runtime, TopologyDescription& topology);
+
 /// Makes the plan of a document one that a runtime executes, with the depths that it has.
 void run_on(const Runtime& runtime, PlanDocument& document);
 

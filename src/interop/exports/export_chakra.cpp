@@ -301,10 +301,12 @@ Export export_chakra(const ExportSubject& subject) {
   for (auto& [rank, trace] : traces) {
     result.files.push_back({.name = fmt::format("trace.{}.et", rank), .text = std::move(trace)});
   }
-  result.warnings.emplace_back(
-      "an all-reduce begins behind its stage's last backward, where the plan begins a bucket's "
-      "while "
-      "that still runs; times are rounded up to whole microseconds");
+  if (plan.gradients.overlaps) {
+    result.warnings.emplace_back(
+        "an all-reduce begins behind its stage's last backward, where the plan begins a bucket's "
+        "while that still runs");
+  }
+  result.warnings.emplace_back("times are rounded up to whole microseconds");
   if (run.shards_optimizer) {
     result.warnings.emplace_back(
         "a bucket's reduce-scatter is in the traces as an all-reduce of half its size, and the "

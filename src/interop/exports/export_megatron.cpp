@@ -75,7 +75,8 @@ Export export_megatron(const ExportSubject& subject) {
                     form.experts, form.expert_tensor);
   }
   if (plan.parallelism.shards_optimizer) result.text += "  --use-distributed-optimizer\n";
-  if (replicas_of_stages(plan) > 1) result.text += "  --overlap-grad-reduce\n";
+  if (replicas_of_stages(plan) > 1 && plan.gradients.overlaps)
+    result.text += "  --overlap-grad-reduce\n";
   result.text += recomputation_options(plan);
   if (plan.stages.front().recompute) {
     result.warnings.push_back(warn_of_block_inputs("Megatron-LM"));

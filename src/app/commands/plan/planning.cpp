@@ -9,6 +9,7 @@
 #include "app/request/for_target.h"
 #include "app/request/inputs.h"
 #include "app/request/pins.h"
+#include "app/request/runtimes.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/files/read_file.h"
@@ -50,7 +51,7 @@ SearchInputs load_inputs(const PlanCommandRequest& request) {
   if (request.runtime) {
     apply(*request.runtime, inputs.profile);
     if (inputs.launched_sooner) apply(*request.runtime, *inputs.launched_sooner);
-    apply(*request.runtime, inputs.topology);
+    reserve(*request.runtime, inputs.topology);
     inputs.runtime = request.runtime;
   }
   spdlog::info("model {}: {} layers, measured on {}", printable(inputs.profile.name),

@@ -199,7 +199,7 @@ LayoutGround load_layout_ground(const std::string& model, const std::string& top
   apply_time_scale(time_scale, profile, description);
   if (runtime) {
     apply(*runtime, profile);
-    apply(*runtime, description);
+    reserve(*runtime, description);
   }
   Topology made{description, command_line::source_name(topology)};
   interop::ForeignPlanOptions options;

@@ -243,7 +243,7 @@ Replacement checked_replacement(const PlanDocument& filed, const SimulateRequest
     if (request.runtime && !replacement.profile) replacement.profile = filed.original_profile();
     if (request.runtime && !replacement.topology) replacement.topology = filed.original_topology();
     if (replacement.profile) apply(*runtime, *replacement.profile);
-    if (replacement.topology) apply(*runtime, *replacement.topology);
+    if (replacement.topology) reserve(*runtime, *replacement.topology);
   }
   if (request.recost) return replacement;
   if (replacement.profile) {

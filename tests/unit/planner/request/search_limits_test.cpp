@@ -50,7 +50,9 @@ TEST_CASE("the limits of a search are what plan files were made with") {
   CHECK(limits.rise_parts == 16);
   CHECK(limits.last_rise == 65'536);
   CHECK(limits.first_gap_parts == 5);
-  CHECK(limits.last_gap_parts == 80);
+  CHECK(limits.last_gap_parts == 320);
+  CHECK(limits.path_steps == 300'000'000);
+  CHECK(limits.servers_in_turn == 8192);
   CHECK(limits.many_layers == 256);
   CHECK(limits.small == 6144);
   CHECK(limits.part_after_diagrams == 4);
