@@ -301,12 +301,11 @@ Export export_chakra(const ExportSubject& subject) {
   for (auto& [rank, trace] : traces) {
     result.files.push_back({.name = fmt::format("trace.{}.et", rank), .text = std::move(trace)});
   }
-  if (plan.gradients.overlaps) {
-    result.warnings.emplace_back(
-        "an all-reduce begins behind its stage's last backward, where the plan begins a bucket's "
-        "while that still runs");
-  }
-  result.warnings.emplace_back("times are rounded up to whole microseconds");
+  const char* const late =
+      "an all-reduce begins behind its stage's last backward, where the plan begins a bucket's "
+      "while that still runs; ";
+  result.warnings.push_back(fmt::format("{}times are rounded up to whole microseconds",
+                                        plan.gradients.overlaps ? late : ""));
   if (run.shards_optimizer) {
     result.warnings.emplace_back(
         "a bucket's reduce-scatter is in the traces as an all-reduce of half its size, and the "
