@@ -265,7 +265,8 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   return ncclSuccess;
 }
 
-/// Of aborts, each of which is done at once, or of collectives, which streams do one after another.
+/// A group may hold aborts, each of which is done at once, or collectives, which streams do one
+/// after another.
 ncclResult_t ncclGroupStart() {
   return ncclSuccess;
 }

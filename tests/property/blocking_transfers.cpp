@@ -115,7 +115,7 @@ class Walk {
       Thing& thing = stages_[s].things.front();
       if (thing.computes && compute(thing, s, now)) return true;
     }
-    // Of two transfers over a boundary gradients come first.
+    // If both transfers over a boundary are ready, the gradients go first.
     for (const bool is_gradient : {true, false}) {
       for (std::size_t b = 0; b + 1 < stages_.size(); ++b) {
         if (transfer(b, is_gradient, now)) return true;

@@ -350,8 +350,8 @@ TEST_CASE("on servers that are alike no plan is below the bounds of diagrams and
   for (int round = 0; round < small::scaled(300); ++round) {
     CAPTURE(round);
     ModelProfile profile = random_model(dice, round % 3 == 0 ? 4 : 3);
-    // Of small problems nearly all plans are drawn. Stages that are as large as a server either
-    // share two or send from one to the other.
+    // The random plans are nearly all plans of a small problem. Stages that are as large as a
+    // server either share two or send from one to the other.
     const bool is_small = round % 3 != 0;
     const bool fills_servers = round % 3 == 1;
     const std::int64_t size = fills_servers ? 4 * dice.roll(1, 2) : dice.roll(2, is_small ? 4 : 8);

@@ -25,6 +25,38 @@ Duration lowest_crossing(const DepthLine& falling, const DepthLine& rising, std:
 
 }  // namespace
 
+BoundaryTimes times_of(const BoundaryBound& boundary) {
+  return {.forward = boundary.forward,
+          .backward = boundary.backward,
+          .forward_pace = boundary.forward_pace,
+          .backward_pace = boundary.backward_pace};
+}
+
+void OrderedStages::clear() {
+  stages_.clear();
+  start_ = finish_ = back_ = slowest_before_ = {};
+}
+
+void OrderedStages::append(const StageBound& stage, const BoundaryTimes& boundary,
+                           const BoundLabel& label) {
+  finish_ = std::max(finish_, stage.after_backward);
+  stages_.push_back({.forward = stage.forward,
+                     .backward = stage.backward,
+                     .backward_pace = std::max(stage.backward, boundary.backward_pace),
+                     .start = start_,
+                     .round_trip = label.round_trip,
+                     .tail = label.tail,
+                     .finish = finish_,
+                     .back = back_,
+                     .most_in_flight = stage.depth_limit,
+                     .slowest_before = slowest_before_});
+  // What ends on the next stage is followed by the transfer back and this stage's backward.
+  start_ += stage.forward + boundary.forward;
+  back_ += boundary.backward + stage.backward;
+  finish_ += boundary.backward + stage.backward;
+  slowest_before_ = std::max({slowest_before_, stage.forward, boundary.forward_pace});
+}
+
 Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePart& before,
                         std::int64_t num_micro_batches) {
   const std::int64_t all = num_micro_batches;

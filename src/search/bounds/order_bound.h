@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "dapple/search/bounds/bound.h"
 
 namespace dapple::search {
 
@@ -50,6 +51,46 @@ struct OrderedStage {
   std::int64_t most_in_flight = 1;
   // The slowest forward, or transfer of one micro-batch, in front of it within the partial plan.
   Duration slowest_before;
+};
+
+/// The boundary behind a stage. All durations are lower bounds.
+///
+/// | member        | symbol, docs/bounds.md | unit | equations      |
+/// | ------------- | ---------------------- | ---- | -------------- |
+/// | forward       | c                      | ns   | (O1) to (O4)   |
+/// | backward      | d                      | ns   | (O1), (O2)     |
+/// | forward_pace  | pace                   | ns   | (O1) to (O3)   |
+/// | backward_pace | pace_back              | ns   | (O2)           |
+struct BoundaryTimes {
+  // One transfer.
+  Duration forward;
+  Duration backward;
+  // The interval between consecutive transfers.
+  Duration forward_pace;
+  Duration backward_pace;
+};
+
+BoundaryTimes times_of(const BoundaryBound& boundary);
+
+/// The stages of one partial plan, first to last.
+class OrderedStages {
+ public:
+  const std::vector<OrderedStage>& list() const { return stages_; }
+
+  /// Removes all stages; the memory is kept.
+  void clear();
+
+  /// Appends the stage behind those that are there. `boundary` is the one behind the new stage, all
+  /// zero behind the last stage; `label` is that of the partial plan that begins with it. O(1).
+  void append(const StageBound& stage, const BoundaryTimes& boundary, const BoundLabel& label);
+
+ private:
+  std::vector<OrderedStage> stages_;
+  // Those of the next stage.
+  Duration start_;
+  Duration finish_;
+  Duration back_;
+  Duration slowest_before_;
 };
 
 /// What stands in front of the partial plan. All durations are lower bounds.

@@ -149,31 +149,10 @@ void RelaxedTree::extend(const Step& next, const Extension& extension) {
 /// Returns the bound from the order of the stages of the path, (O5) of (D7).
 Duration RelaxedTree::bound_of_stages(const BeforePart& before) {
   ordered_.clear();
-  Duration start;
-  Duration back;
-  Duration finish;
-  Duration slowest;
   for (auto step = path_.rbegin(); step != path_.rend(); ++step) {
-    const StageBound& stage = step->stage;
-    const BoundaryBound& boundary = step->boundary;
-    finish = std::max(finish, stage.after_backward);
-    ordered_.push_back({.forward = stage.forward,
-                        .backward = stage.backward,
-                        .backward_pace = std::max(stage.backward, boundary.backward_pace),
-                        .start = start,
-                        .round_trip = step->label.round_trip,
-                        .tail = step->label.tail,
-                        .finish = finish,
-                        .back = back,
-                        .most_in_flight = stage.depth_limit,
-                        .slowest_before = slowest});
-    // What ends on the next stage is followed by the transfer back and this stage's backward.
-    start += stage.forward + boundary.forward;
-    back += boundary.backward + stage.backward;
-    finish += boundary.backward + stage.backward;
-    slowest = std::max({slowest, stage.forward, boundary.forward_pace});
+    ordered_.append(step->stage, times_of(step->boundary), step->label);
   }
-  return bound_of_order(ordered_, before, micro_batches_);
+  return bound_of_order(ordered_.list(), before, micro_batches_);
 }
 
 /// Returns the least over all depths of the earliest ends of the path's stages, (T4) of (D7).

@@ -64,7 +64,8 @@ class RelaxedTree {
   Allowance& allowance_;
   // Last stage first.
   std::vector<Step> path_;
-  std::vector<OrderedStage> ordered_;
+  // Working memory of bound_of_stages().
+  OrderedStages ordered_;
   IndexedVector<CutIndex, std::optional<ClassStages::Boundaries>> boundaries_;
 };
 

@@ -121,7 +121,7 @@ class ExactSearch::Search {
   // Whether a node is a complete plan that has been taken.
   IndexedVector<NodeIndex, bool> is_taken_;
   // Working memory of list_stages().
-  std::vector<OrderedStage> stages_;
+  OrderedStages stages_;
   OpenNodes open_;
   Waiting waiting_;
   std::int64_t states_ = 0;
@@ -227,10 +227,7 @@ void ExactSearch::Search::prepend_stages(const ParentNode& parent, const Placeme
   if (!parent.is_root()) {
     node.stages = parent.node.stages + 1;
     boundary = boundary_to(parent.node, option.allocation);
-    node.boundary = {.forward = boundary.forward,
-                     .backward = boundary.backward,
-                     .forward_pace = boundary.forward_pace,
-                     .backward_pace = boundary.backward_pace};
+    node.boundary = times_of(boundary);
   }
   const bool is_room_left = placements_.free_devices(option.used) > 0;
   for (node.begin = parent.cut.previous(); node.begin >= stages.first;
@@ -295,7 +292,7 @@ Duration ExactSearch::Search::bound_of(const SearchNode& node) {
     if (problem_.any_order) return node.label.end;
     list_stages(node);
     work_ += pairs;
-    return std::max(node.label.end, bound_of_order(stages_, {}, micro_batches_));
+    return std::max(node.label.end, bound_of_order(stages_.list(), {}, micro_batches_));
   }
   const std::vector<CompletionFunction>& choices =
       completions_->choices({.cut = node.begin, .used = node.used, .allocation = node.allocation});
@@ -309,7 +306,7 @@ Duration ExactSearch::Search::bound_of(const SearchNode& node) {
       work_ += pairs;
       const BeforePart before{
           .end = function.end, .span = function.span, .slowest = function.slowest};
-      bound = std::max(bound, bound_of_order(stages_, before, micro_batches_));
+      bound = std::max(bound, bound_of_order(stages_.list(), before, micro_batches_));
     }
     least = std::min(least, bound);
   }
@@ -319,29 +316,9 @@ Duration ExactSearch::Search::bound_of(const SearchNode& node) {
 /// Fills stages_ with the figures of a partial plan's stages for (O1) to (O5).
 void ExactSearch::Search::list_stages(const SearchNode& node) {
   stages_.clear();
-  Duration start;
-  Duration back;
-  Duration finish;
-  Duration slowest;
   for (const SearchNode* here = &node;; here = &nodes_[here->behind]) {
-    const StageBound& stage = here->stage;
-    finish = std::max(finish, stage.after_backward);
-    stages_.push_back({.forward = stage.forward,
-                       .backward = stage.backward,
-                       .backward_pace = std::max(stage.backward, here->boundary.backward_pace),
-                       .start = start,
-                       .round_trip = here->label.round_trip,
-                       .tail = here->label.tail,
-                       .finish = finish,
-                       .back = back,
-                       .most_in_flight = stage.depth_limit,
-                       .slowest_before = slowest});
+    stages_.append(here->stage, here->boundary, here->label);
     if (here->behind == kNoNode) return;
-    // What ends on the next stage is followed by the transfer back and this stage's backward.
-    start += stage.forward + here->boundary.forward;
-    back += here->boundary.backward + stage.backward;
-    finish += here->boundary.backward + stage.backward;
-    slowest = std::max({slowest, stage.forward, here->boundary.forward_pace});
   }
 }
 

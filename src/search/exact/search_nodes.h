@@ -11,25 +11,9 @@
 #include "dapple/core/quantity.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/indices.h"
+#include "search/bounds/order_bound.h"
 
 namespace dapple::search {
-
-/// The boundary behind a node's first stage, as bound_of_order() needs it. All are lower bounds.
-///
-/// | member        | symbol, docs/bounds.md | unit | equations      |
-/// | ------------- | ---------------------- | ---- | -------------- |
-/// | forward       | c                      | ns   | (O1) to (O4)   |
-/// | backward      | d                      | ns   | (O1), (O2)     |
-/// | forward_pace  | pace                   | ns   | (O1) to (O3)   |
-/// | backward_pace | pace_back              | ns   | (O2)           |
-struct BoundaryTimes {
-  // One transfer.
-  Duration forward;
-  Duration backward;
-  // The interval between consecutive transfers.
-  Duration forward_pace;
-  Duration backward_pace;
-};
 
 /// A node is a partial plan: one stage in front of another partial plan, which is its parent.
 ///

@@ -80,7 +80,8 @@ TEST_CASE("in servers and across them the sum is the same, whatever the sizes") 
 }
 
 TEST_CASE("shards of a ring differ by one element at most, and begin behind each other's end") {
-  // Of seven elements from the tenth, the members have the second part, the third and the first.
+  // There are seven elements, from the tenth on. The members have the second part, the third and
+  // the first.
   const ReductionGroup ring = group_of(3, 1);
   const auto shard = [&](std::int32_t member) {
     const ElementRange range = shard_of(ring, {member}, {10, 17});
