@@ -84,7 +84,7 @@ TEST_CASE("a group's numbers are summed where they lie, for 2 (r-1)/r of their b
   const std::size_t count = 3;
   if (!has_gpus_for(count)) return;
   Mesh mesh(count);
-  const exec::ReductionGroup everyone{.servers = {{{0}, {1}}, {{2}}}};
+  const exec::ReductionGroup everyone{.servers = {{{0}}, {{1}}, {{2}}}};
   const exec::ReductionGroup two{.servers = {{{0}, {2}}}};
   const auto reductions_of = [&](std::size_t i) {
     exec::ReductionSizes reductions{{mesh.devices, {kSize}}};

@@ -120,7 +120,10 @@ class Rings {
 
   static std::vector<DeviceIndex> across(const ReductionGroup& group, std::size_t place) {
     std::vector<DeviceIndex> members;
-    for (const std::vector<DeviceIndex>& server : group.servers) members.push_back(server[place]);
+    for (const std::vector<DeviceIndex>& server : group.servers) {
+      check(place < server.size(), "the servers of a group have different numbers of members");
+      members.push_back(server[place]);
+    }
     return members;
   }
 

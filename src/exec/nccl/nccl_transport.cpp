@@ -52,6 +52,18 @@ struct Outgoing {
   cuda::Stream stream{cuda::Stream::Priority::High};
 };
 
+/// Returns the shard of each member of a group, in ascending order of the members.
+std::vector<cuda::View> shards_of(const ReductionGroup& group, const cuda::View& numbers) {
+  const ElementRange all{0, static_cast<std::size_t>(numbers.count)};
+  std::vector<cuda::View> shards;
+  for (const DeviceIndex member : members_of(group)) {
+    const ElementRange shard = shard_of(group, member, all);
+    shards.push_back(
+        numbers.part(static_cast<std::int64_t>(shard.begin), static_cast<std::int64_t>(shard.end)));
+  }
+  return shards;
+}
+
 /// One device's endpoint.
 class NcclTransport : public Transport {
  public:
@@ -337,15 +349,13 @@ bool NcclTransport::performs(CollectiveKind kind, const ReductionGroup& group,
   await(recorded_on(numbers->stream()), key);
   agree(members, key);
   const cuda::View& every = numbers->numbers();
-  std::vector<cuda::View> shards;
-  for (const DeviceIndex member : members) {
-    const ElementRange shard = shard_of(group, member, {0, buffer.size()});
-    shards.push_back(
-        every.part(static_cast<std::int64_t>(shard.begin), static_cast<std::int64_t>(shard.end)));
+  if (kind == CollectiveKind::AllReduce) {
+    all.all_reduce(every, numbers->stream());
+  } else {
+    const std::vector<cuda::View> shards = shards_of(group, every);
+    if (kind == CollectiveKind::ReduceScatter) all.reduce_scatter(shards, numbers->stream());
+    if (kind == CollectiveKind::AllGather) all.all_gather(shards, numbers->stream());
   }
-  if (kind == CollectiveKind::AllReduce) all.all_reduce(every, numbers->stream());
-  if (kind == CollectiveKind::ReduceScatter) all.reduce_scatter(shards, numbers->stream());
-  if (kind == CollectiveKind::AllGather) all.all_gather(shards, numbers->stream());
   await(recorded_on(numbers->stream()), key);
   const auto count = static_cast<std::int64_t>(members.size());
   const std::int64_t passes = kind == CollectiveKind::AllReduce ? 2 : 1;

@@ -27,8 +27,9 @@ struct Groups {
 __global__ void turns_kernel(int sequence, int pairs, double base, float* turns) {
   const std::int64_t count = std::int64_t{sequence} * pairs;
   for (std::int64_t i = thread_number(); i < count; i += thread_count()) {
+    const std::int64_t position = i / pairs;
     const auto pair = static_cast<double>(i % pairs);
-    const double angle = static_cast<double>(i / pairs) * pow(base, -pair / pairs);
+    const double angle = static_cast<double>(position) * pow(base, -pair / pairs);
     turns[i] = static_cast<float>(cos(angle));
     turns[count + i] = static_cast<float>(sin(angle));
   }
