@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include "dapple/core/random.h"
 #include "dapple/nn/module.h"
@@ -7,6 +8,11 @@ namespace dapple::nn {
 
 void initialize(const ParameterSpec& parameter, const std::string& name, std::uint64_t seed,
                 std::span<float> values) {
+  if (parameter.part) {
+    std::vector<float> whole(static_cast<std::size_t>(count_of(parameter.part->whole)));
+    initialize({parameter.name, parameter.part->whole, parameter.initial}, name, seed, whole);
+    return take_part(*parameter.part, whole, values);
+  }
   const Initial& initial = parameter.initial;
   if (initial.kind == Initial::Kind::Constant) {
     std::fill(values.begin(), values.end(), initial.value);

@@ -7,6 +7,7 @@
 
 #include "dapple/core/error.h"
 #include "nn/modules.h"
+#include "nn/transformer_block.h"
 
 namespace dapple::nn {
 
@@ -78,39 +79,11 @@ std::unique_ptr<Module> make(const SwiGluOperation&) {
 }
 
 std::unique_ptr<Module> make(const AttentionOperation& operation) {
-  const std::int64_t of_queries = operation.heads * head_width_of(operation);
-  const std::int64_t of_keys = kv_heads_of(operation) * head_width_of(operation);
-  std::vector<Part> parts;
-  parts.push_back(
-      {"qkv", make_linear({operation.hidden, of_queries + 2 * of_keys, operation.bias})});
-  if (operation.form.rotary_base) parts.push_back({"", make_rotary(operation)});
-  parts.push_back({"", make_attention_heads(operation)});
-  parts.push_back({"projection", make_linear({of_queries, operation.hidden, operation.bias})});
-  return make_chain(std::move(parts));
+  return make_attention(operation, {});
 }
 
-std::unique_ptr<Module> make_norm(NormKind kind, std::int64_t hidden) {
-  return kind == NormKind::RmsNorm ? make_rms_norm({hidden}) : make_layer_norm({hidden});
-}
-
-/// Creates a pre-norm transformer block: attention and feed-forward, each preceded by a norm and
-/// bypassed by a residual connection.
 std::unique_ptr<Module> make(const TransformerBlockOperation& operation) {
-  const std::int64_t hidden = operation.hidden;
-  std::vector<Part> attention;
-  attention.push_back({"norm1", make_norm(operation.norm, hidden)});
-  attention.push_back({"attention", make(attention_of(operation))});
-  std::vector<Part> feed_forward;
-  feed_forward.push_back({"norm2", make_norm(operation.norm, hidden)});
-  feed_forward.push_back(
-      {"expand", make_linear({hidden, expanded_width_of(operation), operation.bias})});
-  feed_forward.push_back(
-      {"", operation.activation == FeedForwardKind::SwiGlu ? make_swiglu() : make_gelu()});
-  feed_forward.push_back({"reduce", make_linear({operation.feed_forward, hidden, operation.bias})});
-  std::vector<Part> parts;
-  parts.push_back({"", make_residual(make_chain(std::move(attention)))});
-  parts.push_back({"", make_residual(make_chain(std::move(feed_forward)))});
-  return make_chain(std::move(parts), {operation.sequence, hidden});
+  return make_transformer_block(operation, {});
 }
 
 std::unique_ptr<Module> make(const ConvolutionOperation& operation) {

@@ -368,8 +368,7 @@ class Parallelism(ToolTest):
         self.assertEqual(run.returncode, DONE, run.stderr)
         run = self.run_tool("train", "plan.json", "--steps", "1", binary=executor)
         self.assertEqual(run.returncode, BAD_INPUT, run.stderr)
-        self.assertIn("/parallelism: expected at most the optimizer's state to be sharded,",
-                      run.stderr)
+        self.assertIn("expected parameter_bytes 32768 in the variant of \"tokens\"", run.stderr)
 
     def test_a_replay_reduces_and_scatters_sharded_state(self):
         executor = tool.ARGUMENTS.executor

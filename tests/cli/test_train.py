@@ -526,8 +526,8 @@ class Training(ToolTest):
                           "expected output_bytes 128 at batch size 1", "in half precision, got 256")
         self.plan("full.json", perceptron(), cores(2, "1 GB/s"), "--shard", "full")
         self.assert_error(self.train("--plan", "full.json"), BAD_INPUT,
-                          "/parallelism: expected at most the optimizer's state to be sharded",
-                          "got tensor 1, all state sharded over 2")
+                          "/parallelism: expected at most tensor and sequence parallelism and "
+                          "sharded optimizer state,", "got tensor 1, all state sharded over 2")
         self.plan("parts.json", perceptron(), cores(2, "1 MB/s"), "--optimizer-step", "per-bucket")
         self.assert_error(self.train("--plan", "parts.json", "--clip-norm", "1"), BAD_INPUT,
                           "/gradients/optimizer_step: expected \"at-end\"")

@@ -22,12 +22,14 @@ namespace {
 
 using namespace small;
 
-std::unique_ptr<exec::TrainingBackend> on_gpu(const exec::TrainingJob& job, DeviceIndex device) {
-  return exec::make_cuda_backend(job, device, 0);
+std::unique_ptr<exec::TrainingBackend> on_gpu(const exec::TrainingJob& job,
+                                              const exec::TrainingDevice& own) {
+  return exec::make_cuda_backend(job, own.device, 0);
 }
 
-std::unique_ptr<exec::TrainingBackend> on_gpus(const exec::TrainingJob& job, DeviceIndex device) {
-  return exec::make_cuda_backend(job, device, device.value % cuda::gpu_count());
+std::unique_ptr<exec::TrainingBackend> on_gpus(const exec::TrainingJob& job,
+                                               const exec::TrainingDevice& own) {
+  return exec::make_cuda_backend(job, own.device, own.device.value % cuda::gpu_count());
 }
 
 /// Wide enough that what is rounded is no single number; numbers between layers take two bytes.

@@ -25,8 +25,8 @@ void check_training(const Trainable& model, const Pipeline& pipeline,
   };
   const Outcome outcome = train(
       job, pipeline.topology, 2,
-      [](const exec::TrainingJob& of, DeviceIndex device) {
-        return exec::make_cuda_backend(of, device, gpu_of(device));
+      [](const exec::TrainingJob& of, const exec::TrainingDevice& own) {
+        return exec::make_cuda_backend(of, own.device, gpu_of(own.device));
       },
       [&](std::unique_ptr<exec::Transport> below,
           DeviceIndex device) -> std::unique_ptr<exec::Transport> {

@@ -63,9 +63,10 @@ TEST_CASE("no iteration launches a kernel for the first time") {
     const std::optional<exec::TrainingJob> job = random_job(dice, precision);
     if (!job) continue;
     cuda_on_host::forget_kernels();
-    exec::PlainTraining training(*job, [](const exec::TrainingJob& of, DeviceIndex device) {
-      return exec::make_cuda_backend(of, device, 0);
-    });
+    exec::PlainTraining training(*job,
+                                 [](const exec::TrainingJob& of, const exec::TrainingDevice& own) {
+                                   return exec::make_cuda_backend(of, own.device, 0);
+                                 });
     const std::size_t launched = cuda_on_host::kernels_launched();
     CHECK(launched > 0);
     for (std::int64_t iteration = 0; iteration < 2; ++iteration) training.run(iteration);

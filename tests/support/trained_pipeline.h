@@ -49,8 +49,7 @@ inline Outcome train(
     const exec::TrainingJob& job, const Topology& topology, std::int64_t iterations,
     const exec::MakeBackend& make_backend = exec::make_cpu_backend,
     const MakeEnd& make_end = [](auto below, DeviceIndex) { return below; }) {
-  std::vector<DeviceIndex> devices;
-  for (const DeviceSchedule& schedule : job.devices) devices.push_back(schedule.device);
+  const std::vector<DeviceIndex> devices = job.numbers();
   exec::ThreadNetwork network(topology, devices, {});
   Outcome outcome;
   std::mutex mutex;
@@ -123,7 +122,8 @@ inline void require_same(const exec::NamedTensors& tensors, const exec::NamedTen
 
 inline exec::TrainingJob job_of(const Trainable& model, const Pipeline& pipeline,
                                 const exec::TrainingSettings& settings) {
-  REQUIRE(exec::training_faults(pipeline.plan, model.profile, *model.layers, settings).empty());
+  const auto of_ranks = exec::layers_of_ranks(model.layers, pipeline.plan.parallelism, "model");
+  REQUIRE(exec::training_faults(pipeline.plan, model.profile, *of_ranks.front(), settings).empty());
   return exec::make_training_job(pipeline.plan, model.profile, pipeline.topology, model.layers,
                                  model.batches, settings);
 }

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,11 +32,38 @@ struct Initial {
   float value = 0;
 };
 
+/// The part of a parameter that one rank of a tensor-parallel group holds: some ranges along one
+/// dimension of the whole parameter, one after another. What lies beyond the whole is padding.
+struct ParameterPart {
+  struct Range {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+
+  /// The shape of the whole parameter.
+  Shape whole;
+  std::size_t dimension = 0;
+  std::vector<Range> ranges;
+};
+
+/// Copies the part out of the values of the whole parameter, with zeros as padding, or into them.
+/// O(values of the part). Requires: `values` has the size of the part.
+void take_part(const ParameterPart& part, std::span<const float> whole, std::span<float> values);
+void put_part(const ParameterPart& part, std::span<const float> values, std::span<float> whole);
+
 struct ParameterSpec {
   /// A name that is unique in the module, such as "weight" or "attention.bias".
   std::string name;
   Shape shape;
   Initial initial;
+  /// What the parameter is a part of, where each rank of a tensor-parallel group has its own.
+  std::optional<ParameterPart> part = {};
+  /// Whether all ranks of a tensor-parallel group hold the whole parameter, and each computes the
+  /// gradient from its part of every sequence, so that the gradient is the sum over the ranks.
+  bool is_summed_over_ranks = false;
+
+  /// The shape of the whole parameter.
+  const Shape& whole_shape() const { return part ? part->whole : shape; }
 };
 
 /// The data that a forward keeps for the backward: tensors of the module itself and the stashes of
@@ -85,7 +113,8 @@ class Module {
 std::unique_ptr<Module> make_module(const Operation& operation);
 
 /// Writes the initial values of a parameter. They depend on the seed, the name and the spec only,
-/// so that training starts from the same model under every plan. `name` is "LAYER.PARAMETER".
+/// so that training starts from the same model under every plan; a part has those of the whole.
+/// `name` is "LAYER.PARAMETER".
 void initialize(const ParameterSpec& parameter, const std::string& name, std::uint64_t seed,
                 std::span<float> values);
 

@@ -38,6 +38,10 @@ CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
   }
 }
 
+void CudaMath::sum_over_ranks(const Numbers& /*gradients*/) {
+  throw Bug("a GPU is in a tensor-parallel group");
+}
+
 cuda::DeviceTensor CudaMath::zeros(nn::Shape shape) {
   Tensor tensor = make_tensor(std::move(shape));
   cuda::fill_with_zeros(device_.compute(), tensor.view());

@@ -9,6 +9,7 @@
 
 #include "dapple/core/error.h"
 #include "exec/measure/cpu_engine.h"
+#include "exec/measure/lone_rank.h"
 #include "exec/measure/measured_passes.h"
 #include "exec/measure/timed_passes.h"
 #include "exec/run/pinned_thread.h"
@@ -131,6 +132,56 @@ nn::OptimizerKind optimizer_of(const Optimizer& optimizer, const std::string& so
   return *kind;
 }
 
+/// Sets the layers' variants for some form of tensor parallelism, as the first rank of a group runs
+/// them on its own. Their times are added to `measured`. Returns whether the passes were stopped,
+/// in which case there are no variants.
+bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
+                  const MeasureOptions& options, const std::string& source_name,
+                  MeasuredModel& measured) {
+  LoneRank alone;
+  const nn::TensorRank rank{
+      .rank = 0, .ranks = form.tensor, .is_sequence_parallel = form.sequence, .group = &alone};
+  const std::vector<nn::ModelLayer> shared = nn::share_model(whole.model, rank, source_name);
+  const MeasurementSubject subject{.specification = whole.specification,
+                                   .model = shared,
+                                   .kinds = kinds_of(whole.specification.profile, shared),
+                                   .optimizer = whole.optimizer};
+  const CorePasses passes = passes_on_cores(subject, options);
+  if (passes.was_stopped) return true;
+  std::vector<MeasuredLayer> layers = measured_layers(subject, passes);
+  std::vector<LayerCollectives> collectives;
+  for (const std::size_t first : subject.kinds.first) {
+    collectives.push_back(collectives_of(whole.model, first, rank));
+  }
+  for (std::size_t i = 0; i < shared.size(); ++i) {
+    const std::size_t kind = subject.kinds.of_layer[i];
+    measured.profile.layers[i].variants.push_back(
+        {.parallelism = form,
+         .parameters = {nn::parameter_count(shared[i].own_parameters()) *
+                        static_cast<std::int64_t>(sizeof(float))},
+         .fixed_overhead = {},
+         .measurements = layers[kind].measurements,
+         .forward_collectives = collectives[kind].forward,
+         .backward_collectives = collectives[kind].backward});
+  }
+  for (MeasuredLayer& layer : layers) {
+    layer.name += ", " + short_text(form);
+    measured.layers.push_back(std::move(layer));
+  }
+  return false;
+}
+
+/// Returns the forms of tensor parallelism that are to be measured.
+std::vector<Parallelism> forms_of(const MeasureOptions& options) {
+  std::vector<Parallelism> forms;
+  for (const std::int64_t degree : options.tensor_degrees) {
+    for (const bool is_sequence_parallel : {false, true}) {
+      forms.push_back({.tensor = degree, .sequence = is_sequence_parallel});
+    }
+  }
+  return forms;
+}
+
 const char* precision_name(cuda::Precision precision) {
   switch (precision) {
     case cuda::Precision::BFloat16:
@@ -214,6 +265,11 @@ MeasuredModel measure_model(const io::Specification& specification, const std::s
   const nn::OptimizerKind optimizer = optimizer_of(specification.profile.optimizer, source_name);
   const std::vector<nn::ModelLayer> model =
       nn::make_model(specification.profile, specification.operations, source_name);
+  for (const Parallelism& form : forms_of(options)) {
+    // Throws before anything is measured.
+    nn::share_model(model, {.ranks = form.tensor, .is_sequence_parallel = form.sequence},
+                    source_name);
+  }
   const MeasurementSubject subject{.specification = specification,
                                    .model = model,
                                    .kinds = kinds_of(specification.profile, model),
@@ -229,6 +285,11 @@ MeasuredModel measure_model(const io::Specification& specification, const std::s
   for (std::size_t i = 0; i < model.size(); ++i) {
     profile.layers[i].measurements = measured.layers[subject.kinds.of_layer[i]].measurements;
     profile.layers[i].fixed_overhead = {};
+    profile.layers[i].variants.clear();
+  }
+  for (const Parallelism& form : forms_of(options)) {
+    if (measured.was_stopped) break;
+    measured.was_stopped = add_variants(subject, form, options, source_name, measured);
   }
   profile.device = options.device;
   profile.warnings = warn_of_spread(measured.layers);

@@ -10,10 +10,10 @@ HostBytes encoded(bool answer) {
 
 }  // namespace
 
-bool any_says(bool answer, const std::vector<DeviceSchedule>& devices, std::size_t place,
+bool any_says(bool answer, const std::vector<DeviceIndex>& devices, std::size_t place,
               MessageKey key, Transport& transport) {
-  const DeviceIndex own = devices[place].device;
-  const DeviceIndex first = devices.front().device;
+  const DeviceIndex own = devices[place];
+  const DeviceIndex first = devices.front();
   MessageKey decision = key;
   ++decision.step;
   if (place > 0) {
@@ -24,12 +24,12 @@ bool any_says(bool answer, const std::vector<DeviceSchedule>& devices, std::size
   }
   key.to = decision.from = own;
   for (std::size_t other = 1; other < devices.size(); ++other) {
-    key.from = devices[other].device;
+    key.from = devices[other];
     const Payload theirs = transport.receive(key, {});
     answer = answer || theirs.size() > 0;
   }
   for (std::size_t other = 1; other < devices.size(); ++other) {
-    decision.to = devices[other].device;
+    decision.to = devices[other];
     transport.send(decision, encoded(answer));
   }
   return answer;

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "dapple/core/index.h"
 #include "dapple/exec/message/transport.h"
-#include "dapple/schedule/device_schedule.h"
 
 namespace dapple::exec {
 
@@ -13,7 +13,7 @@ namespace dapple::exec {
 /// it, each with its position `place`. As long as all answer no, only empty messages are sent,
 /// which count no bytes and take no time on paced links. The messages have the key's iteration and
 /// action, and its step and the next one.
-bool any_says(bool answer, const std::vector<DeviceSchedule>& devices, std::size_t place,
+bool any_says(bool answer, const std::vector<DeviceIndex>& devices, std::size_t place,
               MessageKey key, Transport& transport);
 
 }  // namespace dapple::exec

@@ -61,7 +61,7 @@ std::optional<Replayed> Replay::Job::run(std::size_t place, Transport& transport
     measured.sent = transport.sent();
     goes_on =
         iteration + 1 < options_.iterations &&
-        !any_says(options_.should_stop && options_.should_stop(), schedules_, place,
+        !any_says(options_.should_stop && options_.should_stop(), devices_, place,
                   {.iteration = iteration, .action = {}, .step = kAnswers, .from = {}, .to = {}},
                   transport);
   }

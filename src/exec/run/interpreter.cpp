@@ -161,7 +161,7 @@ void Interpreter::Run::compute(const Action& action) {
   const Mark start = mark(Stream::Compute);
   BucketReady ready;
   const bool is_last = makes_weight_gradient(action.kind) && --gradients_left_[action.stage] == 0;
-  if (is_last && bucket_sizes_.count(action.stage) > 0) {
+  if (is_last) {
     ready = [this, &action](std::int32_t bucket) {
       reduce({ActionKind::AllReduce, bucket, action.stage},
              bucket_sizes_.at(action.stage)[static_cast<std::size_t>(bucket)]);

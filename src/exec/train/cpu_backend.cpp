@@ -5,8 +5,10 @@
 
 namespace dapple::exec {
 
-std::unique_ptr<TrainingBackend> make_cpu_backend(const TrainingJob& job, DeviceIndex device) {
-  return std::make_unique<ModelBackend<CpuMath>>(job, device, std::make_unique<CpuMath>(job));
+std::unique_ptr<TrainingBackend> make_cpu_backend(const TrainingJob& job,
+                                                  const TrainingDevice& device) {
+  return std::make_unique<ModelBackend<CpuMath>>(job, device,
+                                                 std::make_unique<CpuMath>(job, device.tensor));
 }
 
 }  // namespace dapple::exec

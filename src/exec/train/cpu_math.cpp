@@ -37,6 +37,13 @@ class TiedReductionBuffer : public HostReductionBuffer {
 
 }  // namespace
 
+CpuMath::CpuMath(const TrainingJob& job, const nn::TensorRank& rank)
+    : group_(rank.group), layers_(*job.layers) {
+  if (rank.ranks == 1) return;
+  shared_ = nn::share_model(*job.layers, rank, "");
+  layers_ = shared_;
+}
+
 void CpuMath::take_in(Tensor& tensor, SampleRange samples, Payload payload) {
   copy_values(std::move(payload), numbers_of(tensor.values, tensor.shape, samples));
 }

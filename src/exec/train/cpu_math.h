@@ -36,7 +36,8 @@ class CpuMath {
     explicit Range(const Action& /*action*/) {}
   };
 
-  explicit CpuMath(const TrainingJob& job) : job_(job) {}
+  /// The job, and the rank's group if it has one, must outlive it.
+  CpuMath(const TrainingJob& job, const nn::TensorRank& rank);
 
   /// Begins an iteration.
   void begin() {}
@@ -68,15 +69,18 @@ class CpuMath {
   /// Call the functions of the same names of the layer's module.
   Tensor forward(std::int32_t layer, Parameters parameters, Tensor input, const Tensor& targets,
                  Stash& stash) {
-    return job_.layer(layer).module->forward(parameters, std::move(input), targets, stash);
+    return module(layer).forward(parameters, std::move(input), targets, stash);
   }
   Tensor input_gradient(std::int32_t layer, Parameters parameters, Tensor output_gradient,
                         Stash& stash) {
-    return job_.layer(layer).module->input_gradient(parameters, std::move(output_gradient), stash);
+    return module(layer).input_gradient(parameters, std::move(output_gradient), stash);
   }
   void weight_gradient(std::int32_t layer, Stash& stash, Gradients sums) {
-    job_.layer(layer).module->weight_gradient(stash, sums);
+    module(layer).weight_gradient(stash, sums);
   }
+  /// Sums complete gradients over the ranks of a tensor-parallel group, of which each has computed
+  /// a part.
+  void sum_over_ranks(Numbers gradients) { group_->all_reduce(gradients); }
 
   /// Returns a buffer over complete gradients that another thread reduces after adding `others`.
   std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others);
@@ -94,7 +98,14 @@ class CpuMath {
   bool accepts_gradients(bool /*are_finite*/) { return true; }
 
  private:
-  const TrainingJob& job_;
+  const nn::Module& module(std::int32_t layer) const {
+    return *layers_[static_cast<std::size_t>(layer)].module;
+  }
+
+  nn::TensorParallelGroup* group_;
+  /// The rank's layers, which use its group; empty for a device that shares none.
+  std::vector<nn::ModelLayer> shared_;
+  std::span<const nn::ModelLayer> layers_;
 };
 
 /// Parameters, gradients and the optimizer's state of one stage.

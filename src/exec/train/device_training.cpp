@@ -10,6 +10,7 @@
 #include "exec/train/loss_and_norm.h"
 #include "exec/train/named_tensors.h"
 #include "exec/train/stage_layout.h"
+#include "exec/train/tensor_ranks.h"
 
 namespace dapple::exec {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 enum Exchange : std::int32_t {
   kSquares = -100,
   kLosses,
+  kSent,
   // One for each kind of tensor.
   kTensors,
   // This one for answers, the next for the decision.
@@ -33,14 +35,6 @@ const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
   return *found;
 }
 
-/// Returns the replicas that together have all of a stage's values of a kind: the first one, as all
-/// have the same bits, unless each has its shard, as of all but parameters where state is sharded.
-std::vector<DeviceIndex> holders_of(const TrainingJob& job, StageIndex stage, TensorKind kind) {
-  const std::vector<DeviceIndex>& replicas = job.plan.stages[stage.position()].devices;
-  if (kind != TensorKind::Parameters && is_sharded(job, stage)) return replicas;
-  return {replicas.front()};
-}
-
 /// Passes on whether the norm of all gradients is finite, and clips the gradients if requested.
 void heed_norm(double norm, std::optional<double> clip_norm, TrainingBackend& backend) {
   backend.judge_gradients(std::isfinite(norm));
@@ -49,19 +43,33 @@ void heed_norm(double norm, std::optional<double> clip_norm, TrainingBackend& ba
 
 }  // namespace
 
-DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex device, Transport& transport,
+DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex number, Transport& transport,
                                const MakeBackend& make_backend)
     : job_(job),
-      device_(device),
+      numbers_(job.numbers()),
+      number_(number),
+      own_{{static_cast<std::int32_t>(number.value / job.tensor_ranks())},
+           number.value % job.tensor_ranks()},
       transport_(transport),
-      backend_(make_backend(job, device)),
+      within_group_(job.tensor_ranks() == 1 ? nullptr
+                                            : std::make_unique<RankCollectives>(
+                                                  job, own_.device, own_.tensor, transport)),
+      between_groups_(within_group_ ? between_groups(job, own_.tensor, *within_group_, transport)
+                                    : nullptr),
+      backend_(make_backend(job, {own_.device,
+                                  {.rank = own_.tensor,
+                                   .ranks = job.tensor_ranks(),
+                                   .is_sequence_parallel = job.plan.parallelism.sequence,
+                                   .group = within_group_.get()}})),
       interpreter_(
-          schedule_of(job, device),
+          schedule_of(job, own_.device),
           [this](const Action& reduction) { return job_.groups.of(reduction); }, *backend_,
-          transport,
+          between_groups_ ? *between_groups_ : transport,
           job.settings.clip_norm || backend_->scales_loss()
               ? BeforeSteps([this](std::int64_t) { look_at_gradients(); })
               : nullptr) {}
+
+DeviceTraining::~DeviceTraining() = default;
 
 void DeviceTraining::restore(const NamedTensors& tensors) {
   backend_->restore(tensors);
@@ -71,6 +79,7 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   iteration_ = iteration;
   await_readers();
   backend_->begin(iteration);
+  if (within_group_) within_group_->begin(iteration);
   const Bytes sent_before = transport_.sent();
   MeasuredIteration measured = measure(interpreter_, iteration, transport_);
   sent_ += transport_.sent() - sent_before;
@@ -78,8 +87,20 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   return measured;
 }
 
-std::size_t DeviceTraining::place() const {
-  return static_cast<std::size_t>(&schedule_of(job_, device_) - job_.devices.data());
+/// Returns those that together have all of a stage's values of a kind: all tensor-parallel ranks of
+/// the first replica, as all replicas have the same bits, unless each has its shard, as of all but
+/// parameters where state is sharded.
+std::vector<DeviceTraining::Rank> DeviceTraining::holders_of(StageIndex stage,
+                                                             TensorKind kind) const {
+  std::vector<DeviceIndex> replicas = job_.plan.stages[stage.position()].devices;
+  if (kind == TensorKind::Parameters || !is_sharded(job_, stage)) replicas.resize(1);
+  std::vector<Rank> holders;
+  for (const DeviceIndex replica : replicas) {
+    for (std::int64_t rank = 0; rank < job_.tensor_ranks(); ++rank) {
+      holders.push_back({replica, rank});
+    }
+  }
+  return holders;
 }
 
 MessageKey DeviceTraining::key(StageIndex stage, std::int32_t step, DeviceIndex from,
@@ -95,28 +116,28 @@ void DeviceTraining::look_at_gradients() {
   heed_norm(norm_of(squares()), job_.settings.clip_norm, *backend_);
 }
 
-/// Returns the sums of squares of all layers of the model: the replicas that have a stage's
-/// gradients send their own to all other devices, and all add them up in the same order.
+/// Returns the sums of squares of all layers of the model: those that have a stage's gradients send
+/// their own to all other devices, and all add them up in the same order.
 std::vector<double> DeviceTraining::squares() {
   std::vector<std::vector<double>> own(job_.plan.stages.size());
   for (const StageIndex stage : backend_->stages()) {
-    const std::vector<DeviceIndex> holders = holders_of(job_, stage, TensorKind::Gradients);
-    if (std::find(holders.begin(), holders.end(), device_) == holders.end()) continue;
+    const std::vector<Rank> holders = holders_of(stage, TensorKind::Gradients);
+    if (std::find(holders.begin(), holders.end(), own_) == holders.end()) continue;
     own[stage.position()] = backend_->squares(stage);
-    for (const DeviceSchedule& other : job_.devices) {
-      if (other.device == device_) continue;
-      transport_.send(key(stage, kSquares, device_, other.device),
-                      payload_of(own[stage.position()]));
+    for (const DeviceIndex other : numbers_) {
+      if (other == number_) continue;
+      transport_.send(key(stage, kSquares, number_, other), payload_of(own[stage.position()]));
     }
   }
   std::vector<double> all;
   for (std::size_t s = 0; s < own.size(); ++s) {
     std::vector<double> sums(static_cast<std::size_t>(job_.plan.stages[s].layers.size()));
     const auto stage = index_at<StageIndex>(s);
-    for (const DeviceIndex holder : holders_of(job_, stage, TensorKind::Gradients)) {
-      const MessageKey message = key(stage, kSquares, holder, device_);
+    for (const Rank& holder : holders_of(stage, TensorKind::Gradients)) {
+      const MessageKey message =
+          key(stage, kSquares, job_.number_of(holder.device, holder.tensor), number_);
       const std::vector<double> theirs =
-          holder == device_ ? own[s] : values_of<double>(transport_.receive(message, {}));
+          holder == own_ ? own[s] : values_of<double>(transport_.receive(message, {}));
       check(theirs.size() == sums.size(), "squares of other layers than the stage has");
       std::transform(sums.begin(), sums.end(), theirs.begin(), sums.begin(), std::plus<>());
     }
@@ -125,19 +146,21 @@ std::vector<double> DeviceTraining::squares() {
   return all;
 }
 
+/// The first ranks of groups tell the losses, which all ranks compute.
 double DeviceTraining::loss() {
   const StageIndex last = index_at<StageIndex>(job_.plan.stages.size() - 1);
   const std::vector<DeviceIndex>& replicas = job_.plan.stages.back().devices;
   std::vector<SampleLoss> losses = backend_->losses();
   if (!is_lead()) {
-    const bool is_replica = std::find(replicas.begin(), replicas.end(), device_) != replicas.end();
-    if (is_replica) transport_.send(key(last, kLosses, device_, lead()), payload_of(losses));
+    const bool tells = own_.tensor == 0 &&
+                       std::find(replicas.begin(), replicas.end(), own_.device) != replicas.end();
+    if (tells) transport_.send(key(last, kLosses, number_, lead()), payload_of(losses));
     return 0;
   }
   for (const DeviceIndex replica : replicas) {
-    if (replica == device_) continue;
-    const auto others =
-        values_of<SampleLoss>(transport_.receive(key(last, kLosses, replica, device_), {}));
+    if (replica == own_.device) continue;
+    const auto others = values_of<SampleLoss>(
+        transport_.receive(key(last, kLosses, job_.number_of(replica, 0), number_), {}));
     losses.insert(losses.end(), others.begin(), others.end());
   }
   return mean_loss(std::move(losses));
@@ -148,16 +171,19 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
   NamedTensors tensors;
   for (std::size_t s = 0; s < job_.plan.stages.size(); ++s) {
     const auto stage = index_at<StageIndex>(s);
-    for (const DeviceIndex holder : holders_of(job_, stage, kind)) {
-      const MessageKey message =
-          key(stage, kTensors + static_cast<std::int32_t>(kind), holder, lead());
-      if (holder == device_) {
+    for (const Rank& holder : holders_of(stage, kind)) {
+      const MessageKey message = key(stage, kTensors + static_cast<std::int32_t>(kind),
+                                     job_.number_of(holder.device, holder.tensor), lead());
+      const auto add = [&](std::span<const float> values) {
+        add_tensors(StageLayout(job_, stage, holder.device, holder.tensor), values, kind, states,
+                    tensors);
+      };
+      if (holder == own_) {
         const std::span<const float> values = backend_->values(stage, kind);
         if (!is_lead()) transport_.send(message, payload_of(values));
-        if (is_lead()) add_tensors(StageLayout(job_, stage, holder), values, kind, states, tensors);
+        if (is_lead()) add(values);
       } else if (is_lead()) {
-        const std::vector<float> values = values_of<float>(transport_.receive(message, {}));
-        add_tensors(StageLayout(job_, stage, holder), values, kind, states, tensors);
+        add(values_of<float>(transport_.receive(message, {})));
       }
     }
   }
@@ -167,14 +193,31 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
 std::optional<MeasuredRun> DeviceTraining::gather_measured(
     std::vector<MeasuredIteration> iterations) {
   const auto count = static_cast<std::int64_t>(iterations.size());
-  const DeviceMeasurements own{.sent = {sent_.count / iterations_ * count},
+  if (own_.tensor > 0) {
+    transport_.send(key(StageIndex{0}, kSent, number_, job_.number_of(own_.device, 0)),
+                    payload_of(std::vector{sent_.count}));
+    transport_.barrier();  // of exec::gather() on the first ranks
+    return std::nullopt;
+  }
+  Bytes sent = sent_;
+  for (std::int64_t rank = 1; rank < job_.tensor_ranks(); ++rank) {
+    const MessageKey message =
+        key(StageIndex{0}, kSent, job_.number_of(own_.device, rank), number_);
+    sent.count += values_of<std::int64_t>(transport_.receive(message, {})).front();
+  }
+  const DeviceMeasurements own{.sent = {sent.count / iterations_ * count},
                                .iterations = std::move(iterations)};
-  return exec::gather(own, job_.devices, place(), iteration_ + 1, kOne, transport_);
+  const auto place =
+      static_cast<std::size_t>(&schedule_of(job_, own_.device) - job_.devices.data());
+  return exec::gather(own, job_.devices, place, iteration_ + 1, kOne,
+                      between_groups_ ? *between_groups_ : transport_);
 }
 
 bool DeviceTraining::any_says(bool answer) {
-  const MessageKey answers = key(StageIndex{0}, kAnswer, device_, lead());
-  return exec::any_says(answer, job_.devices, place(), answers, transport_);
+  const MessageKey answers = key(StageIndex{0}, kAnswer, number_, lead());
+  const auto place = static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), number_) -
+                                              numbers_.begin());
+  return exec::any_says(answer, numbers_, place, answers, transport_);
 }
 
 void DeviceTraining::await_readers() {

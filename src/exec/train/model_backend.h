@@ -24,7 +24,7 @@ namespace dapple::exec {
 template <class Math>
 class ModelBackend : public TrainingBackend {
  public:
-  ModelBackend(const TrainingJob& job, DeviceIndex device, std::unique_ptr<Math> math);
+  ModelBackend(const TrainingJob& job, const TrainingDevice& device, std::unique_ptr<Math> math);
 
   /// Runs all computations of an iteration once, for one micro-batch, because a GPU loads its
   /// kernels when it first uses them. Must be called before the first begin(), which clears its
@@ -73,10 +73,10 @@ class ModelBackend : public TrainingBackend {
   using Arrival = typename TensorFragments<Math>::Arrival;
 
   struct Stage {
-    Stage(Math& math, const TrainingJob& job, const LocalStage& own)
+    Stage(Math& math, const TrainingJob& job, const LocalStage& own, const TrainingDevice& device)
         : local(own),
           ties(ties_of(job.plan, {own.index})),
-          parameters(math, job, own.index, own.device()) {}
+          parameters(math, job, own.index, device) {}
 
     const LocalStage local;
     const std::vector<std::int32_t> ties;  // used by its layers
@@ -125,15 +125,15 @@ class ModelBackend : public TrainingBackend {
 };
 
 template <class Math>
-ModelBackend<Math>::ModelBackend(const TrainingJob& job, DeviceIndex device,
+ModelBackend<Math>::ModelBackend(const TrainingJob& job, const TrainingDevice& device,
                                  std::unique_ptr<Math> math)
     : job_(job), math_(std::move(math)) {
   by_stage_.resize(job.plan.stages.size());
   for (std::size_t s = 0; s < by_stage_.size(); ++s) {
-    const auto own = local_stage(job, index_at<StageIndex>(s), device);
+    const auto own = local_stage(job, index_at<StageIndex>(s), device.device);
     if (!own) continue;
     stages_.push_back(own->index);
-    by_stage_[s] = std::make_unique<Stage>(*math_, job, *own);
+    by_stage_[s] = std::make_unique<Stage>(*math_, job, *own, device);
   }
 }
 
@@ -280,9 +280,12 @@ void ModelBackend<Math>::backward(Stage& stage, const Action& action, const Buck
     }
     if (!makes_weights) continue;
     math_->weight_gradient(layer, stash, stage.parameters.gradients(layer));
-    if (!ready || bucket == filled_by.size() || filled_by[bucket] != layer) continue;
+    if (!ready) continue;
+    stage.parameters.sum_over_ranks(*math_, layer);
+    if (bucket == filled_by.size() || filled_by[bucket] != layer) continue;
     ready(static_cast<std::int32_t>(bucket++));
   }
+  if (makes_weights && ready) stage.parameters.sum_ties_over_ranks(*math_);
   stage.stashes.account(kept);
   if (makes_weights) stage.stashes.release(action.index);
   if (!makes_input || stage.local.is_first()) return;

@@ -6,6 +6,23 @@
 #include "dapple/core/error.h"
 
 namespace dapple::exec {
+namespace {
+
+/// Sets the values of a tensor that begin at number `begin` of what the layout holds of it.
+void set(nn::Tensor& tensor, const TensorPlace& place, std::size_t begin,
+         std::span<const float> values) {
+  if (tensor.values.empty()) tensor = nn::zeros(place.whole_shape());
+  if (!place.part) {
+    std::ranges::copy(values, tensor.values.begin() + static_cast<std::ptrdiff_t>(begin));
+    return;
+  }
+  std::vector<float> held(place.numbers.size());
+  nn::take_part(*place.part, tensor.values, held);
+  std::ranges::copy(values, held.begin() + static_cast<std::ptrdiff_t>(begin));
+  nn::put_part(*place.part, held, tensor.values);
+}
+
+}  // namespace
 
 std::string moment_name(const std::string& tensor, std::size_t number) {
   return tensor + ".moment" + std::to_string(number + 1);
@@ -15,9 +32,8 @@ void add_tensors(const StageLayout& layout, std::span<const float> values, Tenso
                  std::int64_t states, NamedTensors& tensors) {
   if (kind == TensorKind::Parameters) {
     for (const TensorPlace& place : layout.places) {
-      if (place.is_copy) continue;
-      const std::span<const float> all = values.subspan(place.numbers.begin, place.numbers.size());
-      tensors[place.name] = {.shape = place.shape, .values = {all.begin(), all.end()}};
+      if (place.is_copy || layout.is_repeated(place)) continue;
+      set(tensors[place.name], place, 0, values.subspan(place.numbers.begin, place.numbers.size()));
     }
     return;
   }
@@ -25,15 +41,12 @@ void add_tensors(const StageLayout& layout, std::span<const float> values, Tenso
   const auto arrays = static_cast<std::size_t>(is_state ? states : 1);
   for (const UpdatedPart& part : layout.parts) {
     const TensorPlace& place = layout.places[part.place];
-    if (place.is_copy) continue;
+    if (place.is_copy || layout.is_repeated(place)) continue;
     const std::size_t size = part.numbers.size();
     for (std::size_t k = 0; k < arrays; ++k) {
-      nn::Tensor& tensor = tensors[is_state ? moment_name(place.name, k) : place.name];
-      if (tensor.values.empty()) tensor = nn::zeros(place.shape);
       const std::size_t begin = is_state ? part.state * arrays + k * size : part.numbers.begin;
-      std::ranges::copy(values.subspan(begin, size),
-                        tensor.values.begin() +
-                            static_cast<std::ptrdiff_t>(part.numbers.begin - place.numbers.begin));
+      set(tensors[is_state ? moment_name(place.name, k) : place.name], place,
+          part.numbers.begin - place.numbers.begin, values.subspan(begin, size));
     }
   }
 }
@@ -45,12 +58,16 @@ std::optional<std::size_t> first_not_finite(const nn::Tensor& tensor) {
   return static_cast<std::size_t>(found - tensor.values.begin());
 }
 
-std::span<const float> tensor_of(const NamedTensors& tensors, const std::string& name,
-                                 const nn::Shape& shape) {
+HeldTensor::HeldTensor(const NamedTensors& tensors, const std::string& name,
+                       const TensorPlace& place) {
   const auto found = tensors.find(name);
-  check(found != tensors.end() && found->second.shape == shape,
+  check(found != tensors.end() && found->second.shape == place.whole_shape(),
         "a tensor that training goes on with is missing or has another shape");
-  return found->second.values;
+  values_ = found->second.values;
+  if (!place.part) return;
+  part_.resize(place.numbers.size());
+  nn::take_part(*place.part, values_, part_);
+  values_ = part_;
 }
 
 }  // namespace dapple::exec

@@ -28,7 +28,9 @@ ElementRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_c
 
 }  // namespace
 
-StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, DeviceIndex device) {
+StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, DeviceIndex device,
+                         std::int64_t rank)
+    : tensor_rank(rank) {
   place_tensors(job, stage);
   choose_updated(job, stage, device);
   cut_parts();
@@ -39,7 +41,7 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
   const LayerRange layers = job.plan.stages[stage.position()].layers;
   std::size_t offset = 0;
   const auto add_layer = [&](std::int32_t layer, std::optional<std::int32_t> tie) {
-    const nn::ModelLayer& of_model = job.layer(layer);
+    const nn::ModelLayer& of_model = job.layer(layer, tensor_rank);
     for (const nn::ParameterSpec& parameter : of_model.own_parameters()) {
       const auto size = static_cast<std::size_t>(nn::count_of(parameter.shape));
       places.push_back({.name = of_model.name + "." + parameter.name,
@@ -47,7 +49,9 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
                         .tie = tie,
                         .is_copy = !contains(layers, layer),
                         .shape = parameter.shape,
-                        .numbers = {offset, offset + size}});
+                        .part = parameter.part,
+                        .numbers = {offset, offset + size},
+                        .is_summed_over_ranks = parameter.is_summed_over_ranks});
       const bool has_neighbours = tie || is_bucketed;
       offset += round_up_to(has_neighbours ? 1 : kCacheLine, size);
     }

@@ -33,8 +33,15 @@ struct TensorPlace {
   /// Whether the layer that owns the tensor is on another stage.
   bool is_copy = false;
   nn::Shape shape;
+  /// What the tensor is a part of, where each tensor-parallel rank holds its own.
+  std::optional<nn::ParameterPart> part;
   /// The tensor's range of numbers.
   ElementRange numbers;
+  /// Whether each tensor-parallel rank computes a part of the gradient.
+  bool is_summed_over_ranks = false;
+
+  /// The shape of the whole tensor.
+  const nn::Shape& whole_shape() const { return part ? part->whole : shape; }
 };
 
 /// Numbers that the replica updates, and where their state begins, in numbers of one state array.
@@ -60,9 +67,12 @@ struct SharedRange {
 };
 
 struct StageLayout {
-  /// O(tensors * ranges). Requires: the device is a replica of the stage.
-  StageLayout(const TrainingJob& job, StageIndex stage, DeviceIndex device);
+  /// O(tensors * ranges). Requires: the device of the plan is a replica of the stage.
+  StageLayout(const TrainingJob& job, StageIndex stage, DeviceIndex device,
+              std::int64_t tensor_rank = 0);
 
+  /// The tensor-parallel rank whose layout this is. Ranges of numbers are the same on all ranks.
+  std::int64_t tensor_rank;
   /// The tensors in memory order.
   std::vector<TensorPlace> places;
   /// Each bucket and each tie, if the stage's replicas shard the optimizer's state; otherwise none.
@@ -84,6 +94,8 @@ struct StageLayout {
   ElementRange of_tie(std::int32_t tie) const;
   /// Returns the range of the tensors that a layer owns, tied or not; empty if they are copies.
   ElementRange own(std::int32_t layer) const;
+  /// Whether a tensor is the same on an earlier tensor-parallel rank.
+  bool is_repeated(const TensorPlace& place) const { return tensor_rank > 0 && !place.part; }
 
  private:
   void place_tensors(const TrainingJob& job, StageIndex stage);

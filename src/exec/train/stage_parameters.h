@@ -22,10 +22,11 @@ class StageParameters {
   using Numbers = typename Math::Numbers;
 
   /// Makes initial parameters.
-  StageParameters(Math& math, const TrainingJob& job, StageIndex stage, DeviceIndex device)
+  StageParameters(Math& math, const TrainingJob& job, StageIndex stage,
+                  const TrainingDevice& device)
       : layers_(job.plan.stages[stage.position()].layers),
         states_(static_cast<std::size_t>(nn::state_count(job.settings.optimizer.kind))),
-        layout_(job, stage, device),
+        layout_(job, stage, device.device, device.tensor.rank),
         arrays_(math, layout_, job.settings.optimizer) {
     initialize(job);
     show(job);
@@ -39,22 +40,45 @@ class StageParameters {
   /// Return the gradients of the untied parameters of layers, or those of a tie.
   Numbers gradients_of(LayerRange layers) { return arrays_.gradients(layout_.of(layers)); }
   Numbers gradients_of_tie(std::int32_t tie) { return arrays_.gradients(layout_.of_tie(tie)); }
+  /// Sum those gradients over the tensor-parallel ranks of which each has computed a part: the
+  /// untied ones of a layer, once all micro-batches have been added, or those of all ties.
+  void sum_over_ranks(Math& math, std::int32_t layer) {
+    for (const TensorPlace& place : layout_.places) {
+      if (place.layer != layer || place.tie || !place.is_summed_over_ranks) continue;
+      math.sum_over_ranks(arrays_.gradients(place.numbers));
+    }
+  }
+  void sum_ties_over_ranks(Math& math) {
+    for (const TensorPlace& place : layout_.places) {
+      if (place.tie && place.is_summed_over_ranks) {
+        math.sum_over_ranks(arrays_.gradients(place.numbers));
+      }
+    }
+  }
   void clear_gradients() { arrays_.clear_gradients(); }
   void scale_gradients(float factor) { arrays_.scale_gradients(factor); }
 
   /// Returns, for each layer, the sum of the squares of the gradients of the layer's own
-  /// parameters, as far as this replica updates them.
+  /// parameters, as far as this replica updates them and no earlier tensor-parallel rank has the
+  /// same.
   std::vector<double> squares() {
     std::vector<std::size_t> layers;
     std::vector<ElementRange> ranges;
-    for (std::int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
-      const ElementRange all = layout_.own(layer);
-      for (const UpdatedRange& updated : layout_.updated) {
-        const ElementRange own = intersection(all, updated.numbers);
-        if (own.size() == 0) continue;
-        layers.push_back(static_cast<std::size_t>(layer - layers_.begin));
-        ranges.push_back(own);
+    std::optional<std::size_t> summed;  // the updated range of the last of `ranges`
+    for (const UpdatedPart& part : layout_.parts) {
+      const TensorPlace& place = layout_.places[part.place];
+      if (place.is_copy || layout_.is_repeated(place)) {
+        summed.reset();
+        continue;
       }
+      const auto layer = static_cast<std::size_t>(place.layer - layers_.begin);
+      if (summed == part.range && layers.back() == layer) {
+        ranges.back().end = part.numbers.end;  // gaps between tensors are zeros
+        continue;
+      }
+      layers.push_back(layer);
+      ranges.push_back(part.numbers);
+      summed = part.range;
     }
     const std::vector<double> of_ranges = arrays_.squares(ranges);
     std::vector<double> squares(static_cast<std::size_t>(layers_.size()));
@@ -91,15 +115,14 @@ class StageParameters {
 
   void restore(const NamedTensors& tensors) {
     for (const TensorPlace& place : layout_.places) {
-      arrays_.assign(place, tensor_of(tensors, place.name, place.shape));
+      arrays_.assign(place, HeldTensor(tensors, place.name, place).values());
     }
     for (const UpdatedPart& part : layout_.parts) {
       const TensorPlace& place = layout_.places[part.place];
       const std::size_t begin = part.numbers.begin - place.numbers.begin;
       for (std::size_t k = 0; k < states_; ++k) {
-        arrays_.assign_state(part, k,
-                             tensor_of(tensors, moment_name(place.name, k), place.shape)
-                                 .subspan(begin, part.numbers.size()));
+        const HeldTensor state(tensors, moment_name(place.name, k), place);
+        arrays_.assign_state(part, k, state.values().subspan(begin, part.numbers.size()));
       }
     }
   }
@@ -117,7 +140,8 @@ class StageParameters {
     std::map<std::int32_t, std::size_t> done;  // initialized parameters of each layer
     std::vector<float> values;
     for (const TensorPlace& place : layout_.places) {
-      const nn::ParameterSpec& spec = job.layer(place.layer).own_parameters()[done[place.layer]++];
+      const nn::ParameterSpec& spec =
+          job.layer(place.layer, layout_.tensor_rank).own_parameters()[done[place.layer]++];
       values.resize(place.numbers.size());
       nn::initialize(spec, place.name, job.settings.seed, values);
       arrays_.assign(place, values);

@@ -166,8 +166,7 @@ std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_be
 
 void run_on_threads(const TrainingJob& job, const Topology& topology, const ThreadsOptions& options,
                     const std::function<void(DeviceTraining& device)>& work) {
-  std::vector<DeviceIndex> devices;
-  for (const DeviceSchedule& schedule : job.devices) devices.push_back(schedule.device);
+  const std::vector<DeviceIndex> devices = job.numbers();
   ThreadNetwork network(topology, devices, options.transport);
   const bool has_cores = options.computes_on_threads && devices.size() <= usable_cores();
   on_threads(network, devices, [&](std::size_t place, Transport& transport) {

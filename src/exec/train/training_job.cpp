@@ -36,6 +36,18 @@ std::optional<Violation> output_fault(const Layer& layer, const nn::ModelLayer& 
                   precision == cuda::Precision::Float32 ? "single" : "half", largest.output.count)};
 }
 
+/// Returns the fault of one layer of which the ranks of a tensor-parallel group hold more or fewer
+/// parameters than the profile says.
+std::optional<Violation> parameters_fault(const Layer& layer, const nn::ModelLayer& of_rank) {
+  const std::int64_t size =
+      nn::parameter_count(of_rank.own_parameters()) * static_cast<std::int64_t>(sizeof(float));
+  if (layer.parameters.count == size) return std::nullopt;
+  return Violation{kLayers, fmt::format("expected parameter_bytes {} in the variant of \"{}\" for "
+                                        "tensor parallelism, 4 for each parameter of a rank, got "
+                                        "{}; dapple-exec profile measures such a profile",
+                                        size, layer.name, layer.parameters.count)};
+}
+
 /// Returns the peak memory of each device, in the order of `devices`.
 std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const Schedule& schedule,
                              const PlanCost& costs) {
@@ -50,6 +62,16 @@ std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const S
 
 }  // namespace
 
+std::vector<DeviceIndex> TrainingJob::numbers() const {
+  std::vector<DeviceIndex> numbers;
+  for (const DeviceSchedule& schedule : devices) {
+    for (std::int64_t rank = 0; rank < tensor_ranks(); ++rank) {
+      numbers.push_back(number_of(schedule.device, rank));
+    }
+  }
+  return numbers;
+}
+
 Bytes TrainingJob::memory_of(DeviceIndex device) const {
   const auto found =
       std::find_if(devices.begin(), devices.end(),
@@ -62,9 +84,11 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
                                        const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings) {
   std::vector<Violation> faults;
-  for (std::size_t i = 0; i + 1 < layers.size() && faults.empty(); ++i) {
-    if (auto fault = output_fault(profile.layers[i], layers[i], settings.precision))
-      faults.push_back(*fault);
+  for (std::size_t i = 0; i < layers.size() && faults.empty(); ++i) {
+    const Layer& layer = profile.layers[i];
+    if (auto fault = parameters_fault(layer, layers[i])) faults.push_back(*fault);
+    if (i + 1 == layers.size() || !faults.empty()) continue;
+    if (auto fault = output_fault(layer, layers[i], settings.precision)) faults.push_back(*fault);
   }
   if (profile.optimizer.gradient_bytes_per_parameter_byte != kOne) {
     faults.push_back({"/model/profile/optimizer/gradient_bytes_per_parameter_byte",
@@ -83,6 +107,20 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
   return faults;
 }
 
+std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
+    const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers,
+    const Parallelism& parallelism, const std::string& source_name) {
+  if (parallelism.tensor == 1) return {layers};
+  std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
+  for (std::int64_t rank = 0; rank < parallelism.tensor; ++rank) {
+    const nn::TensorRank tensor{
+        .rank = rank, .ranks = parallelism.tensor, .is_sequence_parallel = parallelism.sequence};
+    of_ranks.push_back(std::make_shared<const std::vector<nn::ModelLayer>>(
+        nn::share_model(*layers, tensor, source_name)));
+  }
+  return of_ranks;
+}
+
 TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
                               const Topology& topology,
                               std::shared_ptr<const std::vector<nn::ModelLayer>> layers,
@@ -92,12 +130,14 @@ TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
   const Schedule schedule = generate(plan);
   std::vector<DeviceSchedule> devices = device_schedules(schedule, costs);
   std::vector<Bytes> memory = memory_of(devices, schedule, costs);
+  auto of_ranks = layers_of_ranks(layers, plan.parallelism, "");
   TrainingJob job{.plan = plan,
                   .devices = std::move(devices),
                   .memory = std::move(memory),
                   .buckets = {},
                   .groups = reduction_groups(plan, costs, topology),
                   .layers = std::move(layers),
+                  .of_ranks = std::move(of_ranks),
                   .measured = profile.layers,
                   .batches = std::move(batches),
                   .settings = settings};
@@ -128,6 +168,7 @@ TrainingJob on_one_device(const TrainingJob& job) {
           .buckets = {GradientBuckets{}},
           .groups = {},
           .layers = job.layers,
+          .of_ranks = {job.layers},
           .measured = job.measured,
           .batches = job.batches,
           .settings = job.settings};

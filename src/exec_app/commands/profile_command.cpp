@@ -24,26 +24,37 @@
 namespace dapple::exec_app {
 namespace {
 
-std::vector<std::int64_t> batch_sizes_of(const std::string& text) {
-  std::vector<std::int64_t> sizes;
+/// Returns the numbers of an option "N,N,...", which must ascend and be at most `most`.
+std::vector<std::int64_t> ascending_numbers(const std::string& option, const std::string& text,
+                                            std::int64_t most) {
+  std::vector<std::int64_t> numbers;
   std::size_t begin = 0;
   while (begin <= text.size()) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     // Options parses the number and reports errors.
-    const command_line::Options one({"--batch-sizes=" + part},
-                                    {{.name = "batch-sizes", .value = "N"}});
-    constexpr std::int64_t kMostSamples = 100'000;
-    const std::int64_t size = one.positive_integer("batch-sizes", kMostSamples).value_or(0);
-    if (!sizes.empty() && size <= sizes.back()) {
+    const command_line::Options one({"--" + option + "=" + part}, {{.name = option, .value = "N"}});
+    const std::int64_t number = one.positive_integer(option, most).value_or(0);
+    if (!numbers.empty() && number <= numbers.back()) {
       throw command_line::usage_error(
-          "--batch-sizes",
-          fmt::format("expected ascending numbers, got {} after {}", size, sizes.back()));
+          "--" + option,
+          fmt::format("expected ascending numbers, got {} after {}", number, numbers.back()));
     }
-    sizes.push_back(size);
+    numbers.push_back(number);
     begin = end + 1;
   }
-  return sizes;
+  return numbers;
+}
+
+std::vector<std::int64_t> tensor_degrees(const std::string& text, const ComputeDevice& device) {
+  constexpr std::int64_t kMostRanks = 64;
+  const std::vector<std::int64_t> degrees = ascending_numbers("tensor", text, kMostRanks);
+  if (device.kind == ComputeDevice::Kind::Cuda) {
+    throw command_line::usage_error("--tensor", "needs --device cpu, got cuda");
+  }
+  if (degrees.front() > 1) return degrees;
+  throw command_line::usage_error(
+      "--tensor", "expected degrees above 1, as whole layers are always measured, got 1");
 }
 
 struct ProfileRequest {
@@ -61,7 +72,10 @@ ProfileRequest profile_request(const command_line::Options& options) {
                          .measure = {},
                          .output = options.text("output")};
   exec::MeasureOptions& measure = request.measure;
-  if (const auto sizes = options.text("batch-sizes")) measure.batch_sizes = batch_sizes_of(*sizes);
+  constexpr std::int64_t kMostSamples = 100'000;
+  if (const auto sizes = options.text("batch-sizes")) {
+    measure.batch_sizes = ascending_numbers("batch-sizes", *sizes, kMostSamples);
+  }
   constexpr std::int64_t kMostRounds = 8;
   measure.most_repeats = kMostRounds * measure.repeats;
   if (const auto n = options.positive_integer("repeat", kMostRepeats)) {
@@ -74,6 +88,9 @@ ProfileRequest profile_request(const command_line::Options& options) {
   measure.precision = request.device.precision;
   if (measure.on_gpu && options.has("cores")) {
     throw command_line::usage_error("--cores", "needs --device cpu, got cuda");
+  }
+  if (const auto degrees = options.text("tensor")) {
+    measure.tensor_degrees = tensor_degrees(*degrees, request.device);
   }
   measure.device = options.name("device-name").value_or(measure.on_gpu ? "cuda" : "cpu");
   return request;
@@ -166,6 +183,12 @@ std::vector<command_line::OptionSection> profile_options() {
                         "medians of the first and of the second half of the passes differ by 2 % "
                         "of a pass at most, added up over the layers. If they differ by more, a "
                         "warning says so."},
+            {.name = "tensor",
+             .value = "N,N,...",
+             .text = "Also measure layers shared by N tensor-parallel ranks.",
+             .details = "Each layer has one more variant for every degree, and one with sequence "
+                        "parallelism, as one rank computes it. Plans add the time of the ranks' "
+                        "collectives by the topology's links."},
             {.name = "cores",
              .value = "N",
              .text = "Measure on N cores at once, each with its passes.",

@@ -71,10 +71,13 @@ class Teller {
 void report_head(const RunnablePlan& plan, const TrainingSession& session, const char* carrier,
                  const ComputeDevice& device, Teller& teller) {
   const auto devices = static_cast<std::int64_t>(session.job.devices.size());
-  teller.out << fmt::format("{} on {}, trained on {}{}, {} a step",
-                            printable(plan.document.profile.name),
-                            printable(plan.document.topology.name), plural(devices, carrier),
-                            to_text(device), plural(session.job.plan.global_batch_size, "sample"));
+  const std::int64_t ranks = session.job.tensor_ranks();
+  const std::string groups =
+      ranks == 1 ? "" : fmt::format(" in groups of {} that share every layer", ranks);
+  teller.out << fmt::format(
+      "{} on {}, trained on {}{}{}, {} a step", printable(plan.document.profile.name),
+      printable(plan.document.topology.name), plural(devices * ranks, carrier), groups,
+      to_text(device), plural(session.job.plan.global_batch_size, "sample"));
   const std::string_view optimizer = nn::to_string(session.job.settings.optimizer.kind);
   const std::string& planned = plan.document.profile.optimizer.name;
   teller.out << fmt::format(", by {}", optimizer);
@@ -296,7 +299,7 @@ int train_on_threads(const TrainRequest& request, command_line::Console& console
   check_outputs(request);
   const RunnablePlan plan(request.plan);
   const TrainingSession session = make_session(request, plan);
-  log_threads(plan);
+  log_threads(plan, session.job.tensor_ranks());
   const GpuShare share{.devices = session.job.devices.size()};
   exec::ThreadsOptions threads;
   threads.transport.timeout = request.timeout;
@@ -308,7 +311,7 @@ int train_on_threads(const TrainRequest& request, command_line::Console& console
   threads.computes_on_threads = request.device.kind == ComputeDevice::Kind::Cpu;
   Carrier carrier;
   carrier.run = [&](const std::function<void(exec::DeviceTraining&)>& part) {
-    exec::run_on_threads(session.job, plan.topology, threads, part);
+    exec::run_on_threads(session.job, plan.single_devices, threads, part);
   };
   return run_session(request, plan, session, carrier, console);
 }
@@ -318,10 +321,9 @@ int train_as_rank(const TrainRequest& request, const RunnablePlan& plan,
                   exec::CrashRecord* crash_record) {
   if (job.rank() == 0) check_outputs(request);
   const TrainingSession session = make_session(request, plan);
-  std::vector<DeviceIndex> devices;
-  for (const DeviceSchedule& schedule : session.job.devices) devices.push_back(schedule.device);
+  const std::vector<DeviceIndex> devices = session.job.numbers();
   const std::unique_ptr<exec::Transport> end =
-      join_job(job, plan.topology, devices,
+      join_job(job, plan.single_devices, devices,
                {.pacing = {},
                 .timeout = request.timeout,
                 .crash_record = crash_record,
@@ -351,7 +353,7 @@ int run_train(const command_line::Options& options, command_line::Console& conso
   if (!is_rank()) return train_on_threads(request, console);
   check_rank_inputs(inputs_of(request));
   const RunnablePlan plan(request.plan);
-  check_rank_count(plan.device_count());
+  check_rank_count(plan.rank_count());
   return run_as_rank(console, request.timeout,
                      [&](exec::RankJob& job, exec::CrashRecord* crash_record) {
                        return train_as_rank(request, plan, console, job, crash_record);

@@ -152,8 +152,9 @@ exec::MakeEndOver make_gpu_ends(const ComputeDevice& device, const GpuEnds& ends
 
 exec::MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share) {
   if (device.kind == ComputeDevice::Kind::Cpu) return exec::make_cpu_backend;
-  return [gpu_of = choose_gpus(device, share)](const exec::TrainingJob& job, DeviceIndex own) {
-    return exec::make_cuda_backend(job, own, gpu_of(place_of(job, own)));
+  return [gpu_of = choose_gpus(device, share)](const exec::TrainingJob& job,
+                                               const exec::TrainingDevice& own) {
+    return exec::make_cuda_backend(job, own.device, gpu_of(place_of(job, own.device)));
   };
 }
 

@@ -18,7 +18,8 @@ namespace dapple::exec_app {
 
 RunnablePlan::RunnablePlan(const std::string& path)
     : document(command_line::load_plan(path)),
-      topology(document.topology, command_line::source_name(path)) {
+      topology(document.topology, command_line::source_name(path)),
+      single_devices(document.original_topology(), command_line::source_name(path)) {
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   if (faults.empty()) faults = validate(generate(document.plan), document.plan);
   if (!faults.empty())
@@ -33,7 +34,11 @@ std::size_t RunnablePlan::device_count() const {
   return devices.size();
 }
 
-void log_threads(const RunnablePlan& plan) {
+std::size_t RunnablePlan::rank_count() const {
+  return device_count() * static_cast<std::size_t>(document.plan.parallelism.tensor);
+}
+
+void log_threads(const RunnablePlan& plan, std::int64_t ranks) {
   std::size_t thread = 0;
   const std::vector<StagePlan>& all = plan.document.plan.stages;
   for (const std::vector<StageIndex>& stages : stages_by_device_group(plan.document.plan)) {
@@ -46,8 +51,12 @@ void log_threads(const RunnablePlan& plan) {
                           stage.recompute ? ", recomputed" : "");
     }
     for (const DeviceIndex device : all[stages.front().position()].devices) {
-      spdlog::info("thread {} is {}: {}", thread++, printable(plan.topology.device(device).name),
-                   work);
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        const std::string of_group =
+            ranks == 1 ? "" : fmt::format(", tensor-parallel rank {} of {}", rank, ranks);
+        spdlog::info("thread {} is {}{}: {}", thread++,
+                     printable(plan.topology.device(device).name), of_group, work);
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "dapple/plan/document.h"
@@ -14,14 +15,20 @@ struct RunnablePlan {
   /// check memory.
   explicit RunnablePlan(const std::string& path);
 
-  /// The number of devices that the plan uses.
+  /// The number of devices that the plan uses, which may be groups.
   std::size_t device_count() const;
+  /// The number of tensor-parallel ranks of which all of these consist.
+  std::size_t rank_count() const;
 
   PlanDocument document;
+  /// The topology of the plan's devices, and that of the single ones of which they consist if they
+  /// are groups.
   Topology topology;
+  Topology single_devices;
 };
 
-/// Logs, for --verbose, which device of the plan each thread is and what it runs.
-void log_threads(const RunnablePlan& plan);
+/// Logs, for --verbose, which device of the plan each thread is and what it runs, where each of the
+/// plan's devices has `ranks` threads.
+void log_threads(const RunnablePlan& plan, std::int64_t ranks = 1);
 
 }  // namespace dapple::exec_app

@@ -76,39 +76,47 @@ void check_resumed(const TrainRequest& request, const exec::Checkpoint& start,
   }
 }
 
-/// Throws Error(BadInput) if the plan's devices are groups that share layers or shard parameters,
-/// or if parts of layers are recomputed. The optimizer's state may be sharded over replicas.
-void refuse_groups(const RunnablePlan& plan, const std::string& source) {
+/// Throws Error(BadInput) if the plan's devices are groups of more than tensor-parallel ranks, or
+/// such groups of GPUs, or if parts of layers are recomputed. The optimizer's state may be sharded
+/// over replicas.
+void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
+                   const std::string& source) {
   const Parallelism& parallelism = plan.document.plan.parallelism;
+  const bool is_on_cpu = device.kind == ComputeDevice::Kind::Cpu;
   Parallelism others = parallelism;
   others.shards_optimizer = false;
+  if (is_on_cpu) {
+    others.tensor = 1;
+    others.sequence = false;
+  }
   if (others.is_none()) return;
-  throw Error(
-      ErrorKind::BadInput, source,
-      {{"/parallelism",
-        "expected at most the optimizer's state to be sharded, as training runs each layer "
-        "on one device, with all of its parameters, and recomputes only whole stages, got " +
-            to_text(parallelism)}});
+  const char* const expected =
+      is_on_cpu ? "expected at most tensor and sequence parallelism and sharded optimizer state, "
+                  "and at most whole stages to be recomputed, got "
+                : "expected at most sharded optimizer state, as tensor-parallel training runs on "
+                  "CPUs only, and at most whole stages to be recomputed, got ";
+  throw Error(ErrorKind::BadInput, source, {{"/parallelism", expected + to_text(parallelism)}});
 }
 
 }  // namespace
 
 RunnableModel::RunnableModel(const RunnablePlan& plan, std::string plan_name)
     : source(std::move(plan_name)),
-      operations(io::read_operations(plan.document.profile, source)),
+      operations(io::read_operations(plan.document.original_profile(), source)),
       layers(std::make_shared<const std::vector<nn::ModelLayer>>(
-          nn::make_model(plan.document.profile, operations, source))) {}
+          nn::make_model(plan.document.original_profile(), operations, source))),
+      of_ranks(exec::layers_of_ranks(layers, plan.document.plan.parallelism, source)) {}
 
 TrainingSession make_session(const TrainRequest& request, const RunnablePlan& plan) {
-  refuse_groups(plan, command_line::source_name(request.plan));
+  refuse_groups(plan, request.device, command_line::source_name(request.plan));
   RunnableModel model(plan, command_line::source_name(request.plan));
   if (request.save_weights) exec::check_gpt2_form(*model.layers, model.operations, model.source);
   InputFiles files;
   const Optimizer& planned = plan.document.profile.optimizer;
   std::optional<exec::Checkpoint> start = read_start(request, model, planned, files);
   const exec::TrainingSettings settings = settings_of(request, planned, start);
-  std::vector<Violation> faults =
-      exec::training_faults(plan.document.plan, plan.document.profile, *model.layers, settings);
+  std::vector<Violation> faults = exec::training_faults(plan.document.plan, plan.document.profile,
+                                                        *model.of_ranks.front(), settings);
   if (!faults.empty()) throw Error(ErrorKind::BadInput, model.source, std::move(faults));
   if (request.resume) check_resumed(request, *start, model, settings);
   const exec::BatchShape shape = exec::batch_shape(model.operations, *model.layers);

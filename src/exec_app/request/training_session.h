@@ -24,7 +24,9 @@ struct RunnableModel {
 
   std::string source;
   std::vector<Operation> operations;
+  /// The whole layers, and the layers as each tensor-parallel rank runs them.
   std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
+  std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
 };
 
 struct TrainingSession {

@@ -34,6 +34,10 @@ struct MeasureOptions {
   std::int64_t most_repeats = 0;
   /// The cores that make passes at the same time; medians are over the passes of all cores.
   std::int64_t cores = 1;
+  /// The degrees of tensor parallelism for which variants of the layers are measured besides, on
+  /// cores only: each layer as one rank runs it, without sequence parallelism and with it, and
+  /// without the collectives, which are counted.
+  std::vector<std::int64_t> tensor_degrees = {};
   /// The device's name in topologies.
   std::string device = "cpu";
   /// Whether to measure on the first GPU of this machine instead of cores.
@@ -69,7 +73,8 @@ double drift_of(const std::vector<std::vector<Duration>>& times);
 struct MeasuredModel {
   /// The measured profile, from which plans can be made and which can still be run.
   ModelProfile profile;
-  /// The distinct layers, one entry for each kind.
+  /// The distinct layers, one entry for each kind, and behind them those of each form of tensor
+  /// parallelism, which is in their names.
   std::vector<MeasuredLayer> layers;
   /// Whether the system allowed each thread to be pinned to a core.
   bool is_pinned = false;
@@ -81,10 +86,11 @@ struct MeasuredModel {
 
 /// Measures a model. Sizes of outputs and stashes are those of the tensors. The optimizer's step is
 /// timed on as many parameters as the model has, up to four million. Requires: at least one batch
-/// size, above zero and strictly ascending; repeats and cores >= 1.
-/// Throws Error(BadInput) if the layers do not fit each other (make_model()) or the optimizer is
-/// not implemented here, Error(Usage) if this process may not use so many cores, and
-/// Error(Environment) if there is no GPU or its memory is too small.
+/// size, above zero and strictly ascending; repeats and cores >= 1; degrees above one, and none on
+/// a GPU. Throws Error(BadInput) if the layers do not fit each other (make_model()), ranks cannot
+/// share them (nn::share_model()) or the optimizer is not implemented here, Error(Usage) if this
+/// process may not use so many cores, and Error(Environment) if there is no GPU or its memory is
+/// too small.
 MeasuredModel measure_model(const io::Specification& specification, const std::string& source_name,
                             const MeasureOptions& options);
 

@@ -58,8 +58,8 @@ class Backend {
   virtual Payload give_out(const Action& send, const SchedulePeer& to) = 0;
 
   /// Computes a forward, a backward, or one part of a backward. `ready` is non-empty if the action
-  /// completes the gradients of a stage that has buckets, and is then called for every bucket
-  /// before this function returns.
+  /// completes the gradients of a stage, and is then called for every bucket of the stage before
+  /// this function returns.
   virtual void compute(const Action& action, const BucketReady& ready) = 0;
 
   /// Returns the complete gradients of a bucket, or tied gradients: `size` bytes, rounded up to

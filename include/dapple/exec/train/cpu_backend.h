@@ -4,12 +4,13 @@
 
 #include <memory>
 
-#include "dapple/core/index.h"
 #include "dapple/exec/train/training_backend.h"
 
 namespace dapple::exec {
 
-/// Makes a backend with initial parameters. The job must outlive it.
-std::unique_ptr<TrainingBackend> make_cpu_backend(const TrainingJob& job, DeviceIndex device);
+/// Makes a backend with initial parameters. The job, and the rank's group if it has one, must
+/// outlive it.
+std::unique_ptr<TrainingBackend> make_cpu_backend(const TrainingJob& job,
+                                                  const TrainingDevice& device);
 
 }  // namespace dapple::exec

@@ -1,6 +1,10 @@
 // One device's part of training by a plan, over any transport. All devices of the job make the same
 // calls at the same time, each on a thread or in a process of its own.
 //
+// Where the plan's devices are tensor-parallel groups, every rank of a group runs the group's
+// schedule: it exchanges tensors with the ranks of its number in other groups, reduces gradients
+// with those of its stage's replicas, and shares layers with the other ranks of its own group.
+//
 // The first device of the job is its lead: it gathers what no single device knows, such as the loss
 // and whole models.
 #pragma once
@@ -20,16 +24,21 @@
 
 namespace dapple::exec {
 
+class RankCollectives;
+
 class DeviceTraining {
  public:
-  /// Starts with initial parameters. All arguments must outlive it. Requires: the backends of all
-  /// devices are of one kind.
-  DeviceTraining(const TrainingJob& job, DeviceIndex device, Transport& transport,
+  /// Starts with initial parameters. `number` is one of job.numbers(), which are those of the
+  /// transport. All arguments must outlive it. Requires: the backends of all devices are of one
+  /// kind.
+  DeviceTraining(const TrainingJob& job, DeviceIndex number, Transport& transport,
                  const MakeBackend& make_backend = make_cpu_backend);
   DeviceTraining(const DeviceTraining&) = delete;
   DeviceTraining& operator=(const DeviceTraining&) = delete;
 
-  bool is_lead() const { return device_ == job_.devices.front().device; }
+  ~DeviceTraining();
+
+  bool is_lead() const { return number_ == lead(); }
   const TrainingJob& job() const { return job_; }
   const TrainingBackend& backend() const { return *backend_; }
 
@@ -49,8 +58,9 @@ class DeviceTraining {
   NamedTensors gather(TensorKind kind);
 
   /// Returns the measurements of these iterations, which end with the last one run, on the lead;
-  /// nothing on other devices. The bytes sent are the mean over all iterations run so far, times
-  /// the number of these iterations.
+  /// nothing on other devices. Of a tensor-parallel group the times are those of the first rank.
+  /// The bytes sent are the mean over all iterations run so far, times the number of these
+  /// iterations.
   std::optional<MeasuredRun> gather_measured(std::vector<MeasuredIteration> iterations);
 
   /// Whether the answer of any device is true; all devices get the same result.
@@ -61,15 +71,29 @@ class DeviceTraining {
   void await_readers();
 
  private:
-  std::size_t place() const;  // position among the job's devices
+  // One of the plan's devices and a rank of it.
+  struct Rank {
+    DeviceIndex device;
+    std::int64_t tensor = 0;
+    friend bool operator==(const Rank&, const Rank&) = default;
+  };
+
   MessageKey key(StageIndex stage, std::int32_t step, DeviceIndex from, DeviceIndex to) const;
-  DeviceIndex lead() const { return job_.devices.front().device; }
+  DeviceIndex lead() const { return numbers_.front(); }
+  std::vector<Rank> holders_of(StageIndex stage, TensorKind kind) const;
   void look_at_gradients();
   std::vector<double> squares();
 
   const TrainingJob& job_;
-  const DeviceIndex device_;
+  const std::vector<DeviceIndex> numbers_;  // of all devices
+  const DeviceIndex number_;
+  const Rank own_;
+  // Of all devices by their numbers.
   Transport& transport_;
+  // Where devices are tensor-parallel groups: the collectives within this one's group, and messages
+  // of the plan's devices to ranks of its number in other groups.
+  std::unique_ptr<RankCollectives> within_group_;
+  std::unique_ptr<Transport> between_groups_;
   std::int64_t iteration_ = -1;  // the last one run
   std::int64_t iterations_ = 0;  // run so far
   Bytes sent_;                   // in all iterations run so far

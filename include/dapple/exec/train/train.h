@@ -91,13 +91,15 @@ TensorDifference worst_difference(const NamedTensors& gradients, const NamedTens
 struct ThreadsOptions {
   ThreadTransportOptions transport = {};
   MakeBackend make_backend = make_cpu_backend;
+  /// For devices that are no groups.
   MakeEndOver make_end_over = nullptr;
   /// Whether devices compute on the CPU: then each thread is pinned to a core of its own, if there
   /// are enough cores.
   bool computes_on_threads = true;
 };
 
-/// Runs `work` for every device of the job, each on a thread and over a transport of its own.
+/// Runs `work` for every device of the job, each on a thread and over a transport of its own. The
+/// topology is that of single devices, also where those of the plan are groups.
 void run_on_threads(const TrainingJob& job, const Topology& topology, const ThreadsOptions& options,
                     const std::function<void(DeviceTraining& device)>& work);
 

@@ -38,7 +38,7 @@ class TrainingBackend : public Backend {
   virtual const std::vector<StageIndex>& stages() const = 0;
 
   /// The losses of this iteration's samples that this device has run through the last stage, in the
-  /// order of their forwards.
+  /// order of their forwards; the same on all ranks of a tensor-parallel group.
   virtual std::vector<SampleLoss> losses() = 0;
 
   /// The largest count and size, each on its own, that a stage has held at one time since the
@@ -46,7 +46,8 @@ class TrainingBackend : public Backend {
   virtual Held most_held(StageIndex stage) const = 0;
 
   /// Returns, for each layer of a stage, the sum of the squares of the gradients of the layer's own
-  /// parameters; with sharded state, of those that this replica updates.
+  /// parameters; with sharded state, of those that this replica updates. Of what all ranks of a
+  /// tensor-parallel group hold whole, only the first rank counts the gradients.
   virtual std::vector<double> squares(StageIndex stage) = 0;
   /// Multiplies all gradients of all stages, before the optimizer's steps.
   virtual void scale_gradients(float factor) = 0;
@@ -69,8 +70,9 @@ class TrainingBackend : public Backend {
   virtual void restore(const NamedTensors& tensors) = 0;
 };
 
-/// Makes a device's backend with initial parameters. The job must outlive it.
-using MakeBackend =
-    std::function<std::unique_ptr<TrainingBackend>(const TrainingJob& job, DeviceIndex device)>;
+/// Makes a device's backend with initial parameters. The job, and the rank's group if it has one,
+/// must outlive it.
+using MakeBackend = std::function<std::unique_ptr<TrainingBackend>(const TrainingJob& job,
+                                                                   const TrainingDevice& device)>;
 
 }  // namespace dapple::exec

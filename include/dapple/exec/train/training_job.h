@@ -13,6 +13,7 @@
 #include "dapple/exec/train/batches.h"
 #include "dapple/nn/model.h"
 #include "dapple/nn/optimizer.h"
+#include "dapple/nn/tensor_parallel.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/schedule/device_schedule.h"
@@ -31,10 +32,32 @@ struct TrainingSettings {
   cuda::Precision precision = cuda::Precision::Float32;
 };
 
+/// What trains a part of the model: a device of the plan or, where those are tensor-parallel
+/// groups, a rank of one.
+struct TrainingDevice {
+  /// A device that shares layers with no other.
+  TrainingDevice(DeviceIndex alone) : device(alone) {}  // NOLINT(google-explicit-constructor)
+  TrainingDevice(DeviceIndex of_plan, nn::TensorRank rank) : device(of_plan), tensor(rank) {}
+
+  /// The device of the plan.
+  DeviceIndex device;
+  nn::TensorRank tensor = {};
+};
+
 struct TrainingJob {
-  const nn::ModelLayer& layer(std::int32_t number) const {
-    return (*layers)[static_cast<std::size_t>(number)];
+  /// Returns a layer as a tensor-parallel rank runs it. All ranks have the same shapes.
+  const nn::ModelLayer& layer(std::int32_t number, std::int64_t rank = 0) const {
+    return (*of_ranks[static_cast<std::size_t>(rank)])[static_cast<std::size_t>(number)];
   }
+
+  /// The number of tensor-parallel ranks of which each of the plan's devices consists.
+  std::int64_t tensor_ranks() const { return static_cast<std::int64_t>(of_ranks.size()); }
+  /// Returns the number, among all devices, of a rank of one of the plan's devices.
+  DeviceIndex number_of(DeviceIndex device, std::int64_t rank) const {
+    return {static_cast<std::int32_t>(device.value * tensor_ranks() + rank)};
+  }
+  /// Returns the numbers of all ranks of `devices`, those of one device after those of another.
+  std::vector<DeviceIndex> numbers() const;
 
   /// Returns the memory that a device needs by the memory model. Requires: the device is one of
   /// `devices`.
@@ -47,23 +70,35 @@ struct TrainingJob {
   /// The gradient buckets of each stage.
   std::vector<GradientBuckets> buckets;
   ReductionGroups groups;
+  /// The whole layers.
   std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
+  /// The layers as each tensor-parallel rank runs them, by rank; a single rank has whole ones.
+  std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
   /// The same layers as measured in the profile.
   std::vector<Layer> measured;
   std::shared_ptr<const Batches> batches;
   TrainingSettings settings;
 };
 
-/// Returns what prevents the plan from being trained, with JSON pointers into it: a layer's output
-/// size that is not that of its tensor in the precision (only the first); gradients whose size is
+/// Returns what prevents the plan from being trained, with JSON pointers into it: a layer's size of
+/// parameters that is not that of a rank's, or output size that is not that of its tensor in the
+/// precision (only the first); gradients whose size is
 /// not that of the parameters; and parameters updated bucket by bucket although gradients are to be
 /// clipped, or checked to be finite as in half precision.
-/// O(layers). Requires: costing_faults() is empty, and the layers are the profile's.
+/// O(layers). Requires: costing_faults() is empty, and the layers are the profile's as a rank runs
+/// them.
 std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& profile,
                                        const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings);
 
-/// Makes the job that trains by a plan. Requires: training_faults() is empty.
+/// Returns the layers as each tensor-parallel rank of the plan's devices runs them. Throws
+/// Error(BadInput), as nn::share_model() does. O(ranks * layers).
+std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
+    const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers,
+    const Parallelism& parallelism, const std::string& source_name);
+
+/// Makes the job that trains by a plan. Throws as layers_of_ranks() does. Requires:
+/// training_faults() is empty.
 TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
                               const Topology& topology,
                               std::shared_ptr<const std::vector<nn::ModelLayer>> layers,

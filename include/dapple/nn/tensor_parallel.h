@@ -1,0 +1,54 @@
+// Layers that the ranks of a tensor-parallel group share: each rank holds a part of the large
+// parameters and computes with that, and collectives within the layers make the ranks' results
+// those of the whole layer, up to the order of additions.
+//
+// Projections of attention and the first linear layer of a feed-forward are divided by columns, the
+// linear layers behind them by rows; attention by heads; embeddings and the last linear layer by
+// the vocabulary, which is padded to a multiple of the ranks. Everything else is whole on every
+// rank. With sequence parallelism every rank works there on its part of each sequence only, and
+// keeps and sends only that.
+//
+// Source: Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022, section 4.2.2.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dapple/nn/model.h"
+
+namespace dapple::nn {
+
+/// The ranks of a tensor-parallel group, seen from one of them. All ranks make the same calls in
+/// the same order, each with as many numbers.
+class TensorParallelGroup {
+ public:
+  virtual ~TensorParallelGroup() = default;
+  /// Sums the values over the ranks, in place, to the same bits on every rank.
+  virtual void all_reduce(std::span<float> values) = 0;
+  /// Sets `all` to the values of all ranks in their order. Requires: `all` has room for as many.
+  virtual void all_gather(std::span<const float> own, std::span<float> all) = 0;
+  /// Sums `all` over the ranks, and sets `own` to the rank's part of the sum, of equal parts in the
+  /// order of ranks. `all` is undefined afterwards. Requires: the sizes fit.
+  virtual void reduce_scatter(std::span<float> all, std::span<float> own) = 0;
+};
+
+/// A rank of a tensor-parallel group, and how the group shares layers.
+struct TensorRank {
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
+  bool is_sequence_parallel = false;
+  /// Needed by everything but parameters() and output_shape() if there are several ranks.
+  TensorParallelGroup* group = nullptr;
+};
+
+/// Returns the layers as a rank runs them, with the parts of parameters that it holds, in the
+/// order of the whole layers' parameters and with their names. `operation` remains that of the
+/// whole layer. Throws Error(BadInput), naming the layer, if the ranks cannot share a layer: heads,
+/// the feed-forward's width or, with sequence parallelism, the sequence do not divide; a
+/// convolution, a linear layer other than one before the loss, or a loss behind another layer than
+/// that. O(layers). Requires: make_model() has made the whole layers; there are several ranks.
+std::vector<ModelLayer> share_model(const std::vector<ModelLayer>& whole, const TensorRank& rank,
+                                    const std::string& source_name);
+
+}  // namespace dapple::nn

@@ -1,0 +1,73 @@
+#include "exec/measure/lone_rank.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "exec/measure/cpu_engine.h"
+
+namespace dapple::exec {
+namespace {
+
+/// Counts collectives by kind and size.
+class CountingRank : public LoneRank {
+ public:
+  void all_reduce(std::span<float> values) override {
+    add(CollectiveKind::AllReduce, values.size());
+    LoneRank::all_reduce(values);
+  }
+  void all_gather(std::span<const float> own, std::span<float> all) override {
+    add(CollectiveKind::AllGather, all.size());
+    LoneRank::all_gather(own, all);
+  }
+  void reduce_scatter(std::span<float> all, std::span<float> own) override {
+    add(CollectiveKind::ReduceScatter, all.size());
+    LoneRank::reduce_scatter(all, own);
+  }
+  std::vector<Collective> take() { return std::exchange(collectives_, {}); }
+
+ private:
+  void add(CollectiveKind kind, std::size_t values) {
+    const Bytes size{static_cast<std::int64_t>(values * sizeof(float))};
+    const auto found = std::find_if(
+        collectives_.begin(), collectives_.end(),
+        [&](const Collective& some) { return some.kind == kind && some.size_per_sample == size; });
+    if (found != collectives_.end()) {
+      ++found->count;
+    } else {
+      collectives_.push_back({.kind = kind, .size_per_sample = size});
+    }
+  }
+
+  std::vector<Collective> collectives_;
+};
+
+}  // namespace
+
+void LoneRank::all_reduce(std::span<float> /*values*/) {}
+
+void LoneRank::all_gather(std::span<const float> own, std::span<float> all) {
+  for (std::size_t begin = 0; begin < all.size(); begin += own.size()) {
+    std::ranges::copy(own, all.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
+}
+
+void LoneRank::reduce_scatter(std::span<float> all, std::span<float> own) {
+  std::ranges::copy(all.first(own.size()), own.begin());
+}
+
+LayerCollectives collectives_of(const std::vector<nn::ModelLayer>& whole, std::size_t number,
+                                nn::TensorRank rank) {
+  CountingRank group;
+  rank.group = &group;
+  const std::vector<nn::ModelLayer> shared = nn::share_model(whole, rank, "");
+  CpuEngine engine;
+  TimedLayer<CpuEngine> layer(engine, shared, number, {1});
+  LayerCollectives collectives;
+  layer.forward(0);
+  collectives.forward = group.take();
+  layer.backward(0);
+  collectives.backward = group.take();
+  return collectives;
+}
+
+}  // namespace dapple::exec

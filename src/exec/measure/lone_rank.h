@@ -1,0 +1,33 @@
+// The first rank of a tensor-parallel group whose other ranks are not there, to measure what a rank
+// computes and to count what the group would exchange.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "dapple/nn/tensor_parallel.h"
+#include "dapple/profile/collective.h"
+
+namespace dapple::exec {
+
+/// Collectives that leave or repeat the rank's own values in place of those of others.
+class LoneRank : public nn::TensorParallelGroup {
+ public:
+  void all_reduce(std::span<float> values) override;
+  void all_gather(std::span<const float> own, std::span<float> all) override;
+  void reduce_scatter(std::span<float> all, std::span<float> own) override;
+};
+
+/// The collectives of one layer for every micro-batch.
+struct LayerCollectives {
+  std::vector<Collective> forward;
+  std::vector<Collective> backward;
+};
+
+/// Returns the collectives of layer `number` of a model as the ranks of a group run it, by running
+/// it once on one sample.
+LayerCollectives collectives_of(const std::vector<nn::ModelLayer>& whole, std::size_t number,
+                                nn::TensorRank rank);
+
+}  // namespace dapple::exec

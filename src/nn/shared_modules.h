@@ -1,0 +1,46 @@
+// The modules of which layers consist that the ranks of a tensor-parallel group share. They take
+// and return what the ranks have between layers: whole tensors, the same on every rank or, with
+// sequence parallelism, the rank's part of each sequence.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dapple/nn/module.h"
+#include "dapple/nn/tensor_parallel.h"
+
+namespace dapple::nn {
+
+/// Returns the range of `count` that a rank has of equal parts. Requires: the ranks divide `count`.
+ParameterPart::Range part_of_rank(std::int64_t count, const TensorRank& rank);
+
+/// Returns the tensor with all parts of each sequence, of which the ranks have equal ones. The
+/// first dimension counts samples, the second one positions.
+Tensor gather_sequences(const Tensor& own, const TensorRank& rank);
+/// Returns the sum over the ranks, the rank's part of each sequence.
+Tensor scatter_sequences(Tensor whole, const TensorRank& rank);
+
+/// Creates a linear layer of which each rank computes the outputs in `columns`, from whole inputs.
+/// Its outputs are the rank's.
+std::unique_ptr<Module> make_column_parallel(const LinearOperation& whole,
+                                             std::vector<ParameterPart::Range> columns,
+                                             const TensorRank& rank);
+/// Creates a linear layer of which each rank has an equal part of the inputs, as the output of a
+/// column-parallel layer. Its outputs are the whole layer's. Requires: it is not transposed.
+std::unique_ptr<Module> make_row_parallel(const LinearOperation& whole, const TensorRank& rank);
+
+/// Creates an embedding of which each rank holds an equal part of the vocabulary.
+std::unique_ptr<Module> make_vocabulary_parallel_embedding(const EmbeddingOperation& whole,
+                                                           const TensorRank& rank);
+/// Creates a loss of which each rank has the scores of an equal part of the classes.
+std::unique_ptr<Module> make_vocabulary_parallel_cross_entropy(
+    const SoftmaxCrossEntropyOperation& whole, const TensorRank& rank);
+
+/// Creates a position embedding that is whole on every rank.
+std::unique_ptr<Module> make_replicated_position_embedding(const PositionEmbeddingOperation& whole,
+                                                           const TensorRank& rank);
+/// Returns a module that is whole on every rank and works position by position.
+std::unique_ptr<Module> make_replicated(std::unique_ptr<Module> module, const TensorRank& rank);
+
+}  // namespace dapple::nn

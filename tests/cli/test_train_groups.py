@@ -1,0 +1,166 @@
+"""dapple-exec train and profile: plans whose devices are tensor-parallel groups."""
+
+import re
+import unittest
+
+import tool
+from checkpoint_file import header_and_tensors
+from tool import ARGUMENTS, BAD_INPUT, DONE, ROOT, SCALE, USAGE, ToolTest
+from trainable import cores, perceptron
+
+LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
+STEPS = 20
+# Degree, sequence parallelism, pinned stages and replicas, and sharded state, of gpt2-tiny, which has
+# four heads and four blocks.
+LAYOUTS = [(degree, sequence, stages, replicas, shard)
+           for degree, sequence in [(1, "off"), (2, "off"), (2, "on"), (4, "off"), (4, "on")]
+           for stages, replicas in [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1)]
+           for shard in (("none", "optimizer") if replicas > 1 else ("none",))]
+LAYOUTS += [(degree, sequence, 3, 1, "none")
+            for degree, sequence in [(1, "off"), (2, "off"), (2, "on"), (4, "off"), (4, "on")]]
+
+
+class TrainedGroups(ToolTest):
+    def executor(self, *arguments, ranks=None):
+        if ranks is None:
+            return self.run_tool(*arguments, binary=ARGUMENTS.executor)
+        return self.run_tool(ranks, ARGUMENTS.executor, *arguments, binary=LAUNCHER)
+
+    def measured(self, name="gpt2-tiny", degrees="2,4"):
+        result = self.executor("profile", "--spec", ROOT / "profiles" / f"{name}.json", "-o",
+                               "profile.json", "--tensor", degrees, "--repeat", 1,
+                               "--batch-sizes", "1,4", "--device-name", "core")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return result
+
+    def plan(self, name, degree, stages, *more, sequence=None, devices=16):
+        profile = self.read("profile.json")
+        if sequence is not None:
+            for layer in profile["layers"]:
+                layer["variants"] = [variant for variant in layer["variants"]
+                                     if variant.get("sequence_parallel", False) == sequence]
+        result = self.run_tool("--model", self.write("variants.json", profile), "--topo",
+                               self.write("topology.json", cores(devices, "1 GB/s")), "-o", name,
+                               "--global-batch", 8, "--pin", f"tensor={degree}", "--pin",
+                               f"stages={stages}", "--no-baselines", *more)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return name
+
+    def losses(self, *arguments, ranks=None):
+        result = self.executor("train", *arguments, ranks=ranks)
+        self.assertEqual(result.returncode, DONE, result.stdout + result.stderr)
+        return [float(loss) for loss in re.findall(r"step +\d+  loss (\d+\.\d+)", result.stdout)]
+
+    def test_forty_layouts_have_the_same_losses(self):
+        self.measured()
+        self.assertEqual(len(LAYOUTS), 40)
+        if SCALE >= 10:
+            layouts = LAYOUTS
+        elif ARGUMENTS.sanitized:
+            layouts = LAYOUTS[9::15]
+        else:
+            layouts = LAYOUTS[::9] + LAYOUTS[39:]
+        expected = None
+        for degree, sequence, stages, replicas, shard in layouts:
+            with self.subTest(degree=degree, sequence=sequence, stages=stages, replicas=replicas,
+                              shard=shard):
+                plan = self.plan("plan.json", degree, stages, "--pin", f"replicas={replicas}",
+                                 "--shard", shard, sequence=sequence == "on")
+                form = self.read(plan).get("parallelism", {})
+                self.assertEqual(form.get("tensor", 1), degree)
+                self.assertEqual(form.get("sequence", False), sequence == "on" and degree > 1)
+                losses = self.losses(plan, "--steps", STEPS, "--clip-norm", 1)
+                self.assertEqual(len(losses), STEPS)
+                expected = expected or losses
+                for loss, other in zip(losses, expected, strict=True):
+                    self.assertAlmostEqual(loss, other, delta=1e-4)
+
+    def test_gradients_are_those_of_one_device_and_training_goes_on_under_other_degrees(self):
+        self.measured("llama-tiny", "2")
+        whole = self.plan("whole.json", 1, 1, "--pin", "replicas=1")
+        pair = self.plan("pair.json", 2, 2, "--pin", "replicas=2", sequence=True)
+        verified = self.executor("train", pair, "--steps", 2, "--verify", "--clip-norm", 1)
+        self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+        self.assertIn("on 8 threads in groups of 2 that share every layer", verified.stdout)
+        self.assertIn("verified", verified.stdout)
+        expected = self.losses(whole, "--steps", 6)
+        losses = self.losses(pair, "--steps", 2, "--checkpoint", "two")
+        losses += self.losses(whole, "--steps", 2, "--resume", "two", "--checkpoint", "four")
+        losses += self.losses(pair, "--steps", 2, "--resume", "four", "--checkpoint", "six")
+        for loss, other in zip(losses, expected, strict=True):
+            self.assertAlmostEqual(loss, other, delta=1e-4)
+        # Checkpoints know no groups.
+        self.losses(whole, "--steps", 2, "--checkpoint", "whole")
+        shapes = [{name: tensor["shape"] for name, tensor in header_and_tensors(
+            (self.folder / file).read_bytes())[0].items() if name != "__metadata__"}
+                  for file in ("two", "whole")]
+        self.assertEqual(shapes[0], shapes[1])
+
+    def test_ranks_of_groups_are_processes(self):
+        self.measured(degrees="2")
+        plan = self.plan("plan.json", 2, 2, "--pin", "replicas=1", sequence=True)
+        on_threads = self.losses(plan, "--steps", 3)
+        self.assertEqual(self.losses(plan, "--steps", 3, ranks=4), on_threads)
+        result = self.executor("train", plan, ranks=2)
+        self.assertEqual(result.returncode, USAGE)
+        self.assertIn("expected 4 ranks, one for each device of the plan, got 2", result.stderr)
+
+    def test_a_profile_has_what_a_rank_holds_and_exchanges(self):
+        self.measured(degrees="2")
+        profile = self.read("profile.json")
+        layers = {layer["name"]: layer for layer in profile["layers"]}
+        whole = 4 * 64 * 64
+        for name, parameters in [("tokens", 256 * 64 // 2), ("positions", 64 * 64), ("norm", 128),
+                                 ("head", 0), ("loss", 0)]:
+            for variant in layers[name]["variants"]:
+                self.assertEqual(variant["parameter_bytes"], 4 * parameters, name)
+        block = next(layer for name, layer in layers.items() if name.startswith("block"))
+        plain, divided = block["variants"]
+        self.assertEqual(divided["sequence_parallel"], True)
+        # Two all-reduces of activations each way, or as many halves of them and two more gathers for
+        # the gradients of weights.
+        self.assertEqual(plain["forward_collectives"],
+                         [{"kind": "all-reduce", "bytes_per_sample": whole, "count": 2}])
+        self.assertEqual(plain["backward_collectives"], plain["forward_collectives"])
+        counts = {one["kind"]: one["count"] for one in divided["backward_collectives"]}
+        self.assertEqual(counts, {"all-gather": 4, "reduce-scatter": 2})
+        self.assertEqual(divided["measurements"][0]["output_bytes"], whole // 2)
+
+    def test_what_ranks_cannot_share_is_refused_by_name(self):
+        profile = ["profile", "--repeat", 1, "--spec"]
+        specification = ROOT / "profiles" / "gpt2-tiny.json"
+        for degrees, expected in [("3", "layer block.0/op: expected a multiple of 3 heads, got 4"),
+                                  ("8", "layer block.0/op: expected a multiple of 8 heads, got 4")]:
+            self.assert_error(self.executor(*profile, specification, "--tensor", degrees),
+                              BAD_INPUT, expected)
+        for degrees in ("1", "1,2", "4,2", "2,2", "0", "65", "x", ""):
+            result = self.executor(*profile, specification, "--tensor", degrees)
+            self.assert_error(result, USAGE, "--tensor: expected")
+        self.assert_error(self.executor(*profile, specification, "--tensor", "2", "--device",
+                                        "cuda"), USAGE, "--tensor: needs --device cpu, got cuda")
+        self.assert_error(
+            self.executor(*profile, self.write("mlp.json", perceptron()), "--tensor", "2"),
+            BAD_INPUT, "layer linear.0/op: expected a linear layer only before the loss")
+        llama = ROOT / "profiles" / "llama-tiny.json"
+        self.assert_error(self.executor(*profile, llama, "--tensor", "4"), BAD_INPUT,
+                          "expected a multiple of 4 heads of keys and values, got 2")
+
+    def test_plans_that_no_group_can_train_are_refused(self):
+        self.measured(degrees="2")
+        plan = self.plan("plan.json", 2, 1, "--pin", "replicas=1")
+        self.assert_error(self.executor("train", plan, "--device", "cuda"), BAD_INPUT,
+                          "as tensor-parallel training runs on CPUs only")
+        document = self.read("profile.json")
+        for layer in document["layers"]:
+            for variant in layer["variants"]:
+                if layer["name"] == "tokens":
+                    variant["parameter_bytes"] += 4
+        self.write("profile.json", document)
+        plan = self.plan("odd.json", 2, 1, "--pin", "replicas=1")
+        self.assert_error(self.executor("train", plan), BAD_INPUT,
+                          "expected parameter_bytes 32768 in the variant of \"tokens\" for tensor "
+                          "parallelism, 4 for each parameter of a rank, got 32772")
+
+
+if __name__ == "__main__":
+    tool.main()

@@ -1,0 +1,229 @@
+// Training where the plan's devices are tensor-parallel groups, against one device without groups.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "../support/scaled.h"
+#include "../support/trained_pipeline.h"
+#include "dapple/exec/train/train.h"
+
+namespace dapple {
+namespace {
+
+using namespace small;
+
+/// Transformers that so many ranks can share.
+Trainable random_shareable(Dice& dice, const Parallelism& form) {
+  const std::int64_t t = form.tensor;
+  const std::int64_t kv_heads = t * dice.roll(1, 2);
+  const std::int64_t heads = kv_heads * dice.roll(1, 2);
+  const std::int64_t width = 2 * dice.roll(1, 3);
+  const std::int64_t hidden = heads * width;
+  const std::int64_t sequence = form.sequence ? t * dice.roll(1, 2) : dice.roll(2, 5);
+  const std::int64_t vocabulary = dice.roll(3, 17);  // also fewer than there are ranks, and uneven
+  const bool is_tied = dice.chance(50);
+  const bool is_llama = dice.chance(50);
+  TrainableShape shape{.operations = {EmbeddingOperation{vocabulary, sequence, hidden, !is_tied}},
+                       .input = {sequence},
+                       .tokens = vocabulary,
+                       .classes = vocabulary,
+                       .positions = {sequence},
+                       .is_tied = is_tied};
+  if (is_tied) shape.operations.emplace_back(PositionEmbeddingOperation{sequence, hidden});
+  for (std::int64_t left = dice.roll(1, 3); left > 0; --left) {
+    TransformerBlockOperation block{.hidden = hidden,
+                                    .heads = heads,
+                                    .feed_forward = t * dice.roll(1, 4),
+                                    .sequence = sequence,
+                                    .causal = dice.chance(70),
+                                    .form = {.kv_heads = kv_heads, .width = width},
+                                    .bias = dice.chance(70)};
+    if (is_llama) {
+      block.form.rotary_base = 100;
+      block.norm = NormKind::RmsNorm;
+      block.activation = FeedForwardKind::SwiGlu;
+    }
+    shape.operations.emplace_back(block);
+  }
+  shape.operations.emplace_back(LayerNormOperation{.hidden = hidden});
+  shape.operations.emplace_back(
+      LinearOperation{hidden, vocabulary, !is_tied && dice.chance(50), is_tied});
+  shape.operations.emplace_back(SoftmaxCrossEntropyOperation{.classes = vocabulary});
+  return trainable(shape, dice);
+}
+
+/// The same model with the profile of one rank.
+Trainable as_rank(Trainable model, const Parallelism& form) {
+  const auto of_ranks = exec::layers_of_ranks(model.layers, form, "model");
+  for (std::size_t i = 0; i < model.layers->size(); ++i) {
+    const nn::ModelLayer& layer = (*of_ranks.front())[i];
+    Layer& figures = model.profile.layers[i];
+    figures.parameters = {4 * nn::parameter_count(layer.own_parameters())};
+    for (Measurement& one : figures.measurements) {
+      one.output = {4 * nn::count_of(layer.output) * one.batch_size};
+    }
+  }
+  return model;
+}
+
+Pipeline in_groups(const Pipeline& pipeline, const Parallelism& form,
+                   OptimizerTiming timing = OptimizerTiming::AtEnd) {
+  Plan plan = pipeline.plan;
+  plan.parallelism = form;
+  plan.gradients.optimizer = timing;
+  TopologyDescription description = pipeline.topology.description();
+  description.shards_optimizer = form.shards_optimizer;
+  return {pipeline.profile, std::move(description), std::move(plan)};
+}
+
+/// Single devices that all reach each other.
+Topology devices_of(const exec::TrainingJob& job) {
+  const auto count = 1 + std::ranges::max(job.numbers()).value;
+  return Topology(full_mesh(static_cast<std::size_t>(count), {bytes_per_ns(1), {}}));
+}
+
+/// The largest difference of a number from the expected one, over the largest of the tensor.
+double worst_of(const exec::NamedTensors& tensors, const exec::NamedTensors& expected) {
+  REQUIRE(tensors.size() == expected.size());
+  double worst = 0;
+  for (const auto& [name, tensor] : expected) {
+    INFO(name);
+    const nn::Tensor& other = tensors.at(name);
+    REQUIRE(other.shape == tensor.shape);
+    double largest = 0;
+    double difference = 0;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      largest = std::max(largest, std::abs(double{tensor.values[i]}));
+      difference = std::max(difference, std::abs(double{other.values[i]} - tensor.values[i]));
+    }
+    if (difference > 0) worst = std::max(worst, difference / std::max(largest, 1e-6));
+  }
+  return worst;
+}
+
+struct Seen {
+  std::map<std::int64_t, int> ranks;
+  int sequence = 0;
+  int stages = 0;
+  int replicas = 0;
+  int sharded = 0;
+  int ties = 0;
+  int recomputed = 0;
+  int clipped = 0;
+
+  void add(const exec::TrainingJob& job) {
+    ++ranks[job.tensor_ranks()];
+    sequence += job.plan.parallelism.sequence;
+    stages += job.plan.stages.size() > 1;
+    ties += !job.plan.tied_gradients.empty();
+    clipped += job.settings.clip_norm.has_value();
+    const auto any = [&](auto is) {
+      return std::any_of(job.plan.stages.begin(), job.plan.stages.end(), is);
+    };
+    const bool has_replicas = any([](const StagePlan& stage) { return stage.devices.size() > 1; });
+    replicas += has_replicas;
+    sharded += has_replicas && job.plan.parallelism.shards_optimizer;
+    recomputed += any([](const StagePlan& stage) { return stage.recompute; });
+  }
+};
+
+TEST_CASE("tensor-parallel ranks compute the gradients and the losses of one device") {
+  Dice dice(4801);
+  Seen seen;
+  const int rounds = scaled(150);
+  for (int round = 0; round < rounds; ++round) {
+    Parallelism form{.tensor = dice.roll(2, 4), .sequence = dice.chance(50)};
+    const Trainable model = as_rank(random_shareable(dice, form), form);
+    const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
+    if (!plan) continue;
+    form.shards_optimizer = dice.chance(40);
+    const Pipeline pipeline = form.shards_optimizer
+                                  ? in_groups(*plan, form)
+                                  : in_groups(*plan, form, plan->plan.gradients.optimizer);
+    const exec::TrainingSettings settings = random_settings(dice, pipeline.plan);
+    const exec::TrainingJob job = job_of(model, pipeline, settings);
+    INFO("instance " << round << ": " << text_of(pipeline) << ", " << to_text(form));
+    seen.add(job);
+    const Outcome outcome = train(job, devices_of(job), 3);
+    exec::PlainTraining plain(job);
+    for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
+      const Outcome::Iteration& ours = outcome.iterations[n];
+      plain.restore(ours.before);
+      const double loss = plain.run(static_cast<std::int64_t>(n));
+      REQUIRE(ours.loss == Approx(loss).epsilon(1e-5));
+      REQUIRE(worst_of(ours.gradients, plain.tensors(exec::TensorKind::Gradients)) <= 1e-5);
+    }
+  }
+  if (rounds < 150) return;
+  for (const std::int64_t ranks : {2, 3, 4}) CHECK(seen.ranks[ranks] >= 20);
+  CHECK(seen.sequence >= 20);
+  CHECK(seen.stages >= 20);
+  CHECK(seen.replicas >= 20);
+  CHECK(seen.sharded >= 10);
+  CHECK(seen.ties >= 10);
+  CHECK(seen.recomputed >= 20);
+  CHECK(seen.clipped >= 10);
+}
+
+/// Trains from step `begin` on and returns the losses and the model at the end.
+std::pair<std::vector<double>, exec::NamedTensors> trained(const exec::TrainingJob& job,
+                                                           const exec::NamedTensors* start,
+                                                           std::int64_t begin, std::int64_t end) {
+  std::pair<std::vector<double>, exec::NamedTensors> result;
+  exec::run_on_threads(job, devices_of(job), {}, [&](exec::DeviceTraining& device) {
+    if (start != nullptr) device.restore(*start);
+    for (std::int64_t n = begin; n < end; ++n) {
+      device.run(n);
+      const double loss = device.loss();
+      if (device.is_lead()) result.first.push_back(loss);
+    }
+    exec::NamedTensors tensors = whole_model(device);
+    if (device.is_lead()) result.second = std::move(tensors);
+  });
+  return result;
+}
+
+TEST_CASE("a training goes on with other degrees of tensor parallelism, or without") {
+  Dice dice(4802);
+  for (int round = 0; round < scaled(12); ++round) {
+    const Parallelism widest{.tensor = 4, .sequence = true};
+    const Trainable model = random_shareable(dice, widest);
+    exec::TrainingSettings settings = random_settings(dice, Plan{});
+    settings.optimizer.kind = nn::OptimizerKind::AdamW;
+    settings.optimizer.learning_rate = 0.01F;
+    std::vector<exec::TrainingJob> jobs;
+    const Parallelism forms[] = {{},
+                                 {.tensor = 2},
+                                 {.tensor = 2, .sequence = true, .shards_optimizer = true},
+                                 {.tensor = 4},
+                                 widest};
+    for (const Parallelism& form : forms) {
+      std::optional<Pipeline> plan;
+      const Trainable of_rank = form.tensor > 1 ? as_rank(model, form) : model;
+      Dice same(static_cast<std::uint64_t>(round));
+      while (!plan) plan = random_plan(same, of_rank, 2, false);
+      jobs.push_back(job_of(of_rank, in_groups(*plan, form), settings));
+    }
+    const auto [losses, last] = trained(jobs.front(), nullptr, 0, 10);
+    const exec::NamedTensors* start = nullptr;
+    exec::NamedTensors tensors;
+    std::int64_t step = 0;
+    for (const exec::TrainingJob& job : jobs) {
+      auto [two, after] = trained(job, start, step, step + 2);
+      for (const double loss : two) {
+        INFO("round " << round << ", step " << step << ", " << to_text(job.plan.parallelism));
+        CHECK(std::abs(loss - losses[static_cast<std::size_t>(step++)]) <= 1e-4);
+      }
+      tensors = std::move(after);
+      start = &tensors;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dapple

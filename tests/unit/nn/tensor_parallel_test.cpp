@@ -1,0 +1,135 @@
+#include "dapple/nn/tensor_parallel.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "dapple/core/error.h"
+
+namespace dapple::nn {
+namespace {
+
+ModelLayer layer_of(std::string name, const Operation& operation, Shape input) {
+  ModelLayer layer{.name = std::move(name),
+                   .operation = operation,
+                   .module = make_module(operation),
+                   .input = std::move(input),
+                   .output = {}};
+  layer.output = layer.module->output_shape(layer.input);
+  return layer;
+}
+
+/// Tokens, a block and a loss; six heads of two numbers, of which keys and values have three.
+std::vector<ModelLayer> small_model() {
+  std::vector<ModelLayer> layers;
+  layers.push_back(layer_of("tokens", EmbeddingOperation{7, 4, 12, true}, {4}));
+  layers.push_back(layer_of(
+      "block",
+      TransformerBlockOperation{
+          .hidden = 12, .heads = 6, .feed_forward = 6, .sequence = 4, .form = {.kv_heads = 3}},
+      {4, 12}));
+  layers.push_back(layer_of("head", LinearOperation{12, 7, false, true}, {4, 12}));
+  layers.push_back(layer_of("loss", SoftmaxCrossEntropyOperation{7}, {4, 7}));
+  return layers;
+}
+
+std::string refusal_of(const std::vector<ModelLayer>& whole, const TensorRank& rank) {
+  try {
+    share_model(whole, rank, "model");
+  } catch (const Error& error) {
+    return error.violations().front().place + ": " + error.violations().front().message;
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a part has some columns of each row, and zeros behind the last one") {
+  const ParameterPart part{.whole = {2, 5}, .dimension = 1, .ranges = {{1, 2}, {4, 6}}};
+  const std::vector<float> whole{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  std::vector<float> values(6, -1);
+  take_part(part, whole, values);
+  CHECK(values == std::vector<float>{1, 4, 0, 6, 9, 0});
+  std::vector<float> back(10);
+  put_part(part, {{10, 40, 50, 60, 90, 50}}, back);
+  CHECK(back == std::vector<float>{0, 10, 0, 0, 40, 0, 60, 0, 0, 90});
+  const ParameterPart rows{.whole = {3, 2}, .dimension = 0, .ranges = {{2, 4}}};
+  std::vector<float> last(4, -1);
+  take_part(rows, {{0, 1, 2, 3, 4, 5}}, last);
+  CHECK(last == std::vector<float>{4, 5, 0, 0});
+}
+
+TEST_CASE("a rank holds its heads, its columns and its words, with the names of the whole layer") {
+  const std::vector<ModelLayer> whole = small_model();
+  const std::vector<ModelLayer> shared = share_model(whole, {.rank = 2, .ranks = 3}, "model");
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const std::vector<ParameterSpec>& all = whole[i].module->parameters();
+    const std::vector<ParameterSpec>& own = shared[i].module->parameters();
+    REQUIRE(own.size() == all.size());
+    for (std::size_t p = 0; p < all.size(); ++p) {
+      CHECK(own[p].name == all[p].name);
+      CHECK(own[p].whole_shape() == all[p].shape);
+    }
+  }
+  // Two heads of queries, and one each of keys and values, of 12 and 6 columns.
+  const ParameterSpec& qkv = shared[1].module->parameters()[2];
+  CHECK(qkv.shape == Shape{12, 8});
+  REQUIRE(qkv.part->ranges.size() == 3);
+  CHECK(qkv.part->ranges[0].begin == 8);
+  CHECK(qkv.part->ranges[1].begin == 16);
+  CHECK(qkv.part->ranges[2].end == 24);
+  // Seven words for three ranks: the last one has one, and two rows that no word has.
+  CHECK(shared[0].module->parameters()[0].shape == Shape{3, 12});
+  CHECK(shared[2].output == Shape{4, 3});
+  CHECK_FALSE(shared[0].module->parameters()[1].part);
+}
+
+TEST_CASE("with sequence parallelism a rank passes on its part of each sequence") {
+  const TensorRank rank{.rank = 1, .ranks = 2, .is_sequence_parallel = true};
+  std::vector<ModelLayer> whole = small_model();
+  CHECK(refusal_of(whole, rank) ==
+        "layer block/op: expected a multiple of 2 heads of keys and values, got 3, in a model that "
+        "2 tensor-parallel ranks share");
+  whole[1] = layer_of(
+      "block",
+      TransformerBlockOperation{.hidden = 12, .heads = 6, .feed_forward = 6, .sequence = 4},
+      {4, 12});
+  const std::vector<ModelLayer> shared = share_model(whole, rank, "model");
+  CHECK(shared[0].output == Shape{2, 12});
+  CHECK(shared[1].output == Shape{2, 12});
+  CHECK(shared[2].output == Shape{4, 4});
+  // Norms, biases behind rows, and positions are whole, and their gradients are sums.
+  int summed = 0;
+  for (const ModelLayer& layer : shared) {
+    for (const ParameterSpec& parameter : layer.module->parameters()) {
+      CHECK(parameter.is_summed_over_ranks == !parameter.part.has_value());
+      summed += parameter.is_summed_over_ranks;
+    }
+  }
+  CHECK(summed == 1 + 4 + 2);
+}
+
+TEST_CASE("what ranks cannot share is refused, and the layer is named") {
+  std::vector<ModelLayer> whole = small_model();
+  CHECK(refusal_of(whole, {.ranks = 4})
+            .starts_with("layer block/op: expected a multiple of 4 heads"));
+  CHECK(refusal_of(whole, {.ranks = 3, .is_sequence_parallel = true})
+            .starts_with("layer tokens/op: expected a multiple of 3 positions, got 4"));
+  std::vector<ModelLayer> lonely;
+  lonely.push_back(layer_of("loss", SoftmaxCrossEntropyOperation{7}, {7}));
+  CHECK(refusal_of(lonely, {.ranks = 3})
+            .starts_with("layer loss/op: expected a loss only behind a linear layer"));
+  std::vector<ModelLayer> image;
+  image.push_back(layer_of("image", FlattenOperation{}, {2, 2}));
+  CHECK(refusal_of(image, {.ranks = 2}).starts_with("layer image/op: expected no layer of images"));
+  CHECK(refusal_of(image, {.ranks = 2, .is_sequence_parallel = true})
+            .starts_with("layer image/op: expected an embedding as the first layer"));
+  std::vector<ModelLayer> blocks;
+  blocks.push_back(layer_of(
+      "block", TransformerBlockOperation{.hidden = 4, .heads = 2, .feed_forward = 3, .sequence = 4},
+      {4, 4}));
+  CHECK(refusal_of(blocks, {.ranks = 2})
+            .starts_with("layer block/op: expected a multiple of 2 columns of the feed-forward"));
+}
+
+}  // namespace dapple::nn
