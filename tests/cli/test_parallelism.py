@@ -350,7 +350,7 @@ class Parallelism(ToolTest):
         self.assertIn("need a multiple of that", record["reason"])
         self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
 
-    def test_the_executor_replays_groups_and_does_not_train_them(self):
+    def test_the_executor_replays_groups_and_trains_only_what_was_measured(self):
         executor = tool.ARGUMENTS.executor
         if executor is None:
             self.skipTest("no executor was given")
@@ -368,7 +368,8 @@ class Parallelism(ToolTest):
         self.assertEqual(run.returncode, DONE, run.stderr)
         run = self.run_tool("train", "plan.json", "--steps", "1", binary=executor)
         self.assertEqual(run.returncode, BAD_INPUT, run.stderr)
-        self.assertIn("expected parameter_bytes 32768 in the variant of \"tokens\"", run.stderr)
+        self.assertIn("expected output_bytes 16384 at batch size 1 for the output of \"tokens\"",
+                      run.stderr)
 
     def test_a_replay_reduces_and_scatters_sharded_state(self):
         executor = tool.ARGUMENTS.executor

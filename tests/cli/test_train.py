@@ -525,9 +525,13 @@ class Training(ToolTest):
                                      "bf16"), BAD_INPUT,
                           "expected output_bytes 128 at batch size 1", "in half precision, got 256")
         self.plan("full.json", perceptron(), cores(2, "1 GB/s"), "--shard", "full")
-        self.assert_error(self.train("--plan", "full.json"), BAD_INPUT,
-                          "/parallelism: expected at most tensor and sequence parallelism and "
-                          "sharded optimizer state,", "got tensor 1, all state sharded over 2")
+        self.assert_error(self.train("--plan", "full.json", "--device", "cuda"), BAD_INPUT,
+                          "/parallelism: expected at most sharded optimizer state, as groups train "
+                          "on CPUs only", "got tensor 1, all state sharded over 2")
+        self.plan("odd.json", perceptron(), cores(4, "1 GB/s"), "--shard", "full", "--pin",
+                  "shards=4", "--micro-batch", "6")
+        self.assert_error(self.train("--plan", "odd.json"), BAD_INPUT,
+                          "/micro_batch_size: expected a multiple of 4", "got 6")
         self.plan("parts.json", perceptron(), cores(2, "1 MB/s"), "--optimizer-step", "per-bucket")
         self.assert_error(self.train("--plan", "parts.json", "--clip-norm", "1"), BAD_INPUT,
                           "/gradients/optimizer_step: expected \"at-end\"")

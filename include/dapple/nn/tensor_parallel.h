@@ -19,17 +19,18 @@
 
 namespace dapple::nn {
 
-/// The ranks of a tensor-parallel group, seen from one of them. All ranks make the same calls in
-/// the same order, each with as many numbers.
-class TensorParallelGroup {
+/// The ranks of a group, seen from one of them. All ranks make the same calls in the same order,
+/// each with as many numbers.
+class RankGroup {
  public:
-  virtual ~TensorParallelGroup() = default;
+  virtual ~RankGroup() = default;
   /// Sums the values over the ranks, in place, to the same bits on every rank.
   virtual void all_reduce(std::span<float> values) = 0;
-  /// Sets `all` to the values of all ranks in their order. Requires: `all` has room for as many.
+  /// Sets `all` to the values of all ranks in their order: each has part `rank` of as many parts as
+  /// there are ranks, of sizes that differ by one at most.
   virtual void all_gather(std::span<const float> own, std::span<float> all) = 0;
-  /// Sums `all` over the ranks, and sets `own` to the rank's part of the sum, of equal parts in the
-  /// order of ranks. `all` is undefined afterwards. Requires: the sizes fit.
+  /// Sums `all` over the ranks, and sets `own` to the rank's part of the sum, of such parts. `all`
+  /// is undefined afterwards. Requires: the sizes fit.
   virtual void reduce_scatter(std::span<float> all, std::span<float> own) = 0;
 };
 
@@ -39,7 +40,7 @@ struct TensorRank {
   std::int64_t ranks = 1;
   bool is_sequence_parallel = false;
   /// Needed by everything but parameters() and output_shape() if there are several ranks.
-  TensorParallelGroup* group = nullptr;
+  RankGroup* group = nullptr;
 };
 
 /// Returns the layers as a rank runs them, with the parts of parameters that it holds, in the

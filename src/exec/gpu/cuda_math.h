@@ -33,6 +33,8 @@ class CudaMath {
   using Arrays = CudaArrays;
   using Range = CudaRange;
 
+  static constexpr bool kHoldsShards = false;
+
   CudaMath(const TrainingJob& job, DeviceIndex device, int gpu);
 
   void begin() {

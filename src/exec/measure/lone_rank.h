@@ -12,7 +12,7 @@
 namespace dapple::exec {
 
 /// Collectives that leave or repeat the rank's own values in place of those of others.
-class LoneRank : public nn::TensorParallelGroup {
+class LoneRank : public nn::RankGroup {
  public:
   void all_reduce(std::span<float> values) override;
   void all_gather(std::span<const float> own, std::span<float> all) override;

@@ -8,7 +8,7 @@ namespace dapple::exec {
 std::unique_ptr<TrainingBackend> make_cpu_backend(const TrainingJob& job,
                                                   const TrainingDevice& device) {
   return std::make_unique<ModelBackend<CpuMath>>(job, device,
-                                                 std::make_unique<CpuMath>(job, device.tensor));
+                                                 std::make_unique<CpuMath>(job, device));
 }
 
 }  // namespace dapple::exec

@@ -37,11 +37,17 @@ class TiedReductionBuffer : public HostReductionBuffer {
 
 }  // namespace
 
-CpuMath::CpuMath(const TrainingJob& job, const nn::TensorRank& rank)
-    : group_(rank.group), layers_(*job.layers) {
-  if (rank.ranks == 1) return;
-  shared_ = nn::share_model(*job.layers, rank, "");
+CpuMath::CpuMath(const TrainingJob& job, const TrainingDevice& device)
+    : tensor_group_(device.tensor.group), shard_group_(device.shard.group), layers_(*job.layers) {
+  if (device.tensor.ranks == 1) return;
+  shared_ = nn::share_model(*job.layers, device.tensor, "");
   layers_ = shared_;
+}
+
+void CpuMath::add_shard(std::span<float> all, Numbers sum) {
+  std::vector<float> own(sum.size());
+  shard_group_->reduce_scatter(all, own);
+  std::transform(own.begin(), own.end(), sum.begin(), sum.begin(), std::plus<>());
 }
 
 void CpuMath::take_in(Tensor& tensor, SampleRange samples, Payload payload) {
@@ -80,8 +86,8 @@ CpuArrays::CpuArrays(CpuMath& /*math*/, const StageLayout& layout,
     : layout_(layout),
       optimizer_(optimizer),
       states_(static_cast<std::size_t>(nn::state_count(optimizer.kind))),
-      parameters_(layout.size()),
-      gradients_(layout.size()),
+      parameters_(layout.held_size()),
+      gradients_(layout.held_size()),
       state_(layout.state_size() * states_) {}
 
 void CpuArrays::clear_gradients() {
@@ -107,7 +113,8 @@ void CpuArrays::update(ElementRange range, std::int64_t number) {
   for (const UpdatedPart& part : layout_.parts) {
     const ElementRange own = part.numbers;
     if (own.begin < range.begin || own.end > range.end) continue;
-    nn::update(optimizer_, number, std::span(parameters_).subspan(own.begin, own.size()),
+    const ElementRange held = layout_.held(own);
+    nn::update(optimizer_, number, std::span(parameters_).subspan(held.begin, held.size()),
                gradients(own),
                std::span(state_).subspan(part.state * states_, own.size() * states_));
   }
@@ -131,7 +138,10 @@ std::span<const float> CpuArrays::values(TensorKind kind) const {
 }
 
 void CpuArrays::assign(const TensorPlace& place, std::span<const float> values) {
-  std::ranges::copy(values, parameters_.begin() + static_cast<std::ptrdiff_t>(place.numbers.begin));
+  const ElementRange held = layout_.held(place.numbers);
+  const std::size_t skipped = layout_.first_held(place.numbers) - place.numbers.begin;
+  std::ranges::copy(values.subspan(skipped, held.size()),
+                    parameters_.begin() + static_cast<std::ptrdiff_t>(held.begin));
 }
 
 void CpuArrays::assign_state(const UpdatedPart& part, std::size_t number,

@@ -36,8 +36,11 @@ class CpuMath {
     explicit Range(const Action& /*action*/) {}
   };
 
-  /// The job, and the rank's group if it has one, must outlive it.
-  CpuMath(const TrainingJob& job, const nn::TensorRank& rank);
+  /// Whether a stage may hold shards of its parameters.
+  static constexpr bool kHoldsShards = true;
+
+  /// The job and the device's groups must outlive it.
+  CpuMath(const TrainingJob& job, const TrainingDevice& device);
 
   /// Begins an iteration.
   void begin() {}
@@ -80,7 +83,13 @@ class CpuMath {
   }
   /// Sums complete gradients over the ranks of a tensor-parallel group, of which each has computed
   /// a part.
-  void sum_over_ranks(Numbers gradients) { group_->all_reduce(gradients); }
+  void sum_over_ranks(Numbers gradients) { tensor_group_->all_reduce(gradients); }
+  /// Gathers all shards from the one that is held here.
+  void gather_shards(ParameterView own, std::span<float> all) {
+    shard_group_->all_gather(own, all);
+  }
+  /// Adds the sum over the ranks that hold shards to the one that is held here.
+  void add_shard(std::span<float> all, Numbers sum);
 
   /// Returns a buffer over complete gradients that another thread reduces after adding `others`.
   std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others);
@@ -102,23 +111,27 @@ class CpuMath {
     return *layers_[static_cast<std::size_t>(layer)].module;
   }
 
-  nn::TensorParallelGroup* group_;
+  nn::RankGroup* tensor_group_;
+  nn::RankGroup* shard_group_;
   /// The rank's layers, which use its group; empty for a device that shares none.
   std::vector<nn::ModelLayer> shared_;
   std::span<const nn::ModelLayer> layers_;
 };
 
-/// Parameters, gradients and the optimizer's state of one stage.
+/// Parameters, gradients and the optimizer's state of one stage. Ranges are those of the layout; of
+/// them, only shards may be held.
 class CpuArrays {
  public:
   /// Sets all numbers to zero. The layout must outlive it.
   CpuArrays(CpuMath& math, const StageLayout& layout, const nn::OptimizerSettings& optimizer);
 
   CpuMath::ParameterView parameters(ElementRange range) const {
-    return std::span(parameters_).subspan(range.begin, range.size());
+    const ElementRange held = layout_.held(range);
+    return std::span(parameters_).subspan(held.begin, held.size());
   }
   CpuMath::Numbers gradients(ElementRange range) {
-    return std::span(gradients_).subspan(range.begin, range.size());
+    const ElementRange held = layout_.held(range);
+    return std::span(gradients_).subspan(held.begin, held.size());
   }
   void clear_gradients();
   void scale_gradients(float factor);
@@ -134,7 +147,8 @@ class CpuArrays {
   void take_replaced(ElementRange /*range*/) {}
 
   /// Returns all numbers of a kind, on the host: parameters and gradients in the order of the
-  /// layout's places, the state in that of its parts. Valid until the next call.
+  /// layout's places, or of its parts where shards are held, the state in that of its parts. Valid
+  /// until the next call.
   std::span<const float> values(TensorKind kind) const;
   /// Sets the parameters of one tensor, or the `number`th array of a part's state. Requires:
   /// `values` has as many numbers.

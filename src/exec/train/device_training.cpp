@@ -9,8 +9,8 @@
 #include "exec/message/value_payload.h"
 #include "exec/train/loss_and_norm.h"
 #include "exec/train/named_tensors.h"
+#include "exec/train/rank_collectives.h"
 #include "exec/train/stage_layout.h"
-#include "exec/train/tensor_ranks.h"
 
 namespace dapple::exec {
 namespace {
@@ -35,6 +35,30 @@ const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
   return *found;
 }
 
+/// Returns the collectives of a rank with those that share its layers; null if it is alone.
+std::unique_ptr<RankCollectives> tensor_collectives(const TrainingJob& job, DeviceIndex device,
+                                                    std::int64_t rank, Transport& transport) {
+  if (job.tensor_ranks() == 1) return nullptr;
+  const TrainingDevice own = job.device_of(device, rank);
+  std::vector<DeviceIndex> members;
+  for (std::int64_t other = 0; other < job.tensor_ranks(); ++other) {
+    members.push_back(job.number_of(device, rank - own.tensor.rank + other));
+  }
+  return std::make_unique<RankCollectives>(std::move(members), own.tensor.rank, transport);
+}
+
+/// Returns those with the ranks that hold the other shards of its state; null if it has all of it.
+std::unique_ptr<RankCollectives> shard_collectives(const TrainingJob& job, DeviceIndex device,
+                                                   std::int64_t rank, Transport& transport) {
+  if (job.shard_ranks() == 1) return nullptr;
+  const TrainingDevice own = job.device_of(device, rank);
+  std::vector<DeviceIndex> members;
+  for (std::int64_t other = 0; other < job.shard_ranks(); ++other) {
+    members.push_back(job.number_of(device, other * job.tensor_ranks() + own.tensor.rank));
+  }
+  return std::make_unique<RankCollectives>(std::move(members), own.shard.rank, transport);
+}
+
 /// Passes on whether the norm of all gradients is finite, and clips the gradients if requested.
 void heed_norm(double norm, std::optional<double> clip_norm, TrainingBackend& backend) {
   backend.judge_gradients(std::isfinite(norm));
@@ -48,19 +72,15 @@ DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex number, Trans
     : job_(job),
       numbers_(job.numbers()),
       number_(number),
-      own_{{static_cast<std::int32_t>(number.value / job.tensor_ranks())},
-           number.value % job.tensor_ranks()},
+      own_{{static_cast<std::int32_t>(number.value / job.ranks())}, number.value % job.ranks()},
       transport_(transport),
-      within_group_(job.tensor_ranks() == 1 ? nullptr
-                                            : std::make_unique<RankCollectives>(
-                                                  job, own_.device, own_.tensor, transport)),
-      between_groups_(within_group_ ? between_groups(job, own_.tensor, *within_group_, transport)
-                                    : nullptr),
-      backend_(make_backend(job, {own_.device,
-                                  {.rank = own_.tensor,
-                                   .ranks = job.tensor_ranks(),
-                                   .is_sequence_parallel = job.plan.parallelism.sequence,
-                                   .group = within_group_.get()}})),
+      tensor_group_(tensor_collectives(job, own_.device, own_.number, transport)),
+      shard_group_(shard_collectives(job, own_.device, own_.number, transport)),
+      between_groups_(job.ranks() == 1
+                          ? nullptr
+                          : between_groups(job, own_.number,
+                                           {tensor_group_.get(), shard_group_.get()}, transport)),
+      backend_(make_backend(job, own_device())),
       interpreter_(
           schedule_of(job, own_.device),
           [this](const Action& reduction) { return job_.groups.of(reduction); }, *backend_,
@@ -71,6 +91,13 @@ DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex number, Trans
 
 DeviceTraining::~DeviceTraining() = default;
 
+TrainingDevice DeviceTraining::own_device() const {
+  TrainingDevice own = job_.device_of(own_.device, own_.number);
+  own.tensor.group = tensor_group_.get();
+  own.shard.group = shard_group_.get();
+  return own;
+}
+
 void DeviceTraining::restore(const NamedTensors& tensors) {
   backend_->restore(tensors);
 }
@@ -79,7 +106,8 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   iteration_ = iteration;
   await_readers();
   backend_->begin(iteration);
-  if (within_group_) within_group_->begin(iteration);
+  if (tensor_group_) tensor_group_->begin(iteration);
+  if (shard_group_) shard_group_->begin(iteration);
   const Bytes sent_before = transport_.sent();
   MeasuredIteration measured = measure(interpreter_, iteration, transport_);
   sent_ += transport_.sent() - sent_before;
@@ -87,18 +115,16 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   return measured;
 }
 
-/// Returns those that together have all of a stage's values of a kind: all tensor-parallel ranks of
-/// the first replica, as all replicas have the same bits, unless each has its shard, as of all but
-/// parameters where state is sharded.
+/// Returns those that together have all of a stage's values of a kind: all ranks of the first
+/// replica, as all replicas have the same bits, unless each has its shard, as of all but parameters
+/// where the optimizer's state is sharded.
 std::vector<DeviceTraining::Rank> DeviceTraining::holders_of(StageIndex stage,
                                                              TensorKind kind) const {
   std::vector<DeviceIndex> replicas = job_.plan.stages[stage.position()].devices;
   if (kind == TensorKind::Parameters || !is_sharded(job_, stage)) replicas.resize(1);
   std::vector<Rank> holders;
   for (const DeviceIndex replica : replicas) {
-    for (std::int64_t rank = 0; rank < job_.tensor_ranks(); ++rank) {
-      holders.push_back({replica, rank});
-    }
+    for (std::int64_t rank = 0; rank < job_.ranks(); ++rank) { holders.push_back({replica, rank}); }
   }
   return holders;
 }
@@ -135,7 +161,7 @@ std::vector<double> DeviceTraining::squares() {
     const auto stage = index_at<StageIndex>(s);
     for (const Rank& holder : holders_of(stage, TensorKind::Gradients)) {
       const MessageKey message =
-          key(stage, kSquares, job_.number_of(holder.device, holder.tensor), number_);
+          key(stage, kSquares, job_.number_of(holder.device, holder.number), number_);
       const std::vector<double> theirs =
           holder == own_ ? own[s] : values_of<double>(transport_.receive(message, {}));
       check(theirs.size() == sums.size(), "squares of other layers than the stage has");
@@ -146,21 +172,26 @@ std::vector<double> DeviceTraining::squares() {
   return all;
 }
 
-/// The first ranks of groups tell the losses, which all ranks compute.
+/// Tensor-parallel ranks all compute the same losses, of which the first ones tell.
 double DeviceTraining::loss() {
   const StageIndex last = index_at<StageIndex>(job_.plan.stages.size() - 1);
-  const std::vector<DeviceIndex>& replicas = job_.plan.stages.back().devices;
+  std::vector<Rank> tellers;
+  for (const DeviceIndex replica : job_.plan.stages.back().devices) {
+    for (std::int64_t rank = 0; rank < job_.ranks(); rank += job_.tensor_ranks()) {
+      tellers.push_back({replica, rank});
+    }
+  }
   std::vector<SampleLoss> losses = backend_->losses();
   if (!is_lead()) {
-    const bool tells = own_.tensor == 0 &&
-                       std::find(replicas.begin(), replicas.end(), own_.device) != replicas.end();
+    const bool tells = std::find(tellers.begin(), tellers.end(), own_) != tellers.end();
     if (tells) transport_.send(key(last, kLosses, number_, lead()), payload_of(losses));
     return 0;
   }
-  for (const DeviceIndex replica : replicas) {
-    if (replica == own_.device) continue;
-    const auto others = values_of<SampleLoss>(
-        transport_.receive(key(last, kLosses, job_.number_of(replica, 0), number_), {}));
+  for (const Rank& teller : tellers) {
+    if (teller == own_) continue;
+    const DeviceIndex number = job_.number_of(teller.device, teller.number);
+    const auto others =
+        values_of<SampleLoss>(transport_.receive(key(last, kLosses, number, number_), {}));
     losses.insert(losses.end(), others.begin(), others.end());
   }
   return mean_loss(std::move(losses));
@@ -173,10 +204,10 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
     const auto stage = index_at<StageIndex>(s);
     for (const Rank& holder : holders_of(stage, kind)) {
       const MessageKey message = key(stage, kTensors + static_cast<std::int32_t>(kind),
-                                     job_.number_of(holder.device, holder.tensor), lead());
+                                     job_.number_of(holder.device, holder.number), lead());
       const auto add = [&](std::span<const float> values) {
-        add_tensors(StageLayout(job_, stage, holder.device, holder.tensor), values, kind, states,
-                    tensors);
+        add_tensors(StageLayout(job_, stage, job_.device_of(holder.device, holder.number)), values,
+                    kind, states, tensors);
       };
       if (holder == own_) {
         const std::span<const float> values = backend_->values(stage, kind);
@@ -193,14 +224,14 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
 std::optional<MeasuredRun> DeviceTraining::gather_measured(
     std::vector<MeasuredIteration> iterations) {
   const auto count = static_cast<std::int64_t>(iterations.size());
-  if (own_.tensor > 0) {
+  if (own_.number > 0) {
     transport_.send(key(StageIndex{0}, kSent, number_, job_.number_of(own_.device, 0)),
                     payload_of(std::vector{sent_.count}));
     transport_.barrier();  // of exec::gather() on the first ranks
     return std::nullopt;
   }
   Bytes sent = sent_;
-  for (std::int64_t rank = 1; rank < job_.tensor_ranks(); ++rank) {
+  for (std::int64_t rank = 1; rank < job_.ranks(); ++rank) {
     const MessageKey message =
         key(StageIndex{0}, kSent, job_.number_of(own_.device, rank), number_);
     sent.count += values_of<std::int64_t>(transport_.receive(message, {})).front();

@@ -106,7 +106,7 @@ class ModelBackend : public TrainingBackend {
 
   void warm_up(Stage& stage);
   void forward(Stage& stage, std::int32_t micro_batch);
-  Tensor run_layers(const Stage& stage, std::int32_t micro_batch, Tensor input,
+  Tensor run_layers(Stage& stage, std::int32_t micro_batch, Tensor input,
                     std::vector<typename Math::Stash>* stashes);
   void backward(Stage& stage, const Action& action, const BucketReady& ready);
   Tensor output_gradient(const Stage& stage, std::int32_t micro_batch);
@@ -114,12 +114,13 @@ class ModelBackend : public TrainingBackend {
   void take_reduced(Stage& stage);
 
   const TrainingJob& job_;
+  const TrainingDevice device_;
   std::unique_ptr<Math> math_;
   std::int64_t iteration_ = 0;
   bool takes_steps_ = true;  // in this iteration
   std::vector<StageIndex> stages_;
   std::vector<std::unique_ptr<Stage>> by_stage_;  // null where another device holds it
-  PreparedSamples samples_{job_};
+  PreparedSamples samples_;
   TensorFragments<Math> fragments_{*math_};
   std::vector<std::pair<std::int64_t, Tensor>> losses_;  // with their first sample
 };
@@ -127,7 +128,7 @@ class ModelBackend : public TrainingBackend {
 template <class Math>
 ModelBackend<Math>::ModelBackend(const TrainingJob& job, const TrainingDevice& device,
                                  std::unique_ptr<Math> math)
-    : job_(job), math_(std::move(math)) {
+    : job_(job), device_(device), math_(std::move(math)), samples_(job, device.shard) {
   by_stage_.resize(job.plan.stages.size());
   for (std::size_t s = 0; s < by_stage_.size(); ++s) {
     const auto own = local_stage(job, index_at<StageIndex>(s), device.device);
@@ -158,9 +159,9 @@ void ModelBackend<Math>::warm_up(Stage& stage) {
   Tensor gradient = is_last(stage) ? math_->loss_gradient(samples, 0) : zeros(layers.end);
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
     typename Math::Stash& stash = stashes[static_cast<std::size_t>(layer - layers.begin)];
-    gradient = math_->input_gradient(layer, stage.parameters.parameters(layer), std::move(gradient),
-                                     stash);
-    math_->weight_gradient(layer, stash, stage.parameters.gradients(layer));
+    gradient = math_->input_gradient(layer, stage.parameters.parameters(*math_, layer).views(),
+                                     std::move(gradient), stash);
+    math_->weight_gradient(layer, stash, stage.parameters.gradients(layer).views());
   }
   stage.parameters.warm_up();
 }
@@ -240,7 +241,7 @@ void ModelBackend<Math>::forward(Stage& stage, std::int32_t micro_batch) {
 
 /// The layers' stashes are appended to `stashes`, or dropped if it is null.
 template <class Math>
-typename Math::Tensor ModelBackend<Math>::run_layers(const Stage& stage, std::int32_t micro_batch,
+typename Math::Tensor ModelBackend<Math>::run_layers(Stage& stage, std::int32_t micro_batch,
                                                      Tensor input,
                                                      std::vector<typename Math::Stash>* stashes) {
   const Tensor targets =
@@ -248,8 +249,8 @@ typename Math::Tensor ModelBackend<Math>::run_layers(const Stage& stage, std::in
   const LayerRange layers = stage.local.plan.layers;
   for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
     typename Math::Stash stash;
-    input =
-        math_->forward(layer, stage.parameters.parameters(layer), std::move(input), targets, stash);
+    const auto parameters = stage.parameters.parameters(*math_, layer);
+    input = math_->forward(layer, parameters.views(), std::move(input), targets, stash);
     if (stashes != nullptr) stashes->push_back(std::move(stash));
   }
   return input;
@@ -275,11 +276,13 @@ void ModelBackend<Math>::backward(Stage& stage, const Action& action, const Buck
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
     typename Math::Stash& stash = kept.stashes[static_cast<std::size_t>(layer - layers.begin)];
     if (makes_input) {
-      gradient = math_->input_gradient(layer, stage.parameters.parameters(layer),
-                                       std::move(gradient), stash);
+      const auto parameters = stage.parameters.parameters(*math_, layer);
+      gradient = math_->input_gradient(layer, parameters.views(), std::move(gradient), stash);
     }
     if (!makes_weights) continue;
-    math_->weight_gradient(layer, stash, stage.parameters.gradients(layer));
+    auto sums = stage.parameters.gradients(layer);
+    math_->weight_gradient(layer, stash, sums.views());
+    stage.parameters.add_shards(*math_, layer, std::move(sums));
     if (!ready) continue;
     stage.parameters.sum_over_ranks(*math_, layer);
     if (bucket == filled_by.size() || filled_by[bucket] != layer) continue;
@@ -299,7 +302,7 @@ typename Math::Tensor ModelBackend<Math>::output_gradient(const Stage& stage,
   if (!is_last(stage)) {
     return fragments_.take_arrived({Direction::Backward, stage.local.index, micro_batch});
   }
-  const float share = 1.0F / static_cast<float>(job_.plan.global_batch_size);
+  const float share = 1.0F / static_cast<float>(job_.plan.global_batch_size * device_.shard.ranks);
   return math_->loss_gradient(stage.local.samples.size(), share);
 }
 
@@ -308,7 +311,9 @@ std::vector<SampleLoss> ModelBackend<Math>::losses() {
   std::vector<SampleLoss> losses;
   for (const auto& [first, tensor] : losses_) {
     std::int64_t sample = first;
-    for (const float loss : math_->on_host(tensor)) losses.push_back({sample++, loss});
+    for (const float loss : math_->on_host(tensor)) {
+      losses.push_back({number_of_sample(device_.shard, sample++), loss});
+    }
   }
   return losses;
 }
@@ -332,7 +337,9 @@ std::unique_ptr<ReductionBuffer> ModelBackend<Math>::gradients(const Action& red
     }
   }
   auto buffer = math_->buffer(gradients, std::move(others));
-  check(static_cast<std::int64_t>(buffer->size() * sizeof(float)) == size.count,
+  // The plan's size of shards is rounded for each bucket, and shards are for each layer.
+  const bool is_exact = device_.shard.ranks == 1;
+  check(!is_exact || static_cast<std::int64_t>(buffer->size() * sizeof(float)) == size.count,
         "a bucket has another size than the plan says");
   return buffer;
 }

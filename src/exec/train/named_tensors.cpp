@@ -30,7 +30,7 @@ std::string moment_name(const std::string& tensor, std::size_t number) {
 
 void add_tensors(const StageLayout& layout, std::span<const float> values, TensorKind kind,
                  std::int64_t states, NamedTensors& tensors) {
-  if (kind == TensorKind::Parameters) {
+  if (kind == TensorKind::Parameters && !layout.holds_shards) {
     for (const TensorPlace& place : layout.places) {
       if (place.is_copy || layout.is_repeated(place)) continue;
       set(tensors[place.name], place, 0, values.subspan(place.numbers.begin, place.numbers.size()));
@@ -44,7 +44,8 @@ void add_tensors(const StageLayout& layout, std::span<const float> values, Tenso
     if (place.is_copy || layout.is_repeated(place)) continue;
     const std::size_t size = part.numbers.size();
     for (std::size_t k = 0; k < arrays; ++k) {
-      const std::size_t begin = is_state ? part.state * arrays + k * size : part.numbers.begin;
+      const std::size_t begin =
+          is_state ? part.state * arrays + k * size : layout.held(part.numbers).begin;
       set(tensors[is_state ? moment_name(place.name, k) : place.name], place,
           part.numbers.begin - place.numbers.begin, values.subspan(begin, size));
     }

@@ -17,9 +17,9 @@ namespace dapple::exec {
 std::string moment_name(const std::string& tensor, std::size_t number);
 
 /// Adds, for each place that is not a copy, one whole tensor of parameters or gradients, or
-/// `states` whole tensors of the optimizer's state. Sets only what the layout's tensor-parallel
-/// rank holds and, of gradients and state, its replica updates, so that all of these complete a
-/// tensor. Requires: `values` are all values of that kind, in the order of the layout.
+/// `states` whole tensors of the optimizer's state. Sets only what the layout's rank holds and, of
+/// gradients and state, its replica updates, so that all of these complete a tensor. Requires:
+/// `values` are all values of that kind, in the order of the layout.
 void add_tensors(const StageLayout& layout, std::span<const float> values, TensorKind kind,
                  std::int64_t states, NamedTensors& tensors);
 

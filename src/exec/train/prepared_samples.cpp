@@ -11,6 +11,22 @@ SampleRange samples_in_batch(const TrainingJob& job, const LocalStage& stage,
   return {first, first + stage.samples.size()};
 }
 
+/// Returns the tensors of single samples as one.
+template <class SampleAt>
+nn::Tensor joined(const ShardRank& rank, SampleRange samples, const SampleAt& sample_at) {
+  nn::Tensor all;
+  for (std::int64_t own = samples.begin; own < samples.end; ++own) {
+    const nn::Tensor one = sample_at(number_of_sample(rank, own));
+    if (all.shape.empty()) {
+      all = one;
+      continue;
+    }
+    ++all.shape.front();
+    all.values.insert(all.values.end(), one.values.begin(), one.values.end());
+  }
+  return all;
+}
+
 bool is_last(const TrainingJob& job, const LocalStage& stage) {
   return stage.index.position() + 1 == job.plan.stages.size();
 }
@@ -49,12 +65,18 @@ nn::Tensor PreparedSamples::targets(const LocalStage& stage, std::int32_t micro_
 
 nn::Tensor PreparedSamples::make_inputs(const LocalStage& stage, std::int32_t micro_batch) const {
   const SampleRange samples = samples_in_batch(job_, stage, micro_batch);
-  return job_.batches->inputs(iteration_, samples.begin, samples.end);
+  if (rank_.ranks == 1) return job_.batches->inputs(iteration_, samples.begin, samples.end);
+  return joined(rank_, samples, [this](std::int64_t sample) {
+    return job_.batches->inputs(iteration_, sample, sample + 1);
+  });
 }
 
 nn::Tensor PreparedSamples::make_targets(const LocalStage& stage, std::int32_t micro_batch) const {
   const SampleRange samples = samples_in_batch(job_, stage, micro_batch);
-  return job_.batches->targets(iteration_, samples.begin, samples.end);
+  if (rank_.ranks == 1) return job_.batches->targets(iteration_, samples.begin, samples.end);
+  return joined(rank_, samples, [this](std::int64_t sample) {
+    return job_.batches->targets(iteration_, sample, sample + 1);
+  });
 }
 
 }  // namespace dapple::exec

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dapple/schedule/schedule.h"
+#include "exec/train/rank_collectives.h"
 
 namespace dapple::exec {
 namespace {
@@ -28,11 +29,14 @@ ElementRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_c
 
 }  // namespace
 
-StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, DeviceIndex device,
-                         std::int64_t rank)
-    : tensor_rank(rank) {
+StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, const TrainingDevice& device)
+    : tensor_rank(device.tensor.rank), holds_shards(device.shard.ranks > 1) {
   place_tensors(job, stage);
-  choose_updated(job, stage, device);
+  if (holds_shards) {
+    choose_shards(device.shard);
+  } else {
+    choose_updated(job, stage, device.device);
+  }
   cut_parts();
 }
 
@@ -52,7 +56,7 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
                         .part = parameter.part,
                         .numbers = {offset, offset + size},
                         .is_summed_over_ranks = parameter.is_summed_over_ranks});
-      const bool has_neighbours = tie || is_bucketed;
+      const bool has_neighbours = tie || is_bucketed || holds_shards;
       offset += round_up_to(has_neighbours ? 1 : kCacheLine, size);
     }
   };
@@ -66,7 +70,7 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
     if (!is_tied) add_layer(layer, std::nullopt);
   }
   for (const std::int32_t tie : ties) {
-    offset = round_up_to(kCacheLine, offset);
+    if (!holds_shards) offset = round_up_to(kCacheLine, offset);
     add_layer(owner_of(tie), tie);
   }
 }
@@ -100,6 +104,15 @@ void StageLayout::choose_updated(const TrainingJob& job, StageIndex stage, Devic
   for (const std::int32_t tie : ties) add(of_tie(tie));
 }
 
+void StageLayout::choose_shards(const ShardRank& shard) {
+  std::vector<std::int32_t> owners;
+  for (const TensorPlace& place : places) {
+    if (!owners.empty() && owners.back() == place.layer) continue;
+    owners.push_back(place.layer);
+    updated.push_back({part_of_rank(of_owner(place.layer), shard.rank, shard.ranks), state_size()});
+  }
+}
+
 void StageLayout::cut_parts() {
   for (std::size_t place = 0; place < places.size(); ++place) {
     for (std::size_t range = 0; range < updated.size(); ++range) {
@@ -127,6 +140,32 @@ ElementRange StageLayout::of_tie(std::int32_t tie) const {
 ElementRange StageLayout::own(std::int32_t layer) const {
   return range_of(places,
                   [&](const TensorPlace& place) { return place.layer == layer && !place.is_copy; });
+}
+
+ElementRange StageLayout::of_owner(std::int32_t layer) const {
+  return range_of(places, [&](const TensorPlace& place) { return place.layer == layer; });
+}
+
+ElementRange StageLayout::held(ElementRange numbers) const {
+  if (!holds_shards) return numbers;
+  ElementRange held;
+  for (const UpdatedRange& range : updated) {
+    const ElementRange own = intersection(range.numbers, numbers);
+    if (own.size() == 0) continue;
+    const std::size_t begin = range.state + own.begin - range.numbers.begin;
+    if (held.size() == 0) held.begin = begin;
+    held.end = begin + own.size();
+  }
+  return held;
+}
+
+std::size_t StageLayout::first_held(ElementRange numbers) const {
+  if (!holds_shards) return numbers.begin;
+  for (const UpdatedRange& range : updated) {
+    const ElementRange own = intersection(range.numbers, numbers);
+    if (own.size() > 0) return own.begin;
+  }
+  return numbers.begin;
 }
 
 bool is_sharded(const TrainingJob& job, StageIndex stage) {

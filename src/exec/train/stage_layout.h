@@ -2,7 +2,8 @@
 // the same layout. The optimizer's state has the layout of what the replica updates: everything, or
 // with sharded state (ZeRO stage 1) its shard of each bucket and of each tie, which may begin and
 // end within a tensor. All state arrays of a tensor, or of the part of it that is updated here, are
-// together.
+// together. Where ranks of a group hold shards of all state (ZeRO stage 3), parameters and
+// gradients are held in the same way: a shard of each layer and of each tie.
 //
 // Layers are in the order in which a backward finishes them, from the last to the first, so the
 // gradients of a bucket are contiguous. If the stage has no buckets, each tensor begins a cache
@@ -68,11 +69,12 @@ struct SharedRange {
 
 struct StageLayout {
   /// O(tensors * ranges). Requires: the device of the plan is a replica of the stage.
-  StageLayout(const TrainingJob& job, StageIndex stage, DeviceIndex device,
-              std::int64_t tensor_rank = 0);
+  StageLayout(const TrainingJob& job, StageIndex stage, const TrainingDevice& device);
 
   /// The tensor-parallel rank whose layout this is. Ranges of numbers are the same on all ranks.
   std::int64_t tensor_rank;
+  /// Whether parameters and gradients are shards.
+  bool holds_shards;
   /// The tensors in memory order.
   std::vector<TensorPlace> places;
   /// Each bucket and each tie, if the stage's replicas shard the optimizer's state; otherwise none.
@@ -83,6 +85,12 @@ struct StageLayout {
   /// The same by tensor, in memory order.
   std::vector<UpdatedPart> parts;
 
+  /// Returns where the numbers of a range are held, as far as they are.
+  ElementRange held(ElementRange numbers) const;
+  /// Returns the first number of a range that is held; its begin if none is.
+  std::size_t first_held(ElementRange numbers) const;
+  /// Returns how many numbers are held.
+  std::size_t held_size() const { return holds_shards ? state_size() : size(); }
   /// Returns the size of the whole layout, in numbers.
   std::size_t size() const { return places.empty() ? 0 : places.back().numbers.end; }
   /// Returns the size of one array of the state of all that the replica updates, in numbers.
@@ -94,12 +102,15 @@ struct StageLayout {
   ElementRange of_tie(std::int32_t tie) const;
   /// Returns the range of the tensors that a layer owns, tied or not; empty if they are copies.
   ElementRange own(std::int32_t layer) const;
+  /// Returns the range of the tensors of which a layer is the owner, copies included.
+  ElementRange of_owner(std::int32_t layer) const;
   /// Whether a tensor is the same on an earlier tensor-parallel rank.
   bool is_repeated(const TensorPlace& place) const { return tensor_rank > 0 && !place.part; }
 
  private:
   void place_tensors(const TrainingJob& job, StageIndex stage);
   void choose_updated(const TrainingJob& job, StageIndex stage, DeviceIndex device);
+  void choose_shards(const ShardRank& shard);
   void cut_parts();
 };
 

@@ -26,16 +26,58 @@ class StageParameters {
                   const TrainingDevice& device)
       : layers_(job.plan.stages[stage.position()].layers),
         states_(static_cast<std::size_t>(nn::state_count(job.settings.optimizer.kind))),
-        layout_(job, stage, device.device, device.tensor.rank),
+        layout_(job, stage, device),
         arrays_(math, layout_, job.settings.optimizer) {
     initialize(job);
     show(job);
   }
 
-  /// Return what one layer uses, its own and what it is tied to, in the order of its module's
-  /// parameters().
-  typename Math::Parameters parameters(std::int32_t layer) const { return of(layer).parameters; }
-  typename Math::Gradients gradients(std::int32_t layer) const { return of(layer).gradients; }
+  /// Parameters or gradients of one layer, its own and those of the layer that it is tied to, in
+  /// the order of its module's parameters().
+  template <class View>
+  class OfLayer {
+   public:
+    std::span<const View> views() const { return views_; }
+
+   private:
+    friend StageParameters;
+    /// Whole tensors, where only shards are held.
+    std::vector<std::vector<float>> gathered_;
+    std::vector<View> own_;
+    std::span<const View> views_;
+  };
+
+  /// Returns the parameters of a layer, gathered from all shards where the stage holds only one.
+  OfLayer<typename Math::ParameterView> parameters(Math& math, std::int32_t layer) {
+    OfLayer<typename Math::ParameterView> all;
+    all.views_ = of(layer).parameters;
+    if constexpr (Math::kHoldsShards) {
+      if (layout_.holds_shards) gather(math, layer, all);
+    }
+    return all;
+  }
+  /// Returns where to add the gradients of a layer; add_shards() must follow.
+  OfLayer<Numbers> gradients(std::int32_t layer) {
+    OfLayer<Numbers> sums;
+    sums.views_ = of(layer).gradients;
+    if constexpr (Math::kHoldsShards) {
+      if (!layout_.holds_shards) return sums;
+      for (const std::int32_t owner : of(layer).owners) {
+        sums.gathered_.emplace_back(layout_.of_owner(owner).size());
+        add_views(owner, sums);
+      }
+      sums.views_ = sums.own_;
+    }
+    return sums;
+  }
+  /// Adds the sum over all ranks of such gradients to this rank's shard, where it holds only that.
+  void add_shards(Math& math, std::int32_t layer, OfLayer<Numbers> sums) {
+    if constexpr (Math::kHoldsShards) {
+      for (std::size_t i = 0; i < sums.gathered_.size(); ++i) {
+        math.add_shard(sums.gathered_[i], arrays_.gradients(layout_.of_owner(of(layer).owners[i])));
+      }
+    }
+  }
 
   /// Return the gradients of the untied parameters of layers, or those of a tie.
   Numbers gradients_of(LayerRange layers) { return arrays_.gradients(layout_.of(layers)); }
@@ -129,8 +171,11 @@ class StageParameters {
 
  private:
   struct LayerViews {
+    /// Where whole tensors are held.
     std::vector<typename Math::ParameterView> parameters;
     std::vector<Numbers> gradients;
+    /// The layer that it is tied to, and the layer itself, as far as they have tensors.
+    std::vector<std::int32_t> owners;
   };
   const LayerViews& of(std::int32_t layer) const {
     return views_[static_cast<std::size_t>(layer - layers_.begin)];
@@ -148,20 +193,48 @@ class StageParameters {
     }
   }
 
+  void gather(Math& math, std::int32_t layer, OfLayer<typename Math::ParameterView>& all) {
+    for (const std::int32_t owner : of(layer).owners) {
+      const ElementRange whole = layout_.of_owner(owner);
+      std::vector<float>& numbers = all.gathered_.emplace_back(whole.size());
+      math.gather_shards(arrays_.parameters(whole), numbers);
+      add_views(owner, all);
+    }
+    all.views_ = all.own_;
+  }
+
+  /// Adds views of the tensors of an owner, which are the last that were gathered.
+  template <class View>
+  void add_views(std::int32_t owner, OfLayer<View>& all) {
+    const std::size_t first = layout_.of_owner(owner).begin;
+    const std::span<float> numbers = all.gathered_.back();
+    for (const TensorPlace& place : layout_.places) {
+      if (place.layer != owner) continue;
+      all.own_.push_back(numbers.subspan(place.numbers.begin - first, place.numbers.size()));
+    }
+  }
+
   /// Makes the layers' views: a layer uses the parameters of the layer that it is tied to, followed
   /// by its own.
   void show(const TrainingJob& job) {
     std::map<std::int32_t, LayerViews> held;  // by the layer that owns them
     for (const TensorPlace& place : layout_.places) {
-      held[place.layer].parameters.push_back(arrays_.parameters(place.numbers));
-      held[place.layer].gradients.push_back(arrays_.gradients(place.numbers));
+      LayerViews& views = held[place.layer];
+      views.owners = {place.layer};
+      if (layout_.holds_shards) continue;
+      views.parameters.push_back(arrays_.parameters(place.numbers));
+      views.gradients.push_back(arrays_.gradients(place.numbers));
     }
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
     for (std::int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
       LayerViews& views = views_.emplace_back();
       if (const auto owner = job.layer(layer).tied_to) views = held[*owner];
       const LayerViews& own = held[layer];
-      views.parameters.insert(views.parameters.end(), own.parameters.begin(), own.parameters.end());
-      views.gradients.insert(views.gradients.end(), own.gradients.begin(), own.gradients.end());
+      append(views.parameters, own.parameters);
+      append(views.gradients, own.gradients);
+      append(views.owners, own.owners);
     }
   }
 

@@ -48,6 +48,21 @@ std::optional<Violation> parameters_fault(const Layer& layer, const nn::ModelLay
                                         size, layer.name, layer.parameters.count)};
 }
 
+/// Returns the plan of the samples of one of the ranks that hold shards of all state.
+Plan of_one_shard(Plan plan) {
+  const std::int64_t ranks = plan.parallelism.full_shards;
+  check(plan.micro_batch_size % ranks == 0, "shards do not divide a micro-batch");
+  plan.global_batch_size /= ranks;
+  plan.micro_batch_size /= ranks;
+  return plan;
+}
+
+/// Returns the profile as such a rank runs it.
+ModelProfile of_one_shard(ModelProfile profile) {
+  if (profile.group.shards_all_state) profile.group.replicas = 1;
+  return profile;
+}
+
 /// Returns the peak memory of each device, in the order of `devices`.
 std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const Schedule& schedule,
                              const PlanCost& costs) {
@@ -62,10 +77,18 @@ std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const S
 
 }  // namespace
 
+TrainingDevice TrainingJob::device_of(DeviceIndex device, std::int64_t rank) const {
+  return {device,
+          {.rank = rank % tensor_ranks(),
+           .ranks = tensor_ranks(),
+           .is_sequence_parallel = plan.parallelism.sequence},
+          {.rank = rank / tensor_ranks(), .ranks = shard_ranks()}};
+}
+
 std::vector<DeviceIndex> TrainingJob::numbers() const {
   std::vector<DeviceIndex> numbers;
   for (const DeviceSchedule& schedule : devices) {
-    for (std::int64_t rank = 0; rank < tensor_ranks(); ++rank) {
+    for (std::int64_t rank = 0; rank < ranks(); ++rank) {
       numbers.push_back(number_of(schedule.device, rank));
     }
   }
@@ -121,11 +144,13 @@ std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
   return of_ranks;
 }
 
-TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
+TrainingJob make_training_job(const Plan& whole_plan, const ModelProfile& whole_profile,
                               const Topology& topology,
                               std::shared_ptr<const std::vector<nn::ModelLayer>> layers,
                               std::shared_ptr<const Batches> batches,
                               const TrainingSettings& settings) {
+  const Plan plan = of_one_shard(whole_plan);
+  const ModelProfile profile = of_one_shard(whole_profile);
   const PlanCost costs = CostModel(profile, topology).plan_cost(plan);
   const Schedule schedule = generate(plan);
   std::vector<DeviceSchedule> devices = device_schedules(schedule, costs);
@@ -150,8 +175,8 @@ TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
 }
 
 TrainingJob on_one_device(const TrainingJob& job) {
-  Plan plan{.global_batch_size = job.plan.global_batch_size,
-            .micro_batch_size = job.plan.micro_batch_size,
+  Plan plan{.global_batch_size = job.plan.global_batch_size * job.shard_ranks(),
+            .micro_batch_size = job.plan.micro_batch_size * job.shard_ranks(),
             .num_micro_batches = job.plan.num_micro_batches,
             .family = ScheduleFamily::OneFOneB,
             .warmup_depths = {1},

@@ -71,9 +71,8 @@ class Teller {
 void report_head(const RunnablePlan& plan, const TrainingSession& session, const char* carrier,
                  const ComputeDevice& device, Teller& teller) {
   const auto devices = static_cast<std::int64_t>(session.job.devices.size());
-  const std::int64_t ranks = session.job.tensor_ranks();
-  const std::string groups =
-      ranks == 1 ? "" : fmt::format(" in groups of {} that share every layer", ranks);
+  const std::int64_t ranks = session.job.ranks();
+  const std::string groups = ranks == 1 ? "" : fmt::format(" in groups of {}", ranks);
   teller.out << fmt::format(
       "{} on {}, trained on {}{}{}, {} a step", printable(plan.document.profile.name),
       printable(plan.document.topology.name), plural(devices * ranks, carrier), groups,
@@ -299,7 +298,7 @@ int train_on_threads(const TrainRequest& request, command_line::Console& console
   check_outputs(request);
   const RunnablePlan plan(request.plan);
   const TrainingSession session = make_session(request, plan);
-  log_threads(plan, session.job.tensor_ranks());
+  log_threads(plan, session.job.ranks());
   const GpuShare share{.devices = session.job.devices.size()};
   exec::ThreadsOptions threads;
   threads.transport.timeout = request.timeout;

@@ -35,7 +35,8 @@ std::size_t RunnablePlan::device_count() const {
 }
 
 std::size_t RunnablePlan::rank_count() const {
-  return device_count() * static_cast<std::size_t>(document.plan.parallelism.tensor);
+  const Parallelism& form = document.plan.parallelism;
+  return device_count() * static_cast<std::size_t>(form.tensor * form.full_shards);
 }
 
 void log_threads(const RunnablePlan& plan, std::int64_t ranks) {
@@ -52,8 +53,7 @@ void log_threads(const RunnablePlan& plan, std::int64_t ranks) {
     }
     for (const DeviceIndex device : all[stages.front().position()].devices) {
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        const std::string of_group =
-            ranks == 1 ? "" : fmt::format(", tensor-parallel rank {} of {}", rank, ranks);
+        const std::string of_group = ranks == 1 ? "" : fmt::format(", rank {} of {}", rank, ranks);
         spdlog::info("thread {} is {}{}: {}", thread++,
                      printable(plan.topology.device(device).name), of_group, work);
       }

@@ -17,7 +17,7 @@ struct RunnablePlan {
 
   /// The number of devices that the plan uses, which may be groups.
   std::size_t device_count() const;
-  /// The number of tensor-parallel ranks of which all of these consist.
+  /// The number of ranks of which all of these consist in training.
   std::size_t rank_count() const;
 
   PlanDocument document;

@@ -76,9 +76,21 @@ void check_resumed(const TrainRequest& request, const exec::Checkpoint& start,
   }
 }
 
-/// Throws Error(BadInput) if the plan's devices are groups of more than tensor-parallel ranks, or
-/// such groups of GPUs, or if parts of layers are recomputed. The optimizer's state may be sharded
-/// over replicas.
+/// Throws Error(BadInput) if ranks that hold shards of all state would train on different numbers
+/// of samples.
+void refuse_uneven_shards(const Plan& plan, const std::string& source) {
+  const std::int64_t ranks = plan.parallelism.full_shards;
+  if (plan.micro_batch_size % ranks == 0) return;
+  throw Error(ErrorKind::BadInput, source,
+              {{"/micro_batch_size",
+                fmt::format("expected a multiple of {}, as each device of a group holds a shard of "
+                            "all state and trains on as many samples, got {}",
+                            ranks, plan.micro_batch_size)}});
+}
+
+/// Throws Error(BadInput) if the plan's devices are groups of other ranks than tensor-parallel ones
+/// and those that hold shards of all state, or any groups of GPUs, or if parts of layers are
+/// recomputed. The optimizer's state may be sharded over replicas.
 void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
                    const std::string& source) {
   const Parallelism& parallelism = plan.document.plan.parallelism;
@@ -88,13 +100,14 @@ void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
   if (is_on_cpu) {
     others.tensor = 1;
     others.sequence = false;
+    others.full_shards = 1;
   }
-  if (others.is_none()) return;
+  if (others.is_none()) return refuse_uneven_shards(plan.document.plan, source);
   const char* const expected =
-      is_on_cpu ? "expected at most tensor and sequence parallelism and sharded optimizer state, "
-                  "and at most whole stages to be recomputed, got "
-                : "expected at most sharded optimizer state, as tensor-parallel training runs on "
-                  "CPUs only, and at most whole stages to be recomputed, got ";
+      is_on_cpu ? "expected at most tensor and sequence parallelism and sharded state, and at most "
+                  "whole stages to be recomputed, got "
+                : "expected at most sharded optimizer state, as groups train on CPUs only, and at "
+                  "most whole stages to be recomputed, got ";
   throw Error(ErrorKind::BadInput, source, {{"/parallelism", expected + to_text(parallelism)}});
 }
 

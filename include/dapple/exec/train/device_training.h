@@ -1,9 +1,10 @@
 // One device's part of training by a plan, over any transport. All devices of the job make the same
 // calls at the same time, each on a thread or in a process of its own.
 //
-// Where the plan's devices are tensor-parallel groups, every rank of a group runs the group's
-// schedule: it exchanges tensors with the ranks of its number in other groups, reduces gradients
-// with those of its stage's replicas, and shares layers with the other ranks of its own group.
+// Where the plan's devices are groups, every rank of a group runs the group's schedule: it
+// exchanges tensors with the ranks of its number in other groups, reduces gradients with those of
+// its stage's replicas, and shares layers, or shards of all state, with other ranks of its own
+// group.
 //
 // The first device of the job is its lead: it gathers what no single device knows, such as the loss
 // and whole models.
@@ -58,7 +59,7 @@ class DeviceTraining {
   NamedTensors gather(TensorKind kind);
 
   /// Returns the measurements of these iterations, which end with the last one run, on the lead;
-  /// nothing on other devices. Of a tensor-parallel group the times are those of the first rank.
+  /// nothing on other devices. Of a group the times are those of the first rank.
   /// The bytes sent are the mean over all iterations run so far, times the number of these
   /// iterations.
   std::optional<MeasuredRun> gather_measured(std::vector<MeasuredIteration> iterations);
@@ -74,10 +75,11 @@ class DeviceTraining {
   // One of the plan's devices and a rank of it.
   struct Rank {
     DeviceIndex device;
-    std::int64_t tensor = 0;
+    std::int64_t number = 0;
     friend bool operator==(const Rank&, const Rank&) = default;
   };
 
+  TrainingDevice own_device() const;
   MessageKey key(StageIndex stage, std::int32_t step, DeviceIndex from, DeviceIndex to) const;
   DeviceIndex lead() const { return numbers_.front(); }
   std::vector<Rank> holders_of(StageIndex stage, TensorKind kind) const;
@@ -90,9 +92,10 @@ class DeviceTraining {
   const Rank own_;
   // Of all devices by their numbers.
   Transport& transport_;
-  // Where devices are tensor-parallel groups: the collectives within this one's group, and messages
-  // of the plan's devices to ranks of its number in other groups.
-  std::unique_ptr<RankCollectives> within_group_;
+  // Where devices are groups: the collectives with ranks that share layers, or all state, with this
+  // one, and messages of the plan's devices to ranks of its number in other groups.
+  std::unique_ptr<RankCollectives> tensor_group_;
+  std::unique_ptr<RankCollectives> shard_group_;
   std::unique_ptr<Transport> between_groups_;
   std::int64_t iteration_ = -1;  // the last one run
   std::int64_t iterations_ = 0;  // run so far

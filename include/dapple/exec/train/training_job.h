@@ -32,16 +32,26 @@ struct TrainingSettings {
   cuda::Precision precision = cuda::Precision::Float32;
 };
 
-/// What trains a part of the model: a device of the plan or, where those are tensor-parallel
-/// groups, a rank of one.
+/// A rank of a group whose ranks hold a shard each of all state, and train on different samples.
+struct ShardRank {
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
+  /// Needed if there are several ranks.
+  nn::RankGroup* group = nullptr;
+};
+
+/// What trains a part of the model: a device of the plan or, where those are groups, one of such a
+/// group.
 struct TrainingDevice {
-  /// A device that shares layers with no other.
+  /// A device that shares nothing with others.
   TrainingDevice(DeviceIndex alone) : device(alone) {}  // NOLINT(google-explicit-constructor)
-  TrainingDevice(DeviceIndex of_plan, nn::TensorRank rank) : device(of_plan), tensor(rank) {}
+  TrainingDevice(DeviceIndex of_plan, nn::TensorRank in_tensor, ShardRank in_shards)
+      : device(of_plan), tensor(in_tensor), shard(in_shards) {}
 
   /// The device of the plan.
   DeviceIndex device;
   nn::TensorRank tensor = {};
+  ShardRank shard = {};
 };
 
 struct TrainingJob {
@@ -50,12 +60,18 @@ struct TrainingJob {
     return (*of_ranks[static_cast<std::size_t>(rank)])[static_cast<std::size_t>(number)];
   }
 
-  /// The number of tensor-parallel ranks of which each of the plan's devices consists.
+  /// The number of tensor-parallel ranks, and that of shards of all state. Each of the plan's
+  /// devices consists of their product, of so many ranks: the tensor-parallel ones that have the
+  /// same shards follow one another.
   std::int64_t tensor_ranks() const { return static_cast<std::int64_t>(of_ranks.size()); }
+  std::int64_t shard_ranks() const { return plan.parallelism.full_shards; }
+  std::int64_t ranks() const { return tensor_ranks() * shard_ranks(); }
   /// Returns the number, among all devices, of a rank of one of the plan's devices.
   DeviceIndex number_of(DeviceIndex device, std::int64_t rank) const {
-    return {static_cast<std::int32_t>(device.value * tensor_ranks() + rank)};
+    return {static_cast<std::int32_t>(device.value * ranks() + rank)};
   }
+  /// Returns a rank of one of the plan's devices, without its groups.
+  TrainingDevice device_of(DeviceIndex device, std::int64_t rank) const;
   /// Returns the numbers of all ranks of `devices`, those of one device after those of another.
   std::vector<DeviceIndex> numbers() const;
 
@@ -63,6 +79,8 @@ struct TrainingJob {
   /// `devices`.
   Bytes memory_of(DeviceIndex device) const;
 
+  /// The plan. Where ranks hold shards of all state it is that of the samples of one of them: of N
+  /// ranks, rank i trains on every N-th sample of the global batch, from sample i on.
   Plan plan;
   std::vector<DeviceSchedule> devices;
   /// The memory that each of `devices` needs by the memory model.
@@ -98,7 +116,7 @@ std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const Parallelism& parallelism, const std::string& source_name);
 
 /// Makes the job that trains by a plan. Throws as layers_of_ranks() does. Requires:
-/// training_faults() is empty.
+/// training_faults() is empty, and shards of all state divide the plan's micro-batch.
 TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
                               const Topology& topology,
                               std::shared_ptr<const std::vector<nn::ModelLayer>> layers,

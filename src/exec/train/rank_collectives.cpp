@@ -1,4 +1,4 @@
-#include "exec/train/tensor_ranks.h"
+#include "exec/train/rank_collectives.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,9 +9,9 @@ namespace {
 
 class BetweenGroups : public Transport {
  public:
-  BetweenGroups(const TrainingJob& job, std::int64_t rank, RankCollectives& collectives,
-                Transport& below)
-      : job_(job), rank_(rank), collectives_(collectives), below_(below) {}
+  BetweenGroups(const TrainingJob& job, std::int64_t rank,
+                std::vector<RankCollectives*> collectives, Transport& below)
+      : job_(job), rank_(rank), collectives_(std::move(collectives)), below_(below) {}
 
   std::int64_t send(const MessageKey& key, Payload payload) override {
     return below_.send(below(key), std::move(payload));
@@ -21,7 +21,9 @@ class BetweenGroups : public Transport {
   }
   void barrier() override { below_.barrier(); }
   void announce(const Action& action) noexcept override {
-    collectives_.begin(action);
+    for (RankCollectives* const group : collectives_) {
+      if (group != nullptr) group->begin(action);
+    }
     below_.announce(action);
   }
   Bytes sent() const override { return below_.sent(); }
@@ -37,26 +39,29 @@ class BetweenGroups : public Transport {
 
   const TrainingJob& job_;
   const std::int64_t rank_;
-  RankCollectives& collectives_;
+  const std::vector<RankCollectives*> collectives_;
   Transport& below_;
 };
 
-/// Returns the ring in which each rank's shard is its own part (see shard_of()).
-ReductionGroup ring_of(const TrainingJob& job, DeviceIndex device) {
-  std::vector<DeviceIndex> members;
-  for (std::int64_t rank = 0; rank < job.tensor_ranks(); ++rank) {
-    members.push_back(job.number_of(device, rank));
-  }
+/// Returns the ring in which the shard of the member of each rank is that part (see shard_of()).
+ReductionGroup ring_of(std::vector<DeviceIndex> members) {
   std::rotate(members.begin(), members.begin() + 1, members.end());
-  return {.servers = {members}};
+  return {.servers = {std::move(members)}};
 }
 
 }  // namespace
 
-RankCollectives::RankCollectives(const TrainingJob& job, DeviceIndex device, std::int64_t rank,
+ElementRange part_of_rank(ElementRange all, std::int64_t rank, std::int64_t ranks) {
+  std::vector<DeviceIndex> members;
+  for (std::int32_t number = 0; number < ranks; ++number) members.push_back({number});
+  return shard_of(ring_of(members), members[static_cast<std::size_t>(rank)], all);
+}
+
+RankCollectives::RankCollectives(std::vector<DeviceIndex> members, std::int64_t rank,
                                  Transport& transport)
-    : ring_(ring_of(job, device)), transport_(transport) {
-  key_.from = job.number_of(device, rank);
+    : transport_(transport) {
+  key_.from = members[static_cast<std::size_t>(rank)];
+  ring_ = ring_of(std::move(members));
 }
 
 void RankCollectives::begin(const Action& action) {
@@ -95,8 +100,9 @@ void RankCollectives::reduce_scatter(std::span<float> all, std::span<float> own)
 }
 
 std::unique_ptr<Transport> between_groups(const TrainingJob& job, std::int64_t rank,
-                                          RankCollectives& collectives, Transport& below) {
-  return std::make_unique<BetweenGroups>(job, rank, collectives, below);
+                                          std::vector<RankCollectives*> collectives,
+                                          Transport& below) {
+  return std::make_unique<BetweenGroups>(job, rank, std::move(collectives), below);
 }
 
 }  // namespace dapple::exec

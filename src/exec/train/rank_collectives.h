@@ -1,10 +1,11 @@
-// What connects the ranks of tensor-parallel groups: collectives among the ranks of one group, and
-// messages between ranks of the same number in different groups.
+// What connects the ranks of groups: collectives among the ranks of one group, and messages between
+// ranks of the same number in different groups.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "dapple/exec/message/all_reduce.h"
 #include "dapple/exec/message/transport.h"
@@ -15,11 +16,10 @@ namespace dapple::exec {
 
 /// The collectives of one rank within its group, as messages of the action that needs them. They
 /// are called by one thread.
-class RankCollectives : public nn::TensorParallelGroup {
+class RankCollectives : public nn::RankGroup {
  public:
-  /// The transport connects devices by job.number_of(). It must outlive this.
-  RankCollectives(const TrainingJob& job, DeviceIndex device, std::int64_t rank,
-                  Transport& transport);
+  /// `members` are the devices of the ranks, in their order. The transport must outlive this.
+  RankCollectives(std::vector<DeviceIndex> members, std::int64_t rank, Transport& transport);
 
   void begin(std::int64_t iteration) { key_.iteration = iteration; }
   /// Sets the action of whose computation later collectives are a part. Requires: no action begins
@@ -38,10 +38,14 @@ class RankCollectives : public nn::TensorParallelGroup {
   MessageKey key_;
 };
 
+/// Returns part `rank` of the range, of `ranks` parts, as collectives divide it among the ranks.
+ElementRange part_of_rank(ElementRange all, std::int64_t rank, std::int64_t ranks);
+
 /// Returns an endpoint for messages between the plan's devices, which passes on those of one rank
-/// of each. What is announced to it begins in `collectives`. `below` connects devices by
-/// job.number_of(). All arguments must outlive the result.
+/// of each. What is announced to it begins in all of `collectives`, of which some may be null.
+/// `below` connects devices by job.number_of(). All arguments must outlive the result.
 std::unique_ptr<Transport> between_groups(const TrainingJob& job, std::int64_t rank,
-                                          RankCollectives& collectives, Transport& below);
+                                          std::vector<RankCollectives*> collectives,
+                                          Transport& below);
 
 }  // namespace dapple::exec
