@@ -120,6 +120,8 @@ std::vector<ModelLayer> make_model(const ModelProfile& profile,
                         .module = make_module(operations[i]),
                         .input = shape,
                         .output = {}};
+    if (is_loss(operations[i]) && !shape.empty())
+      runnable.targets = {shape.begin(), shape.end() - 1};
     if (const auto owner = tied_to(profile, index_at<LayerIndex>(i))) {
       tie(runnable, owner->value, model[owner->position()], faults);
     }

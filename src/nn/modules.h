@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dapple/nn/module.h"
+#include "dapple/nn/shared_layers.h"
 
 namespace dapple::nn {
 
@@ -37,12 +38,14 @@ std::unique_ptr<Module> make_gelu();
 std::unique_ptr<Module> make_swiglu();
 /// Creates a module that turns the queries and keys of an attention by their positions, in
 /// [sequence, ...], in which the heads of queries, keys and values follow one another in the last
-/// dimension. Requires: the operation has a rotary base.
-std::unique_ptr<Module> make_rotary(const AttentionOperation& operation);
+/// dimension; of a context-parallel rank, at its positions. Requires: the operation has a rotary
+/// base.
+std::unique_ptr<Module> make_rotary(const AttentionOperation& operation, const ContextRank& rank);
 /// Creates scaled dot-product attention with several heads, from [sequence, ...], in which the
 /// heads of queries, keys and values follow one another in the last dimension, to [sequence, heads
-/// * width].
-std::unique_ptr<Module> make_attention_heads(const AttentionOperation& operation);
+/// * width]. A context-parallel rank has the queries at its positions, and gathers keys and values.
+std::unique_ptr<Module> make_attention_heads(const AttentionOperation& operation,
+                                             const ContextRank& rank);
 std::unique_ptr<Module> make_convolution(const ConvolutionOperation& operation);
 std::unique_ptr<Module> make_max_pool(const MaxPoolOperation& operation);
 std::unique_ptr<Module> make_flatten();

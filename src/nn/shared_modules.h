@@ -1,6 +1,6 @@
-// The modules of which layers consist that the ranks of a tensor-parallel group share. They take
-// and return what the ranks have between layers: whole tensors, the same on every rank or, with
-// sequence parallelism, the rank's part of each sequence.
+// The modules of which layers consist that ranks share. They take and return what ranks have
+// between layers: whole tensors, the same on every rank or, with sequence or context parallelism,
+// the rank's part of each sequence.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dapple/nn/module.h"
-#include "dapple/nn/tensor_parallel.h"
+#include "dapple/nn/shared_layers.h"
 
 namespace dapple::nn {
 
@@ -30,16 +30,31 @@ std::unique_ptr<Module> make_column_parallel(const LinearOperation& whole,
 /// column-parallel layer. Its outputs are the whole layer's. Requires: it is not transposed.
 std::unique_ptr<Module> make_row_parallel(const LinearOperation& whole, const TensorRank& rank);
 
-/// Creates an embedding of which each rank holds an equal part of the vocabulary.
+/// Creates an embedding of which each rank holds an equal part of the vocabulary. Requires: the
+/// embedding has no positions.
 std::unique_ptr<Module> make_vocabulary_parallel_embedding(const EmbeddingOperation& whole,
                                                            const TensorRank& rank);
 /// Creates a loss of which each rank has the scores of an equal part of the classes.
 std::unique_ptr<Module> make_vocabulary_parallel_cross_entropy(
     const SoftmaxCrossEntropyOperation& whole, const TensorRank& rank);
 
-/// Creates a position embedding that is whole on every rank.
-std::unique_ptr<Module> make_replicated_position_embedding(const PositionEmbeddingOperation& whole,
-                                                           const TensorRank& rank);
+/// Returns the positions of a sequence that a context-parallel rank has, in their order. Requires:
+/// twice as many chunks as ranks divide the sequence.
+std::vector<std::int64_t> positions_of(const ContextRank& rank, std::int64_t sequence);
+/// Returns the tensor with all positions of each sequence, of which the ranks have theirs. The
+/// first dimension counts samples, the second one positions.
+Tensor gather_positions(const Tensor& own, const ContextRank& rank);
+/// Returns the sum over the ranks, at the rank's positions.
+Tensor scatter_positions(const Tensor& whole, const ContextRank& rank);
+
+/// Creates a module that takes the rank's positions out of sequences of tokens.
+std::unique_ptr<Module> make_own_positions(const ContextRank& rank);
+/// Creates a loss over whole sequences from one over the rank's positions of them.
+std::unique_ptr<Module> make_context_parallel_loss(std::unique_ptr<Module> of_rank,
+                                                   const ContextRank& rank);
+/// Creates a position embedding that is whole on every rank, for the rank's part of each sequence.
+std::unique_ptr<Module> make_shared_position_embedding(const PositionEmbeddingOperation& whole,
+                                                       const LayerRank& rank);
 /// Returns a module that is whole on every rank and works position by position.
 std::unique_ptr<Module> make_replicated(std::unique_ptr<Module> module, const TensorRank& rank);
 

@@ -49,42 +49,42 @@ AttentionOperation heads_of_rank(AttentionOperation operation, const TensorRank&
 
 }  // namespace
 
-std::unique_ptr<Module> make_attention(const AttentionOperation& operation,
-                                       const TensorRank& rank) {
+std::unique_ptr<Module> make_attention(const AttentionOperation& operation, const LayerRank& rank) {
   const std::int64_t of_queries = operation.heads * head_width_of(operation);
   const std::int64_t of_keys = kv_heads_of(operation) * head_width_of(operation);
-  const AttentionOperation own = heads_of_rank(operation, rank);
+  const AttentionOperation own = heads_of_rank(operation, rank.tensor);
   std::vector<Part> parts;
   parts.push_back(
       {"qkv", make_by_columns({operation.hidden, of_queries + 2 * of_keys, operation.bias},
-                              {of_queries, of_keys, of_keys}, rank)});
-  if (operation.form.rotary_base) parts.push_back({"", make_rotary(own)});
-  parts.push_back({"", make_attention_heads(own)});
+                              {of_queries, of_keys, of_keys}, rank.tensor)});
+  if (operation.form.rotary_base) parts.push_back({"", make_rotary(own, rank.context)});
+  parts.push_back({"", make_attention_heads(own, rank.context)});
   parts.push_back(
-      {"projection", make_by_rows({of_queries, operation.hidden, operation.bias}, rank)});
+      {"projection", make_by_rows({of_queries, operation.hidden, operation.bias}, rank.tensor)});
   return make_chain(std::move(parts));
 }
 
 std::unique_ptr<Module> make_transformer_block(const TransformerBlockOperation& operation,
-                                               const TensorRank& rank) {
+                                               const LayerRank& rank) {
   const std::int64_t hidden = operation.hidden;
   const std::int64_t width = operation.feed_forward;
   const bool is_gated = operation.activation == FeedForwardKind::SwiGlu;
   std::vector<Part> attention;
-  attention.push_back({"norm1", make_norm(operation.norm, hidden, rank)});
+  attention.push_back({"norm1", make_norm(operation.norm, hidden, rank.tensor)});
   attention.push_back({"attention", make_attention(attention_of(operation), rank)});
   std::vector<Part> feed_forward;
-  feed_forward.push_back({"norm2", make_norm(operation.norm, hidden, rank)});
+  feed_forward.push_back({"norm2", make_norm(operation.norm, hidden, rank.tensor)});
   feed_forward.push_back(
-      {"expand", make_by_columns({hidden, expanded_width_of(operation), operation.bias},
-                                 is_gated ? std::vector{width, width} : std::vector{width}, rank)});
+      {"expand",
+       make_by_columns({hidden, expanded_width_of(operation), operation.bias},
+                       is_gated ? std::vector{width, width} : std::vector{width}, rank.tensor)});
   feed_forward.push_back({"", is_gated ? make_swiglu() : make_gelu()});
-  feed_forward.push_back({"reduce", make_by_rows({width, hidden, operation.bias}, rank)});
+  feed_forward.push_back({"reduce", make_by_rows({width, hidden, operation.bias}, rank.tensor)});
   std::vector<Part> parts;
   parts.push_back({"", make_residual(make_chain(std::move(attention)))});
   parts.push_back({"", make_residual(make_chain(std::move(feed_forward)))});
-  const std::int64_t sequence =
-      rank.is_sequence_parallel ? operation.sequence / rank.ranks : operation.sequence;
+  std::int64_t sequence = operation.sequence / rank.context.ranks;
+  if (rank.tensor.is_sequence_parallel) sequence /= rank.tensor.ranks;
   return make_chain(std::move(parts), {sequence, hidden});
 }
 

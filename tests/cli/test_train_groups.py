@@ -28,10 +28,10 @@ class TrainedGroups(ToolTest):
             return self.run_tool(*arguments, binary=ARGUMENTS.executor)
         return self.run_tool(ranks, ARGUMENTS.executor, *arguments, binary=LAUNCHER)
 
-    def measured(self, name="gpt2-tiny", degrees="2,4"):
+    def measured(self, name="gpt2-tiny", degrees="2,4", *more):
         result = self.executor("profile", "--spec", ROOT / "profiles" / f"{name}.json", "-o",
                                "profile.json", "--tensor", degrees, "--repeat", 1,
-                               "--batch-sizes", "1,4", "--device-name", "core")
+                               "--batch-sizes", "1,4", "--device-name", "core", *more)
         self.assertEqual(result.returncode, DONE, result.stderr)
         return result
 
@@ -101,6 +101,27 @@ class TrainedGroups(ToolTest):
                   for file in ("two", "whole")]
         self.assertEqual(shapes[0], shapes[1])
 
+    def test_parts_of_sequences_have_the_same_losses(self):
+        self.measured("llama-tiny", "2", "--context", "2,4")
+        expected = self.losses(self.plan("whole.json", 1, 1, "--pin", "replicas=1"), "--steps", 4)
+        for number, (tensor, sequence, stages, *pins) in enumerate([
+                (1, False, 1, "context=4"), (1, False, 2, "context=2"), (2, True, 1, "context=2"),
+                (1, False, 1, "context=2", "shards=4")]):
+            with self.subTest(tensor=tensor, stages=stages, pins=pins):
+                shard = ["--shard", "full", "--micro-batch", 4] if len(pins) > 1 else []
+                plan = self.plan(f"{number}.json", tensor, stages, "--pin", "replicas=1", *shard,
+                                 *(word for pin in pins for word in ("--pin", pin)),
+                                 sequence=sequence)
+                losses = self.losses(plan, "--steps", 4, "--clip-norm", 10)
+                for loss, other in zip(losses, expected, strict=True):
+                    self.assertAlmostEqual(loss, other, delta=1e-4)
+                verified = self.executor("train", plan, "--steps", 1, "--verify")
+                self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+        plan = self.plan("sharded.json", 1, 1, "--pin", "context=2", "--pin", "replicas=2",
+                         "--shard", "optimizer")
+        self.assert_error(self.executor("train", plan), BAD_INPUT,
+                          "context parallelism without sharded optimizer state")
+
     def test_ranks_of_groups_are_processes(self):
         self.measured(degrees="2")
         plan = self.plan("plan.json", 2, 2, "--pin", "replicas=1", sequence=True)
@@ -130,6 +151,20 @@ class TrainedGroups(ToolTest):
         counts = {one["kind"]: one["count"] for one in divided["backward_collectives"]}
         self.assertEqual(counts, {"all-gather": 4, "reduce-scatter": 2})
         self.assertEqual(divided["measurements"][0]["output_bytes"], whole // 2)
+        # Keys and values of all positions, and once more with their gradients.
+        self.measured("gpt2-tiny", "2", "--context", "4")
+        block = next(layer for layer in self.read("profile.json")["layers"]
+                     if layer["name"].startswith("block"))
+        forms = [(variant["tensor_parallel"], variant.get("sequence_parallel", False),
+                  variant.get("context_parallel", 1)) for variant in block["variants"]]
+        self.assertEqual(forms, [(2, False, 1), (2, True, 1), (1, False, 4), (2, False, 4),
+                                 (2, True, 4)])
+        gathered = {"kind": "all-gather", "over": "context", "bytes_per_sample": 2 * whole}
+        alone = block["variants"][2]
+        self.assertEqual(alone["forward_collectives"], [gathered])
+        self.assertEqual(alone["backward_collectives"],
+                         [gathered, {**gathered, "kind": "reduce-scatter"}])
+        self.assertEqual(alone["measurements"][0]["output_bytes"], whole // 4)
 
     def test_what_ranks_cannot_share_is_refused_by_name(self):
         profile = ["profile", "--repeat", 1, "--spec"]
@@ -138,9 +173,12 @@ class TrainedGroups(ToolTest):
                                   ("8", "layer block.0/op: expected a multiple of 8 heads, got 4")]:
             self.assert_error(self.executor(*profile, specification, "--tensor", degrees),
                               BAD_INPUT, expected)
-        for degrees in ("1", "1,2", "4,2", "2,2", "0", "65", "x", ""):
-            result = self.executor(*profile, specification, "--tensor", degrees)
-            self.assert_error(result, USAGE, "--tensor: expected")
+        for option in ("--tensor", "--context"):
+            for degrees in ("1", "1,2", "4,2", "2,2", "0", "65", "x", ""):
+                result = self.executor(*profile, specification, option, degrees)
+                self.assert_error(result, USAGE, f"{option}: expected")
+        self.assert_error(self.executor(*profile, specification, "--context", "3"), BAD_INPUT,
+                          "layer tokens/op: expected a multiple of 6 positions, got 64")
         self.assert_error(self.executor(*profile, specification, "--tensor", "2", "--device",
                                         "cuda"), USAGE, "--tensor: needs --device cpu, got cuda")
         self.assert_error(

@@ -25,7 +25,9 @@ Trainable random_shareable(Dice& dice, const Parallelism& form) {
   const std::int64_t heads = kv_heads * dice.roll(1, 2);
   const std::int64_t width = 2 * dice.roll(2, 3);  // a norm of two numbers knows but one
   const std::int64_t hidden = heads * width;
-  const std::int64_t sequence = form.sequence ? t * dice.roll(1, 2) : dice.roll(2, 5);
+  const std::int64_t parts = 2 * form.context * (form.sequence ? t : 1);
+  const std::int64_t sequence =
+      form.sequence || form.context > 1 ? parts * dice.roll(1, 2) : dice.roll(2, 5);
   const std::int64_t vocabulary = dice.roll(3, 17);  // also fewer than there are ranks, and uneven
   const bool is_tied = dice.chance(50);
   const bool is_llama = dice.chance(50);
@@ -120,7 +122,8 @@ double worst_of(const exec::NamedTensors& tensors, const exec::NamedTensors& exp
 struct Seen {
   std::map<std::int64_t, int> ranks;
   std::map<std::int64_t, int> shards;
-  int both = 0;
+  std::map<std::int64_t, int> contexts;
+  std::map<std::string, int> pairs;
   int hybrid = 0;
   int sequence = 0;
   int stages = 0;
@@ -133,7 +136,15 @@ struct Seen {
   void add(const exec::TrainingJob& job) {
     ++ranks[job.tensor_ranks()];
     ++shards[job.shard_ranks()];
-    both += job.tensor_ranks() > 1 && job.shard_ranks() > 1;
+    ++contexts[job.context_ranks()];
+    const bool has_tensor = job.tensor_ranks() > 1;
+    const bool has_context = job.context_ranks() > 1;
+    const bool has_shards = job.shard_ranks() > 1;
+    if (has_tensor && has_context) ++pairs["tensor, context"];
+    if (has_tensor && has_shards) ++pairs["tensor, shards"];
+    if (has_context && has_shards) ++pairs["context, shards"];
+    if (has_context && job.sample_ranks() > 1) ++pairs["context, samples"];
+    if (has_context && job.plan.parallelism.sequence) ++pairs["context, sequence"];
     sequence += job.plan.parallelism.sequence;
     stages += job.plan.stages.size() > 1;
     ties += !job.plan.tied_gradients.empty();
@@ -152,7 +163,12 @@ struct Seen {
 Parallelism random_form(Dice& dice) {
   Parallelism form{.tensor = dice.roll(1, 4)};
   form.sequence = form.tensor > 1 && dice.chance(50);
-  if (form.tensor == 1 || (form.tensor < 4 && dice.chance(30))) form.full_shards = dice.roll(2, 3);
+  if (form.tensor < 4 && dice.chance(40)) form.context = dice.roll(2, 3);
+  const bool is_alone = form.tensor * form.context == 1;
+  if (is_alone || (form.tensor < 4 && dice.chance(30))) {
+    form.full_shards =
+        form.context * dice.roll(form.context == 1 ? 2 : 1, form.tensor == 1 ? 3 : 2);
+  }
   return form;
 }
 
@@ -179,16 +195,16 @@ void check_held(const exec::TrainingJob& job) {
 TEST_CASE("ranks of groups compute the gradients and the losses of one device") {
   Dice dice(4801);
   Seen seen;
-  const int rounds = scaled(150);
+  const int rounds = scaled(200);
   for (int round = 0; round < rounds; ++round) {
     Parallelism form = random_form(dice);
     const Trainable model = as_rank(random_shareable(dice, form), form);
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
     if (!plan) continue;
-    form.shards_optimizer = form.full_shards == 1 && dice.chance(40);
-    const bool is_at_end = form.shards_optimizer || form.full_shards > 1;
+    form.shards_optimizer = form.full_shards * form.context == 1 && dice.chance(40);
+    const bool is_at_end = form.shards_optimizer || form.copies() > 1;
     const Pipeline pipeline =
-        in_groups(*plan, form, form.full_shards,
+        in_groups(*plan, form, form.replicas_in_group(),
                   is_at_end ? OptimizerTiming::AtEnd : plan->plan.gradients.optimizer);
     const exec::TrainingSettings settings = random_settings(dice, pipeline.plan);
     const exec::TrainingJob job = job_of(model, pipeline, settings);
@@ -206,10 +222,15 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
       REQUIRE(worst_of(ours.gradients, plain.tensors(exec::TensorKind::Gradients)) <= 1e-4);
     }
   }
-  if (rounds < 150) return;
+  if (rounds < 200) return;
   for (const std::int64_t ranks : {2, 3, 4}) CHECK(seen.ranks[ranks] >= 20);
   for (const std::int64_t shards : {2, 3}) CHECK(seen.shards[shards] >= 15);
-  CHECK(seen.both >= 10);
+  for (const std::int64_t contexts : {2, 3}) CHECK(seen.contexts[contexts] >= 10);
+  for (const char* const pair : {"tensor, context", "tensor, shards", "context, shards",
+                                 "context, samples", "context, sequence"}) {
+    INFO(pair);
+    CHECK(seen.pairs[pair] >= 5);
+  }
   CHECK(seen.hybrid >= 10);
   CHECK(seen.sequence >= 20);
   CHECK(seen.stages >= 20);
@@ -242,7 +263,9 @@ TEST_CASE("a training goes on with other groups, or without") {
   Dice dice(4802);
   for (int round = 0; round < scaled(12); ++round) {
     const Parallelism widest{.tensor = 4, .sequence = true};
-    const Trainable model = random_shareable(dice, widest);
+    Parallelism every = widest;
+    every.context = 2;
+    const Trainable model = random_shareable(dice, every);
     exec::TrainingSettings settings = random_settings(dice, Plan{});
     settings.optimizer.kind = nn::OptimizerKind::AdamW;
     settings.optimizer.learning_rate = 0.01F;
@@ -251,17 +274,19 @@ TEST_CASE("a training goes on with other groups, or without") {
                                  {.tensor = 2},
                                  {.tensor = 2, .sequence = true, .shards_optimizer = true},
                                  {.full_shards = 2},
+                                 {.context = 2},
+                                 {.tensor = 2, .context = 2, .full_shards = 4},
                                  {.tensor = 4},
                                  {.tensor = 2, .sequence = true, .full_shards = 2},
                                  widest};
     for (const Parallelism& form : forms) {
       std::optional<Pipeline> plan;
-      const Trainable of_rank = form.tensor > 1 ? as_rank(model, form) : model;
+      const Trainable of_rank = as_rank(model, form);
       Dice same(static_cast<std::uint64_t>(round));
       while (!plan) plan = random_plan(same, of_rank, 2, false);
       jobs.push_back(job_of(of_rank, in_groups(*plan, form, 2), settings));
     }
-    const auto [losses, last] = trained(jobs.front(), nullptr, 0, 14);
+    const auto [losses, last] = trained(jobs.front(), nullptr, 0, 18);
     const exec::NamedTensors* start = nullptr;
     exec::NamedTensors tensors;
     std::int64_t step = 0;

@@ -24,6 +24,8 @@ struct ModelLayer {
   std::unique_ptr<Module> module;
   Shape input;
   Shape output;
+  /// The shape of the targets of a loss.
+  Shape targets = {};
   /// An earlier layer whose parameters are the first ones of this layer's module.
   std::optional<std::int32_t> tied_to = {};
   /// The number of the module's first parameters that belong to `tied_to`.

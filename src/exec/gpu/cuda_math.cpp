@@ -38,8 +38,12 @@ CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
   }
 }
 
-void CudaMath::sum_over_ranks(const Numbers& /*gradients*/) {
+void CudaMath::sum_over_tensor_ranks(const Numbers& /*gradients*/) {
   throw Bug("a GPU is in a tensor-parallel group");
+}
+
+void CudaMath::sum_over_context_ranks(const Numbers& /*gradients*/) {
+  throw Bug("a GPU is in a context-parallel group");
 }
 
 cuda::DeviceTensor CudaMath::zeros(nn::Shape shape) {

@@ -78,8 +78,9 @@ class CudaMath {
     module(layer).weight_gradient(device_, stash, sums);
   }
 
-  /// GPUs are in no tensor-parallel groups.
-  void sum_over_ranks(const Numbers& gradients);
+  /// GPUs are in no groups.
+  void sum_over_tensor_ranks(const Numbers& gradients);
+  void sum_over_context_ranks(const Numbers& gradients);
   std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others) {
     return on_gpu_.buffer(gradients, std::move(others));
   }

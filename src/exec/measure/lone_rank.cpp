@@ -11,6 +11,9 @@ namespace {
 /// Counts collectives by kind and size.
 class CountingRank : public LoneRank {
  public:
+  CountingRank(CollectiveMembers over, std::vector<Collective>& collectives)
+      : over_(over), collectives_(collectives) {}
+
   void all_reduce(std::span<float> values) override {
     add(CollectiveKind::AllReduce, values.size());
     LoneRank::all_reduce(values);
@@ -23,22 +26,23 @@ class CountingRank : public LoneRank {
     add(CollectiveKind::ReduceScatter, all.size());
     LoneRank::reduce_scatter(all, own);
   }
-  std::vector<Collective> take() { return std::exchange(collectives_, {}); }
 
  private:
   void add(CollectiveKind kind, std::size_t values) {
     const Bytes size{static_cast<std::int64_t>(values * sizeof(float))};
-    const auto found = std::find_if(
-        collectives_.begin(), collectives_.end(),
-        [&](const Collective& some) { return some.kind == kind && some.size_per_sample == size; });
+    const auto found =
+        std::find_if(collectives_.begin(), collectives_.end(), [&](const Collective& some) {
+          return some.kind == kind && some.over == over_ && some.size_per_sample == size;
+        });
     if (found != collectives_.end()) {
       ++found->count;
     } else {
-      collectives_.push_back({.kind = kind, .size_per_sample = size});
+      collectives_.push_back({.kind = kind, .over = over_, .size_per_sample = size});
     }
   }
 
-  std::vector<Collective> collectives_;
+  CollectiveMembers over_;
+  std::vector<Collective>& collectives_;
 };
 
 }  // namespace
@@ -56,17 +60,20 @@ void LoneRank::reduce_scatter(std::span<float> all, std::span<float> own) {
 }
 
 LayerCollectives collectives_of(const std::vector<nn::ModelLayer>& whole, std::size_t number,
-                                nn::TensorRank rank) {
-  CountingRank group;
-  rank.group = &group;
+                                nn::LayerRank rank) {
+  std::vector<Collective> counted;
+  CountingRank in_tensor(CollectiveMembers::Tensor, counted);
+  CountingRank in_context(CollectiveMembers::Context, counted);
+  rank.tensor.group = &in_tensor;
+  rank.context.group = &in_context;
   const std::vector<nn::ModelLayer> shared = nn::share_model(whole, rank, "");
   CpuEngine engine;
   TimedLayer<CpuEngine> layer(engine, shared, number, {1});
   LayerCollectives collectives;
   layer.forward(0);
-  collectives.forward = group.take();
+  collectives.forward = std::exchange(counted, {});
   layer.backward(0);
-  collectives.backward = group.take();
+  collectives.backward = std::exchange(counted, {});
   return collectives;
 }
 

@@ -1,4 +1,4 @@
-// The first rank of a tensor-parallel group whose other ranks are not there, to measure what a rank
+// The first rank of a group whose other ranks are not there, to measure what a rank
 // computes and to count what the group would exchange.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "dapple/nn/tensor_parallel.h"
+#include "dapple/nn/shared_layers.h"
 #include "dapple/profile/collective.h"
 
 namespace dapple::exec {
@@ -28,6 +28,6 @@ struct LayerCollectives {
 /// Returns the collectives of layer `number` of a model as the ranks of a group run it, by running
 /// it once on one sample.
 LayerCollectives collectives_of(const std::vector<nn::ModelLayer>& whole, std::size_t number,
-                                nn::TensorRank rank);
+                                nn::LayerRank rank);
 
 }  // namespace dapple::exec

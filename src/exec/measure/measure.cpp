@@ -132,15 +132,21 @@ nn::OptimizerKind optimizer_of(const Optimizer& optimizer, const std::string& so
   return *kind;
 }
 
-/// Sets the layers' variants for some form of tensor parallelism, as the first rank of a group runs
-/// them on its own. Their times are added to `measured`. Returns whether the passes were stopped,
-/// in which case there are no variants.
+nn::LayerRank first_rank_of(const Parallelism& form) {
+  return {.tensor = {.ranks = form.tensor, .is_sequence_parallel = form.sequence},
+          .context = {.ranks = form.context}};
+}
+
+/// Sets the layers' variants for some form of parallelism, as the first rank of a group runs them
+/// on its own. Their times are added to `measured`. Returns whether the passes were stopped, in
+/// which case there are no variants.
 bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
                   const MeasureOptions& options, const std::string& source_name,
                   MeasuredModel& measured) {
   LoneRank alone;
-  const nn::TensorRank rank{
-      .rank = 0, .ranks = form.tensor, .is_sequence_parallel = form.sequence, .group = &alone};
+  nn::LayerRank rank = first_rank_of(form);
+  rank.tensor.group = &alone;
+  rank.context.group = &alone;
   const std::vector<nn::ModelLayer> shared = nn::share_model(whole.model, rank, source_name);
   const MeasurementSubject subject{.specification = whole.specification,
                                    .model = shared,
@@ -171,12 +177,17 @@ bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
   return false;
 }
 
-/// Returns the forms of tensor parallelism that are to be measured.
+/// Returns the forms of parallelism that are to be measured.
 std::vector<Parallelism> forms_of(const MeasureOptions& options) {
+  std::vector<std::int64_t> contexts{1};
+  contexts.insert(contexts.end(), options.context_degrees.begin(), options.context_degrees.end());
   std::vector<Parallelism> forms;
-  for (const std::int64_t degree : options.tensor_degrees) {
-    for (const bool is_sequence_parallel : {false, true}) {
-      forms.push_back({.tensor = degree, .sequence = is_sequence_parallel});
+  for (const std::int64_t context : contexts) {
+    if (context > 1) forms.push_back({.context = context});
+    for (const std::int64_t tensor : options.tensor_degrees) {
+      for (const bool is_sequence_parallel : {false, true}) {
+        forms.push_back({.tensor = tensor, .sequence = is_sequence_parallel, .context = context});
+      }
     }
   }
   return forms;
@@ -267,8 +278,7 @@ MeasuredModel measure_model(const io::Specification& specification, const std::s
       nn::make_model(specification.profile, specification.operations, source_name);
   for (const Parallelism& form : forms_of(options)) {
     // Throws before anything is measured.
-    nn::share_model(model, {.ranks = form.tensor, .is_sequence_parallel = form.sequence},
-                    source_name);
+    nn::share_model(model, first_rank_of(form), source_name);
   }
   const MeasurementSubject subject{.specification = specification,
                                    .model = model,

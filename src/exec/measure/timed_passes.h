@@ -151,9 +151,8 @@ class TimedLayer {
       batch.input = engine_.repeated(numbers, std::move(taken));
     }
     if (loss != nullptr) {
-      nn::Shape positions = shape;
-      positions.pop_back();
-      batch.targets = engine_.tokens(random_tokens(positions, loss->classes));
+      batch.targets =
+          engine_.tokens(random_tokens(of_samples(samples, layer.targets), loss->classes));
     }
     batch.passes.sizes.batch_size = samples;
   }

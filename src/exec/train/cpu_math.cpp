@@ -38,9 +38,12 @@ class TiedReductionBuffer : public HostReductionBuffer {
 }  // namespace
 
 CpuMath::CpuMath(const TrainingJob& job, const TrainingDevice& device)
-    : tensor_group_(device.tensor.group), shard_group_(device.shard.group), layers_(*job.layers) {
-  if (device.tensor.ranks == 1) return;
-  shared_ = nn::share_model(*job.layers, device.tensor, "");
+    : tensor_group_(device.layers.tensor.group),
+      context_group_(device.layers.context.group),
+      shard_group_(device.shard.group),
+      layers_(*job.layers) {
+  if (device.layers.is_alone()) return;
+  shared_ = nn::share_model(*job.layers, device.layers, "");
   layers_ = shared_;
 }
 

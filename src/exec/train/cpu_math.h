@@ -81,9 +81,10 @@ class CpuMath {
   void weight_gradient(std::int32_t layer, Stash& stash, Gradients sums) {
     module(layer).weight_gradient(stash, sums);
   }
-  /// Sums complete gradients over the ranks of a tensor-parallel group, of which each has computed
-  /// a part.
-  void sum_over_ranks(Numbers gradients) { tensor_group_->all_reduce(gradients); }
+  /// Sum complete gradients over the ranks of a tensor-parallel or context-parallel group, of which
+  /// each has computed a part.
+  void sum_over_tensor_ranks(Numbers gradients) { tensor_group_->all_reduce(gradients); }
+  void sum_over_context_ranks(Numbers gradients) { context_group_->all_reduce(gradients); }
   /// Gathers all shards from the one that is held here.
   void gather_shards(ParameterView own, std::span<float> all) {
     shard_group_->all_gather(own, all);
@@ -112,6 +113,7 @@ class CpuMath {
   }
 
   nn::RankGroup* tensor_group_;
+  nn::RankGroup* context_group_;
   nn::RankGroup* shard_group_;
   /// The rank's layers, which use its group; empty for a device that shares none.
   std::vector<nn::ModelLayer> shared_;

@@ -35,30 +35,6 @@ const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
   return *found;
 }
 
-/// Returns the collectives of a rank with those that share its layers; null if it is alone.
-std::unique_ptr<RankCollectives> tensor_collectives(const TrainingJob& job, DeviceIndex device,
-                                                    std::int64_t rank, Transport& transport) {
-  if (job.tensor_ranks() == 1) return nullptr;
-  const TrainingDevice own = job.device_of(device, rank);
-  std::vector<DeviceIndex> members;
-  for (std::int64_t other = 0; other < job.tensor_ranks(); ++other) {
-    members.push_back(job.number_of(device, rank - own.tensor.rank + other));
-  }
-  return std::make_unique<RankCollectives>(std::move(members), own.tensor.rank, transport);
-}
-
-/// Returns those with the ranks that hold the other shards of its state; null if it has all of it.
-std::unique_ptr<RankCollectives> shard_collectives(const TrainingJob& job, DeviceIndex device,
-                                                   std::int64_t rank, Transport& transport) {
-  if (job.shard_ranks() == 1) return nullptr;
-  const TrainingDevice own = job.device_of(device, rank);
-  std::vector<DeviceIndex> members;
-  for (std::int64_t other = 0; other < job.shard_ranks(); ++other) {
-    members.push_back(job.number_of(device, other * job.tensor_ranks() + own.tensor.rank));
-  }
-  return std::make_unique<RankCollectives>(std::move(members), own.shard.rank, transport);
-}
-
 /// Passes on whether the norm of all gradients is finite, and clips the gradients if requested.
 void heed_norm(double norm, std::optional<double> clip_norm, TrainingBackend& backend) {
   backend.judge_gradients(std::isfinite(norm));
@@ -74,29 +50,17 @@ DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex number, Trans
       number_(number),
       own_{{static_cast<std::int32_t>(number.value / job.ranks())}, number.value % job.ranks()},
       transport_(transport),
-      tensor_group_(tensor_collectives(job, own_.device, own_.number, transport)),
-      shard_group_(shard_collectives(job, own_.device, own_.number, transport)),
-      between_groups_(job.ranks() == 1
-                          ? nullptr
-                          : between_groups(job, own_.number,
-                                           {tensor_group_.get(), shard_group_.get()}, transport)),
-      backend_(make_backend(job, own_device())),
+      groups_(std::make_unique<RankGroups>(job, own_.device, own_.number, transport)),
+      backend_(make_backend(job, groups_->device())),
       interpreter_(
           schedule_of(job, own_.device),
           [this](const Action& reduction) { return job_.groups.of(reduction); }, *backend_,
-          between_groups_ ? *between_groups_ : transport,
+          groups_->between_devices(),
           job.settings.clip_norm || backend_->scales_loss()
               ? BeforeSteps([this](std::int64_t) { look_at_gradients(); })
               : nullptr) {}
 
 DeviceTraining::~DeviceTraining() = default;
-
-TrainingDevice DeviceTraining::own_device() const {
-  TrainingDevice own = job_.device_of(own_.device, own_.number);
-  own.tensor.group = tensor_group_.get();
-  own.shard.group = shard_group_.get();
-  return own;
-}
 
 void DeviceTraining::restore(const NamedTensors& tensors) {
   backend_->restore(tensors);
@@ -106,8 +70,7 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   iteration_ = iteration;
   await_readers();
   backend_->begin(iteration);
-  if (tensor_group_) tensor_group_->begin(iteration);
-  if (shard_group_) shard_group_->begin(iteration);
+  groups_->begin(iteration);
   const Bytes sent_before = transport_.sent();
   MeasuredIteration measured = measure(interpreter_, iteration, transport_);
   sent_ += transport_.sent() - sent_before;
@@ -115,16 +78,17 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   return measured;
 }
 
-/// Returns those that together have all of a stage's values of a kind: all ranks of the first
-/// replica, as all replicas have the same bits, unless each has its shard, as of all but parameters
-/// where the optimizer's state is sharded.
+/// Returns those that together have all of a stage's values of a kind: the ranks of the first
+/// replica that do not have the same as others of them. All replicas have the same bits, unless
+/// each has its shard, as of all but parameters where the optimizer's state is sharded.
 std::vector<DeviceTraining::Rank> DeviceTraining::holders_of(StageIndex stage,
                                                              TensorKind kind) const {
   std::vector<DeviceIndex> replicas = job_.plan.stages[stage.position()].devices;
   if (kind == TensorKind::Parameters || !is_sharded(job_, stage)) replicas.resize(1);
+  const std::int64_t ranks = job_.tensor_ranks() * job_.shard_ranks();
   std::vector<Rank> holders;
   for (const DeviceIndex replica : replicas) {
-    for (std::int64_t rank = 0; rank < job_.ranks(); ++rank) { holders.push_back({replica, rank}); }
+    for (std::int64_t rank = 0; rank < ranks; ++rank) holders.push_back({replica, rank});
   }
   return holders;
 }
@@ -172,12 +136,14 @@ std::vector<double> DeviceTraining::squares() {
   return all;
 }
 
-/// Tensor-parallel ranks all compute the same losses, of which the first ones tell.
+/// Tensor-parallel and context-parallel ranks all compute the same losses, which the first ones
+/// tell.
 double DeviceTraining::loss() {
   const StageIndex last = index_at<StageIndex>(job_.plan.stages.size() - 1);
   std::vector<Rank> tellers;
   for (const DeviceIndex replica : job_.plan.stages.back().devices) {
-    for (std::int64_t rank = 0; rank < job_.ranks(); rank += job_.tensor_ranks()) {
+    for (std::int64_t rank = 0; rank < job_.ranks();
+         rank += job_.tensor_ranks() * job_.context_ranks()) {
       tellers.push_back({replica, rank});
     }
   }
@@ -240,8 +206,7 @@ std::optional<MeasuredRun> DeviceTraining::gather_measured(
                                .iterations = std::move(iterations)};
   const auto place =
       static_cast<std::size_t>(&schedule_of(job_, own_.device) - job_.devices.data());
-  return exec::gather(own, job_.devices, place, iteration_ + 1, kOne,
-                      between_groups_ ? *between_groups_ : transport_);
+  return exec::gather(own, job_.devices, place, iteration_ + 1, kOne, groups_->between_devices());
 }
 
 bool DeviceTraining::any_says(bool answer) {

@@ -128,7 +128,7 @@ class ModelBackend : public TrainingBackend {
 template <class Math>
 ModelBackend<Math>::ModelBackend(const TrainingJob& job, const TrainingDevice& device,
                                  std::unique_ptr<Math> math)
-    : job_(job), device_(device), math_(std::move(math)), samples_(job, device.shard) {
+    : job_(job), device_(device), math_(std::move(math)), samples_(job, device.samples) {
   by_stage_.resize(job.plan.stages.size());
   for (std::size_t s = 0; s < by_stage_.size(); ++s) {
     const auto own = local_stage(job, index_at<StageIndex>(s), device.device);
@@ -302,7 +302,8 @@ typename Math::Tensor ModelBackend<Math>::output_gradient(const Stage& stage,
   if (!is_last(stage)) {
     return fragments_.take_arrived({Direction::Backward, stage.local.index, micro_batch});
   }
-  const float share = 1.0F / static_cast<float>(job_.plan.global_batch_size * device_.shard.ranks);
+  const float share =
+      1.0F / static_cast<float>(job_.plan.global_batch_size * device_.samples.ranks);
   return math_->loss_gradient(stage.local.samples.size(), share);
 }
 
@@ -312,7 +313,7 @@ std::vector<SampleLoss> ModelBackend<Math>::losses() {
   for (const auto& [first, tensor] : losses_) {
     std::int64_t sample = first;
     for (const float loss : math_->on_host(tensor)) {
-      losses.push_back({number_of_sample(device_.shard, sample++), loss});
+      losses.push_back({number_of_sample(device_.samples, sample++), loss});
     }
   }
   return losses;

@@ -13,7 +13,7 @@ SampleRange samples_in_batch(const TrainingJob& job, const LocalStage& stage,
 
 /// Returns the tensors of single samples as one.
 template <class SampleAt>
-nn::Tensor joined(const ShardRank& rank, SampleRange samples, const SampleAt& sample_at) {
+nn::Tensor joined(const SampleRank& rank, SampleRange samples, const SampleAt& sample_at) {
   nn::Tensor all;
   for (std::int64_t own = samples.begin; own < samples.end; ++own) {
     const nn::Tensor one = sample_at(number_of_sample(rank, own));

@@ -12,14 +12,14 @@
 namespace dapple::exec {
 
 /// Returns the number, in the global batch, of one of the samples of a rank.
-inline std::int64_t number_of_sample(const ShardRank& rank, std::int64_t own) {
+inline std::int64_t number_of_sample(const SampleRank& rank, std::int64_t own) {
   return own * rank.ranks + rank.rank;
 }
 
 class PreparedSamples {
  public:
-  /// The samples of a rank that holds a shard of all state, if it does. The job must outlive it.
-  PreparedSamples(const TrainingJob& job, const ShardRank& rank) : job_(job), rank_(rank) {}
+  /// The samples of a rank. The job must outlive it.
+  PreparedSamples(const TrainingJob& job, const SampleRank& rank) : job_(job), rank_(rank) {}
 
   /// Begins an iteration and drops what is left of the one before.
   void begin(std::int64_t iteration);
@@ -43,7 +43,7 @@ class PreparedSamples {
   nn::Tensor make_targets(const LocalStage& stage, std::int32_t micro_batch) const;
 
   const TrainingJob& job_;
-  const ShardRank rank_;
+  const SampleRank rank_;
   std::int64_t iteration_ = 0;
   std::int64_t numbers_ = 0;                    // prepared for this iteration
   std::map<std::int32_t, nn::Tensor> inputs_;   // of the first stage, by micro-batch

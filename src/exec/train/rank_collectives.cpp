@@ -7,11 +7,13 @@
 namespace dapple::exec {
 namespace {
 
-class BetweenGroups : public Transport {
+/// Messages between the plan's devices as those of one rank of each.
+class BetweenDevices : public Transport {
  public:
-  BetweenGroups(const TrainingJob& job, std::int64_t rank,
-                std::vector<RankCollectives*> collectives, Transport& below)
-      : job_(job), rank_(rank), collectives_(std::move(collectives)), below_(below) {}
+  using Groups = std::vector<std::unique_ptr<RankCollectives>>;
+
+  BetweenDevices(const TrainingJob& job, std::int64_t rank, const Groups& groups, Transport& below)
+      : job_(job), rank_(rank), groups_(groups), below_(below) {}
 
   std::int64_t send(const MessageKey& key, Payload payload) override {
     return below_.send(below(key), std::move(payload));
@@ -21,9 +23,7 @@ class BetweenGroups : public Transport {
   }
   void barrier() override { below_.barrier(); }
   void announce(const Action& action) noexcept override {
-    for (RankCollectives* const group : collectives_) {
-      if (group != nullptr) group->begin(action);
-    }
+    for (const auto& group : groups_) group->begin(action);
     below_.announce(action);
   }
   Bytes sent() const override { return below_.sent(); }
@@ -39,7 +39,7 @@ class BetweenGroups : public Transport {
 
   const TrainingJob& job_;
   const std::int64_t rank_;
-  const std::vector<RankCollectives*> collectives_;
+  const Groups& groups_;
   Transport& below_;
 };
 
@@ -58,15 +58,15 @@ ElementRange part_of_rank(ElementRange all, std::int64_t rank, std::int64_t rank
 }
 
 RankCollectives::RankCollectives(std::vector<DeviceIndex> members, std::int64_t rank,
-                                 Transport& transport)
-    : transport_(transport) {
+                                 std::int32_t number, Transport& transport)
+    : transport_(transport), first_step_(number << 28) {
   key_.from = members[static_cast<std::size_t>(rank)];
   ring_ = ring_of(std::move(members));
 }
 
 void RankCollectives::begin(const Action& action) {
   key_.action = action;
-  key_.step = 0;
+  key_.step = first_step_;
 }
 
 /// A collective has less than twice as many messages to one receiver as there are ranks.
@@ -99,10 +99,35 @@ void RankCollectives::reduce_scatter(std::span<float> all, std::span<float> own)
   std::ranges::copy(all.subspan(shard.begin, shard.size()), own.begin());
 }
 
-std::unique_ptr<Transport> between_groups(const TrainingJob& job, std::int64_t rank,
-                                          std::vector<RankCollectives*> collectives,
-                                          Transport& below) {
-  return std::make_unique<BetweenGroups>(job, rank, std::move(collectives), below);
+RankGroups::RankGroups(const TrainingJob& job, DeviceIndex device, std::int64_t rank,
+                       Transport& transport)
+    : transport_(transport), device_(job.device_of(device, rank)) {
+  if (job.ranks() == 1) return;
+  nn::TensorRank& tensor = device_.layers.tensor;
+  nn::ContextRank& context = device_.layers.context;
+  ShardRank& shard = device_.shard;
+  tensor.group = add(job, tensor.rank, tensor.ranks, 1, rank);
+  context.group = add(job, context.rank, context.ranks, tensor.ranks, rank);
+  shard.group = add(job, shard.rank, shard.ranks, tensor.ranks, rank);
+  between_ = std::make_unique<BetweenDevices>(job, rank, groups_, transport);
+}
+
+/// Makes the group of `count` ranks whose numbers are `stride` apart, of which this rank is number
+/// `own`. Returns null if it would be alone.
+nn::RankGroup* RankGroups::add(const TrainingJob& job, std::int64_t own, std::int64_t count,
+                               std::int64_t stride, std::int64_t rank) {
+  if (count == 1) return nullptr;
+  std::vector<DeviceIndex> members;
+  for (std::int64_t other = 0; other < count; ++other) {
+    members.push_back(job.number_of(device_.device, rank + (other - own) * stride));
+  }
+  groups_.push_back(std::make_unique<RankCollectives>(
+      std::move(members), own, static_cast<std::int32_t>(groups_.size()), transport_));
+  return groups_.back().get();
+}
+
+void RankGroups::begin(std::int64_t iteration) {
+  for (const auto& group : groups_) group->begin(iteration);
 }
 
 }  // namespace dapple::exec

@@ -10,7 +10,7 @@
 #include "dapple/exec/message/all_reduce.h"
 #include "dapple/exec/message/transport.h"
 #include "dapple/exec/train/training_job.h"
-#include "dapple/nn/tensor_parallel.h"
+#include "dapple/nn/shared_layers.h"
 
 namespace dapple::exec {
 
@@ -18,8 +18,10 @@ namespace dapple::exec {
 /// are called by one thread.
 class RankCollectives : public nn::RankGroup {
  public:
-  /// `members` are the devices of the ranks, in their order. The transport must outlive this.
-  RankCollectives(std::vector<DeviceIndex> members, std::int64_t rank, Transport& transport);
+  /// `members` are the devices of the ranks, in their order; `number` tells groups of the same
+  /// devices apart, at most 7. The transport must outlive this.
+  RankCollectives(std::vector<DeviceIndex> members, std::int64_t rank, std::int32_t number,
+                  Transport& transport);
 
   void begin(std::int64_t iteration) { key_.iteration = iteration; }
   /// Sets the action of whose computation later collectives are a part. Requires: no action begins
@@ -35,17 +37,35 @@ class RankCollectives : public nn::RankGroup {
 
   ReductionGroup ring_;
   Transport& transport_;
+  const std::int32_t first_step_;
   MessageKey key_;
 };
 
 /// Returns part `rank` of the range, of `ranks` parts, as collectives divide it among the ranks.
 ElementRange part_of_rank(ElementRange all, std::int64_t rank, std::int64_t ranks);
 
-/// Returns an endpoint for messages between the plan's devices, which passes on those of one rank
-/// of each. What is announced to it begins in all of `collectives`, of which some may be null.
-/// `below` connects devices by job.number_of(). All arguments must outlive the result.
-std::unique_ptr<Transport> between_groups(const TrainingJob& job, std::int64_t rank,
-                                          std::vector<RankCollectives*> collectives,
-                                          Transport& below);
+/// What connects one rank of one of the plan's devices to all others.
+class RankGroups {
+ public:
+  /// The transport connects devices by job.number_of(). Job and transport must outlive this.
+  RankGroups(const TrainingJob& job, DeviceIndex device, std::int64_t rank, Transport& transport);
+
+  /// Returns the rank with its groups.
+  const TrainingDevice& device() const { return device_; }
+  /// Returns an endpoint for messages between the plan's devices, which passes on those of ranks of
+  /// this number. What is announced to it begins in all groups.
+  Transport& between_devices() { return between_ ? *between_ : transport_; }
+  /// Begins an iteration.
+  void begin(std::int64_t iteration);
+
+ private:
+  nn::RankGroup* add(const TrainingJob& job, std::int64_t own, std::int64_t count,
+                     std::int64_t stride, std::int64_t rank);
+
+  Transport& transport_;
+  TrainingDevice device_;
+  std::vector<std::unique_ptr<RankCollectives>> groups_;
+  std::unique_ptr<Transport> between_;
+};
 
 }  // namespace dapple::exec

@@ -30,7 +30,7 @@ ElementRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_c
 }  // namespace
 
 StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, const TrainingDevice& device)
-    : tensor_rank(device.tensor.rank), holds_shards(device.shard.ranks > 1) {
+    : tensor_rank(device.layers.tensor.rank), holds_shards(device.shard.ranks > 1) {
   place_tensors(job, stage);
   if (holds_shards) {
     choose_shards(device.shard);

@@ -26,6 +26,8 @@ class StageParameters {
                   const TrainingDevice& device)
       : layers_(job.plan.stages[stage.position()].layers),
         states_(static_cast<std::size_t>(nn::state_count(job.settings.optimizer.kind))),
+        // Shards are summed over all ranks that hold some.
+        is_summed_over_context_(device.layers.context.ranks > 1 && device.shard.ranks == 1),
         layout_(job, stage, device),
         arrays_(math, layout_, job.settings.optimizer) {
     initialize(job);
@@ -82,19 +84,16 @@ class StageParameters {
   /// Return the gradients of the untied parameters of layers, or those of a tie.
   Numbers gradients_of(LayerRange layers) { return arrays_.gradients(layout_.of(layers)); }
   Numbers gradients_of_tie(std::int32_t tie) { return arrays_.gradients(layout_.of_tie(tie)); }
-  /// Sum those gradients over the tensor-parallel ranks of which each has computed a part: the
-  /// untied ones of a layer, once all micro-batches have been added, or those of all ties.
+  /// Sum those gradients over ranks of which each has computed a part: the untied ones of a layer,
+  /// once all micro-batches have been added, or those of all ties.
   void sum_over_ranks(Math& math, std::int32_t layer) {
     for (const TensorPlace& place : layout_.places) {
-      if (place.layer != layer || place.tie || !place.is_summed_over_ranks) continue;
-      math.sum_over_ranks(arrays_.gradients(place.numbers));
+      if (place.layer == layer && !place.tie) sum_parts(math, place);
     }
   }
   void sum_ties_over_ranks(Math& math) {
     for (const TensorPlace& place : layout_.places) {
-      if (place.tie && place.is_summed_over_ranks) {
-        math.sum_over_ranks(arrays_.gradients(place.numbers));
-      }
+      if (place.tie) sum_parts(math, place);
     }
   }
   void clear_gradients() { arrays_.clear_gradients(); }
@@ -193,6 +192,11 @@ class StageParameters {
     }
   }
 
+  void sum_parts(Math& math, const TensorPlace& place) {
+    if (place.is_summed_over_ranks) math.sum_over_tensor_ranks(arrays_.gradients(place.numbers));
+    if (is_summed_over_context_) math.sum_over_context_ranks(arrays_.gradients(place.numbers));
+  }
+
   void gather(Math& math, std::int32_t layer, OfLayer<typename Math::ParameterView>& all) {
     for (const std::int32_t owner : of(layer).owners) {
       const ElementRange whole = layout_.of_owner(owner);
@@ -240,6 +244,7 @@ class StageParameters {
 
   LayerRange layers_;
   std::size_t states_;  // numbers of the optimizer's state for each parameter
+  bool is_summed_over_context_;
   StageLayout layout_;
   typename Math::Arrays arrays_;
   std::vector<LayerViews> views_;

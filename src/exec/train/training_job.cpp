@@ -48,18 +48,18 @@ std::optional<Violation> parameters_fault(const Layer& layer, const nn::ModelLay
                                         size, layer.name, layer.parameters.count)};
 }
 
-/// Returns the plan of the samples of one of the ranks that hold shards of all state.
-Plan of_one_shard(Plan plan) {
-  const std::int64_t ranks = plan.parallelism.full_shards;
-  check(plan.micro_batch_size % ranks == 0, "shards do not divide a micro-batch");
+/// Returns the plan of the samples of one of the ranks of a group that have different ones.
+Plan of_one_rank(Plan plan) {
+  const std::int64_t ranks = plan.parallelism.replicas_in_group();
+  check(plan.micro_batch_size % ranks == 0, "ranks do not divide a micro-batch");
   plan.global_batch_size /= ranks;
   plan.micro_batch_size /= ranks;
   return plan;
 }
 
 /// Returns the profile as such a rank runs it.
-ModelProfile of_one_shard(ModelProfile profile) {
-  if (profile.group.shards_all_state) profile.group.replicas = 1;
+ModelProfile of_one_rank(ModelProfile profile) {
+  profile.group.replicas = 1;
   return profile;
 }
 
@@ -79,10 +79,12 @@ std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const S
 
 TrainingDevice TrainingJob::device_of(DeviceIndex device, std::int64_t rank) const {
   return {device,
-          {.rank = rank % tensor_ranks(),
-           .ranks = tensor_ranks(),
-           .is_sequence_parallel = plan.parallelism.sequence},
-          {.rank = rank / tensor_ranks(), .ranks = shard_ranks()}};
+          {.tensor = {.rank = rank % tensor_ranks(),
+                      .ranks = tensor_ranks(),
+                      .is_sequence_parallel = plan.parallelism.sequence},
+           .context = {.rank = rank / tensor_ranks() % context_ranks(), .ranks = context_ranks()}},
+          {.rank = shard_ranks() == 1 ? 0 : rank / tensor_ranks(), .ranks = shard_ranks()},
+          {.rank = rank / (tensor_ranks() * context_ranks()), .ranks = sample_ranks()}};
 }
 
 std::vector<DeviceIndex> TrainingJob::numbers() const {
@@ -133,13 +135,15 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
 std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers,
     const Parallelism& parallelism, const std::string& source_name) {
-  if (parallelism.tensor == 1) return {layers};
+  if (parallelism.tensor == 1 && parallelism.context == 1) return {layers};
   std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
   for (std::int64_t rank = 0; rank < parallelism.tensor; ++rank) {
-    const nn::TensorRank tensor{
-        .rank = rank, .ranks = parallelism.tensor, .is_sequence_parallel = parallelism.sequence};
+    const nn::LayerRank of_layers{.tensor = {.rank = rank,
+                                             .ranks = parallelism.tensor,
+                                             .is_sequence_parallel = parallelism.sequence},
+                                  .context = {.ranks = parallelism.context}};
     of_ranks.push_back(std::make_shared<const std::vector<nn::ModelLayer>>(
-        nn::share_model(*layers, tensor, source_name)));
+        nn::share_model(*layers, of_layers, source_name)));
   }
   return of_ranks;
 }
@@ -149,8 +153,8 @@ TrainingJob make_training_job(const Plan& whole_plan, const ModelProfile& whole_
                               std::shared_ptr<const std::vector<nn::ModelLayer>> layers,
                               std::shared_ptr<const Batches> batches,
                               const TrainingSettings& settings) {
-  const Plan plan = of_one_shard(whole_plan);
-  const ModelProfile profile = of_one_shard(whole_profile);
+  const Plan plan = of_one_rank(whole_plan);
+  const ModelProfile profile = of_one_rank(whole_profile);
   const PlanCost costs = CostModel(profile, topology).plan_cost(plan);
   const Schedule schedule = generate(plan);
   std::vector<DeviceSchedule> devices = device_schedules(schedule, costs);
@@ -175,8 +179,8 @@ TrainingJob make_training_job(const Plan& whole_plan, const ModelProfile& whole_
 }
 
 TrainingJob on_one_device(const TrainingJob& job) {
-  Plan plan{.global_batch_size = job.plan.global_batch_size * job.shard_ranks(),
-            .micro_batch_size = job.plan.micro_batch_size * job.shard_ranks(),
+  Plan plan{.global_batch_size = job.plan.global_batch_size * job.sample_ranks(),
+            .micro_batch_size = job.plan.micro_batch_size * job.sample_ranks(),
             .num_micro_batches = job.plan.num_micro_batches,
             .family = ScheduleFamily::OneFOneB,
             .warmup_depths = {1},

@@ -46,15 +46,20 @@ std::vector<std::int64_t> ascending_numbers(const std::string& option, const std
   return numbers;
 }
 
-std::vector<std::int64_t> tensor_degrees(const std::string& text, const ComputeDevice& device) {
+/// Returns the degrees of parallelism that an option asks for; none if it is not there.
+std::vector<std::int64_t> degrees_of(const std::string& option,
+                                     const command_line::Options& options,
+                                     const ComputeDevice& device) {
   constexpr std::int64_t kMostRanks = 64;
-  const std::vector<std::int64_t> degrees = ascending_numbers("tensor", text, kMostRanks);
+  const auto text = options.text(option);
+  if (!text) return {};
+  const std::vector<std::int64_t> degrees = ascending_numbers(option, *text, kMostRanks);
   if (device.kind == ComputeDevice::Kind::Cuda) {
-    throw command_line::usage_error("--tensor", "needs --device cpu, got cuda");
+    throw command_line::usage_error("--" + option, "needs --device cpu, got cuda");
   }
   if (degrees.front() > 1) return degrees;
   throw command_line::usage_error(
-      "--tensor", "expected degrees above 1, as whole layers are always measured, got 1");
+      "--" + option, "expected degrees above 1, as whole layers are always measured, got 1");
 }
 
 struct ProfileRequest {
@@ -89,9 +94,8 @@ ProfileRequest profile_request(const command_line::Options& options) {
   if (measure.on_gpu && options.has("cores")) {
     throw command_line::usage_error("--cores", "needs --device cpu, got cuda");
   }
-  if (const auto degrees = options.text("tensor")) {
-    measure.tensor_degrees = tensor_degrees(*degrees, request.device);
-  }
+  measure.tensor_degrees = degrees_of("tensor", options, request.device);
+  measure.context_degrees = degrees_of("context", options, request.device);
   measure.device = options.name("device-name").value_or(measure.on_gpu ? "cuda" : "cpu");
   return request;
 }
@@ -162,46 +166,52 @@ int run_profile(const command_line::Options& options, command_line::Console& con
 }
 
 std::vector<command_line::OptionSection> profile_options() {
-  return {{"",
-           {{.name = "spec",
-             .value = "FILE",
-             .kind = command_line::ValueKind::File,
-             .text = "Measure the layers of this specification or profile.",
-             .details = "A specification is described in profiles/README.md; \"-\" is stdin."},
-            command_line::output_option("Write the profile.", "./MODEL.profile.json")}},
-          {"Measurement",
-           {{.name = "batch-sizes",
-             .value = "N,N,...",
-             .text = "Measure N samples at once, ascending.",
-             .default_value = "1,2,4,8",
-             .details = "N is at most 100,000."},
-            {.name = "repeat",
-             .value = "N",
-             .text = "Take the median of N passes over all layers.",
-             .default_value = "as many as it takes",
-             .details = "N is at most 10,000. By default there are 15, and up to 120 until the "
-                        "medians of the first and of the second half of the passes differ by 2 % "
-                        "of a pass at most, added up over the layers. If they differ by more, a "
-                        "warning says so."},
-            {.name = "tensor",
-             .value = "N,N,...",
-             .text = "Also measure layers shared by N tensor-parallel ranks.",
-             .details = "Each layer has one more variant for every degree, and one with sequence "
-                        "parallelism, as one rank computes it. Plans add the time of the ranks' "
-                        "collectives by the topology's links."},
-            {.name = "cores",
-             .value = "N",
-             .text = "Measure on N cores at once, each with its passes.",
-             .default_value = "1",
-             .details = "That is for plans whose devices are cores of this machine."}}},
-          {"Device",
-           {device_option("Measure on {}, the first GPU."),
-            precision_option(),
-            kernels_option(),
-            {.name = "device-name",
-             .value = "NAME",
-             .text = "Call the device NAME, as topologies do.",
-             .default_value = "the kind"}}}};
+  return {
+      {"",
+       {{.name = "spec",
+         .value = "FILE",
+         .kind = command_line::ValueKind::File,
+         .text = "Measure the layers of this specification or profile.",
+         .details = "A specification is described in profiles/README.md; \"-\" is stdin."},
+        command_line::output_option("Write the profile.", "./MODEL.profile.json")}},
+      {"Measurement",
+       {{.name = "batch-sizes",
+         .value = "N,N,...",
+         .text = "Measure N samples at once, ascending.",
+         .default_value = "1,2,4,8",
+         .details = "N is at most 100,000."},
+        {.name = "repeat",
+         .value = "N",
+         .text = "Take the median of N passes over all layers.",
+         .default_value = "as many as it takes",
+         .details = "N is at most 10,000. By default there are 15, and up to 120 until the "
+                    "medians of the first and of the second half of the passes differ by 2 % "
+                    "of a pass at most, added up over the layers. If they differ by more, a "
+                    "warning says so."},
+        {.name = "tensor",
+         .value = "N,N,...",
+         .text = "Also measure layers shared by N tensor-parallel ranks.",
+         .details = "Each layer has one more variant for every degree, and one with sequence "
+                    "parallelism, as one rank computes it. Plans add the time of the ranks' "
+                    "collectives by the topology's links."},
+        {.name = "context",
+         .value = "N,N,...",
+         .text = "Also measure layers on one of N parts of each sequence.",
+         .details = "These are context-parallel ranks, and with --tensor there are variants for "
+                    "every pair of degrees too."},
+        {.name = "cores",
+         .value = "N",
+         .text = "Measure on N cores at once, each with its passes.",
+         .default_value = "1",
+         .details = "That is for plans whose devices are cores of this machine."}}},
+      {"Device",
+       {device_option("Measure on {}, the first GPU."),
+        precision_option(),
+        kernels_option(),
+        {.name = "device-name",
+         .value = "NAME",
+         .text = "Call the device NAME, as topologies do.",
+         .default_value = "the kind"}}}};
 }
 
 }  // namespace

@@ -35,8 +35,7 @@ std::size_t RunnablePlan::device_count() const {
 }
 
 std::size_t RunnablePlan::rank_count() const {
-  const Parallelism& form = document.plan.parallelism;
-  return device_count() * static_cast<std::size_t>(form.tensor * form.full_shards);
+  return device_count() * static_cast<std::size_t>(document.plan.parallelism.group_size());
 }
 
 void log_threads(const RunnablePlan& plan, std::int64_t ranks) {

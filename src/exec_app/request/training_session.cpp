@@ -76,21 +76,20 @@ void check_resumed(const TrainRequest& request, const exec::Checkpoint& start,
   }
 }
 
-/// Throws Error(BadInput) if ranks that hold shards of all state would train on different numbers
-/// of samples.
-void refuse_uneven_shards(const Plan& plan, const std::string& source) {
-  const std::int64_t ranks = plan.parallelism.full_shards;
+/// Throws Error(BadInput) if ranks of a group would train on different numbers of samples.
+void refuse_uneven_samples(const Plan& plan, const std::string& source) {
+  const std::int64_t ranks = plan.parallelism.replicas_in_group();
   if (plan.micro_batch_size % ranks == 0) return;
   throw Error(ErrorKind::BadInput, source,
               {{"/micro_batch_size",
-                fmt::format("expected a multiple of {}, as each device of a group holds a shard of "
-                            "all state and trains on as many samples, got {}",
+                fmt::format("expected a multiple of {}, as so many devices of a group train on as "
+                            "many samples each, got {}",
                             ranks, plan.micro_batch_size)}});
 }
 
-/// Throws Error(BadInput) if the plan's devices are groups of other ranks than tensor-parallel ones
-/// and those that hold shards of all state, or any groups of GPUs, or if parts of layers are
-/// recomputed. The optimizer's state may be sharded over replicas.
+/// Throws Error(BadInput) if the plan's devices are groups with expert-parallel ranks, or any
+/// groups of GPUs, or if parts of layers are recomputed. The optimizer's state may be sharded over
+/// replicas, unless these have context-parallel ranks.
 void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
                    const std::string& source) {
   const Parallelism& parallelism = plan.document.plan.parallelism;
@@ -100,12 +99,15 @@ void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
   if (is_on_cpu) {
     others.tensor = 1;
     others.sequence = false;
+    others.context = 1;
     others.full_shards = 1;
+    // Devices with parts of the same sequences hold the same state.
+    if (parallelism.context > 1) others.shards_optimizer = parallelism.shards_optimizer;
   }
-  if (others.is_none()) return refuse_uneven_shards(plan.document.plan, source);
+  if (others.is_none()) return refuse_uneven_samples(plan.document.plan, source);
   const char* const expected =
-      is_on_cpu ? "expected at most tensor and sequence parallelism and sharded state, and at most "
-                  "whole stages to be recomputed, got "
+      is_on_cpu ? "expected at most tensor and sequence parallelism, context parallelism without "
+                  "sharded optimizer state, sharded state, and whole stages to be recomputed, got "
                 : "expected at most sharded optimizer state, as groups train on CPUs only, and at "
                   "most whole stages to be recomputed, got ";
   throw Error(ErrorKind::BadInput, source, {{"/parallelism", expected + to_text(parallelism)}});

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "nn/modules.h"
+#include "nn/shared_modules.h"
 
 namespace dapple::nn {
 namespace {
@@ -65,8 +66,9 @@ std::vector<Turn> first_turns(double base, std::int64_t pairs) {
 /// weights in Hugging Face's form.
 class Rotary : public WithoutParameters {
  public:
-  explicit Rotary(const AttentionOperation& operation)
-      : turned_heads_(operation.heads + kv_heads_of(operation)),
+  Rotary(const AttentionOperation& operation, const ContextRank& rank)
+      : rank_(rank),
+        turned_heads_(operation.heads + kv_heads_of(operation)),
         columns_((operation.heads + 2 * kv_heads_of(operation)) * head_width_of(operation)),
         turns_(first_turns(*operation.form.rotary_base, head_width_of(operation) / 2)) {}
 
@@ -91,22 +93,33 @@ class Rotary : public WithoutParameters {
  private:
   void turn(Tensor& tensor, float direction) const {
     const std::int64_t sequence = tensor.shape[1];
+    const std::vector<std::int64_t> rows = rows_of_positions(sequence);
     std::vector<Turn> turns(turns_.size());  // of position 0
     std::vector<float> cosines(turns_.size());
     std::vector<float> sines(turns_.size());
-    for (std::int64_t position = 0; position < sequence; ++position) {
+    for (const std::int64_t row : rows) {
       for (std::size_t pair = 0; pair < turns.size(); ++pair) {
         cosines[pair] = static_cast<float>(turns[pair].cosine);
         sines[pair] = direction * static_cast<float>(turns[pair].sine);
         turns[pair] = turns[pair] * turns_[pair];
       }
-      for (std::int64_t sample = 0; sample < tensor.samples(); ++sample) {
-        float* head = tensor.values.data() + (sample * sequence + position) * columns_;
+      for (std::int64_t sample = 0; row >= 0 && sample < tensor.samples(); ++sample) {
+        float* head = tensor.values.data() + (sample * sequence + row) * columns_;
         for (std::int64_t i = 0; i < turned_heads_; ++i, head += 2 * turns_.size()) {
           turn_head(cosines, sines, head);
         }
       }
     }
+  }
+
+  /// Returns the row of each position of whole sequences among the rank's; -1 if it has it not.
+  std::vector<std::int64_t> rows_of_positions(std::int64_t own) const {
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(own * rank_.ranks), -1);
+    std::int64_t row = 0;
+    for (const std::int64_t position : positions_of(rank_, own * rank_.ranks)) {
+      rows[static_cast<std::size_t>(position)] = row++;
+    }
+    return rows;
   }
 
   static void turn_head(const std::vector<float>& cosines, const std::vector<float>& sines,
@@ -119,6 +132,7 @@ class Rotary : public WithoutParameters {
     }
   }
 
+  ContextRank rank_;
   std::int64_t turned_heads_;
   std::int64_t columns_;
   std::vector<Turn> turns_;
@@ -126,8 +140,8 @@ class Rotary : public WithoutParameters {
 
 }  // namespace
 
-std::unique_ptr<Module> make_rotary(const AttentionOperation& operation) {
-  return std::make_unique<Rotary>(operation);
+std::unique_ptr<Module> make_rotary(const AttentionOperation& operation, const ContextRank& rank) {
+  return std::make_unique<Rotary>(operation, rank);
 }
 
 }  // namespace dapple::nn

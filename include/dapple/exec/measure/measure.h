@@ -34,10 +34,12 @@ struct MeasureOptions {
   std::int64_t most_repeats = 0;
   /// The cores that make passes at the same time; medians are over the passes of all cores.
   std::int64_t cores = 1;
-  /// The degrees of tensor parallelism for which variants of the layers are measured besides, on
-  /// cores only: each layer as one rank runs it, without sequence parallelism and with it, and
-  /// without the collectives, which are counted.
+  /// The degrees of tensor and of context parallelism for which variants of the layers are measured
+  /// besides, on cores only: each layer as one rank runs it, for each of them and for pairs of
+  /// both, without sequence parallelism and with it, and without the collectives, which are
+  /// counted.
   std::vector<std::int64_t> tensor_degrees = {};
+  std::vector<std::int64_t> context_degrees = {};
   /// The device's name in topologies.
   std::string device = "cpu";
   /// Whether to measure on the first GPU of this machine instead of cores.
@@ -73,7 +75,7 @@ double drift_of(const std::vector<std::vector<Duration>>& times);
 struct MeasuredModel {
   /// The measured profile, from which plans can be made and which can still be run.
   ModelProfile profile;
-  /// The distinct layers, one entry for each kind, and behind them those of each form of tensor
+  /// The distinct layers, one entry for each kind, and behind them those of each form of
   /// parallelism, which is in their names.
   std::vector<MeasuredLayer> layers;
   /// Whether the system allowed each thread to be pinned to a core.

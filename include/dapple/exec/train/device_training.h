@@ -25,7 +25,7 @@
 
 namespace dapple::exec {
 
-class RankCollectives;
+class RankGroups;
 
 class DeviceTraining {
  public:
@@ -79,7 +79,6 @@ class DeviceTraining {
     friend bool operator==(const Rank&, const Rank&) = default;
   };
 
-  TrainingDevice own_device() const;
   MessageKey key(StageIndex stage, std::int32_t step, DeviceIndex from, DeviceIndex to) const;
   DeviceIndex lead() const { return numbers_.front(); }
   std::vector<Rank> holders_of(StageIndex stage, TensorKind kind) const;
@@ -92,11 +91,7 @@ class DeviceTraining {
   const Rank own_;
   // Of all devices by their numbers.
   Transport& transport_;
-  // Where devices are groups: the collectives with ranks that share layers, or all state, with this
-  // one, and messages of the plan's devices to ranks of its number in other groups.
-  std::unique_ptr<RankCollectives> tensor_group_;
-  std::unique_ptr<RankCollectives> shard_group_;
-  std::unique_ptr<Transport> between_groups_;
+  const std::unique_ptr<RankGroups> groups_;
   std::int64_t iteration_ = -1;  // the last one run
   std::int64_t iterations_ = 0;  // run so far
   Bytes sent_;                   // in all iterations run so far

@@ -13,7 +13,7 @@
 #include "dapple/exec/train/batches.h"
 #include "dapple/nn/model.h"
 #include "dapple/nn/optimizer.h"
-#include "dapple/nn/tensor_parallel.h"
+#include "dapple/nn/shared_layers.h"
 #include "dapple/plan/plan.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/schedule/device_schedule.h"
@@ -32,7 +32,7 @@ struct TrainingSettings {
   cuda::Precision precision = cuda::Precision::Float32;
 };
 
-/// A rank of a group whose ranks hold a shard each of all state, and train on different samples.
+/// A rank of a group whose ranks hold a shard each of all state.
 struct ShardRank {
   std::int64_t rank = 0;
   std::int64_t ranks = 1;
@@ -40,32 +40,44 @@ struct ShardRank {
   nn::RankGroup* group = nullptr;
 };
 
+/// A rank of a group whose ranks train on different samples: of N ranks, rank i on every N-th
+/// sample of the global batch, from sample i on.
+struct SampleRank {
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
+};
+
 /// What trains a part of the model: a device of the plan or, where those are groups, one of such a
 /// group.
 struct TrainingDevice {
   /// A device that shares nothing with others.
   TrainingDevice(DeviceIndex alone) : device(alone) {}  // NOLINT(google-explicit-constructor)
-  TrainingDevice(DeviceIndex of_plan, nn::TensorRank in_tensor, ShardRank in_shards)
-      : device(of_plan), tensor(in_tensor), shard(in_shards) {}
+  TrainingDevice(DeviceIndex of_plan, const nn::LayerRank& of_layers, ShardRank of_shards,
+                 SampleRank of_samples)
+      : device(of_plan), layers(of_layers), shard(of_shards), samples(of_samples) {}
 
   /// The device of the plan.
   DeviceIndex device;
-  nn::TensorRank tensor = {};
+  nn::LayerRank layers = {};
   ShardRank shard = {};
+  SampleRank samples = {};
 };
 
 struct TrainingJob {
-  /// Returns a layer as a tensor-parallel rank runs it. All ranks have the same shapes.
+  /// Returns a layer as a tensor-parallel rank runs it, the first one of context-parallel ranks.
+  /// All ranks have the same shapes.
   const nn::ModelLayer& layer(std::int32_t number, std::int64_t rank = 0) const {
     return (*of_ranks[static_cast<std::size_t>(rank)])[static_cast<std::size_t>(number)];
   }
 
-  /// The number of tensor-parallel ranks, and that of shards of all state. Each of the plan's
-  /// devices consists of their product, of so many ranks: the tensor-parallel ones that have the
-  /// same shards follow one another.
-  std::int64_t tensor_ranks() const { return static_cast<std::int64_t>(of_ranks.size()); }
+  /// Each of the plan's devices consists of so many ranks: first of the tensor-parallel ones that
+  /// have the same part of the same sequences, then of those with other parts, then of those with
+  /// other samples. Those of the last two kinds together hold the shards of all state.
+  std::int64_t ranks() const { return plan.parallelism.group_size(); }
+  std::int64_t tensor_ranks() const { return plan.parallelism.tensor; }
+  std::int64_t context_ranks() const { return plan.parallelism.context; }
   std::int64_t shard_ranks() const { return plan.parallelism.full_shards; }
-  std::int64_t ranks() const { return tensor_ranks() * shard_ranks(); }
+  std::int64_t sample_ranks() const { return plan.parallelism.replicas_in_group(); }
   /// Returns the number, among all devices, of a rank of one of the plan's devices.
   DeviceIndex number_of(DeviceIndex device, std::int64_t rank) const {
     return {static_cast<std::int32_t>(device.value * ranks() + rank)};
@@ -79,8 +91,7 @@ struct TrainingJob {
   /// `devices`.
   Bytes memory_of(DeviceIndex device) const;
 
-  /// The plan. Where ranks hold shards of all state it is that of the samples of one of them: of N
-  /// ranks, rank i trains on every N-th sample of the global batch, from sample i on.
+  /// The plan of the samples of one of the ranks of a group that have different ones.
   Plan plan;
   std::vector<DeviceSchedule> devices;
   /// The memory that each of `devices` needs by the memory model.
@@ -116,7 +127,8 @@ std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const Parallelism& parallelism, const std::string& source_name);
 
 /// Makes the job that trains by a plan. Throws as layers_of_ranks() does. Requires:
-/// training_faults() is empty, and shards of all state divide the plan's micro-batch.
+/// training_faults() is empty, and ranks of a group with different samples divide the plan's
+/// micro-batch.
 TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
                               const Topology& topology,
                               std::shared_ptr<const std::vector<nn::ModelLayer>> layers,

@@ -186,12 +186,7 @@ class VocabularyParallelCrossEntropy : public MeanLoss {
 
 std::unique_ptr<Module> make_vocabulary_parallel_embedding(const EmbeddingOperation& whole,
                                                            const TensorRank& rank) {
-  auto tokens = std::make_unique<VocabularyParallelEmbedding>(whole, rank);
-  if (!whole.positions) return tokens;
-  std::vector<Part> parts;
-  parts.push_back({"", std::move(tokens)});
-  parts.push_back({"", make_replicated_position_embedding({whole.sequence, whole.hidden}, rank)});
-  return make_chain(std::move(parts));
+  return std::make_unique<VocabularyParallelEmbedding>(whole, rank);
 }
 
 std::unique_ptr<Module> make_vocabulary_parallel_cross_entropy(

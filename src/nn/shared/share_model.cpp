@@ -16,21 +16,23 @@ namespace {
 /// Makes one layer as a rank runs it, or finds why the ranks cannot share it.
 class LayerSharing {
  public:
-  LayerSharing(const TensorRank& rank, bool is_before_loss, bool is_behind_linear)
+  LayerSharing(const LayerRank& rank, bool is_before_loss, bool is_behind_linear)
       : rank_(rank), is_before_loss_(is_before_loss), is_behind_linear_(is_behind_linear) {}
 
   std::unique_ptr<Module> operator()(const EmbeddingOperation& operation) {
-    if (rank_.is_sequence_parallel) need(operation.sequence, "positions");
-    return is_well() ? make_vocabulary_parallel_embedding(operation, rank_) : nullptr;
+    need_sequence(operation.sequence);
+    return is_well() ? make_shared_embedding(operation) : nullptr;
   }
   std::unique_ptr<Module> operator()(const PositionEmbeddingOperation& operation) {
-    if (rank_.is_sequence_parallel) need(operation.sequence, "positions");
-    return is_well() ? make_replicated_position_embedding(operation, rank_) : nullptr;
+    need_sequence(operation.sequence);
+    return is_well() ? make_shared_position_embedding(operation, rank_) : nullptr;
   }
   std::unique_ptr<Module> operator()(const LinearOperation& operation) {
+    const TensorRank& tensor = rank_.tensor;
+    if (tensor.ranks == 1) return make_linear(operation);
     if (!is_before_loss_) refuse("a linear layer only before the loss");
-    const std::int64_t padded = divide_up(operation.outputs, rank_.ranks) * rank_.ranks;
-    return is_well() ? make_column_parallel(operation, {part_of_rank(padded, rank_)}, rank_)
+    const std::int64_t padded = divide_up(operation.outputs, tensor.ranks) * tensor.ranks;
+    return is_well() ? make_column_parallel(operation, {part_of_rank(padded, tensor)}, tensor)
                      : nullptr;
   }
   std::unique_ptr<Module> operator()(const AttentionOperation& operation) {
@@ -39,19 +41,24 @@ class LayerSharing {
   }
   std::unique_ptr<Module> operator()(const TransformerBlockOperation& operation) {
     need_heads(attention_of(operation));
-    need(operation.feed_forward, "columns of the feed-forward layer");
-    if (rank_.is_sequence_parallel) need(operation.sequence, "positions");
+    need(operation.feed_forward, rank_.tensor.ranks, "columns of the feed-forward layer");
+    need_sequence(operation.sequence);
     return is_well() ? make_transformer_block(operation, rank_) : nullptr;
   }
   std::unique_ptr<Module> operator()(const SoftmaxCrossEntropyOperation& operation) {
-    if (!is_behind_linear_) refuse("a loss only behind a linear layer");
-    return is_well() ? make_vocabulary_parallel_cross_entropy(operation, rank_) : nullptr;
+    if (rank_.tensor.ranks > 1 && !is_behind_linear_) refuse("a loss only behind a linear layer");
+    if (!is_well()) return nullptr;
+    auto loss = rank_.tensor.ranks == 1
+                    ? make_softmax_cross_entropy(operation)
+                    : make_vocabulary_parallel_cross_entropy(operation, rank_.tensor);
+    if (rank_.context.ranks == 1) return loss;
+    return make_context_parallel_loss(std::move(loss), rank_.context);
   }
   std::unique_ptr<Module> operator()(const LayerNormOperation& operation) {
-    return make_replicated(make_layer_norm(operation), rank_);
+    return make_replicated(make_layer_norm(operation), rank_.tensor);
   }
   std::unique_ptr<Module> operator()(const RmsNormOperation& operation) {
-    return make_replicated(make_rms_norm(operation), rank_);
+    return make_replicated(make_rms_norm(operation), rank_.tensor);
   }
   std::unique_ptr<Module> operator()(const ReluOperation&) { return make_relu(); }
   std::unique_ptr<Module> operator()(const GeluOperation&) { return make_gelu(); }
@@ -66,22 +73,45 @@ class LayerSharing {
   const std::string& fault() const { return fault_; }
 
  private:
+  std::unique_ptr<Module> make_shared_embedding(const EmbeddingOperation& operation) const {
+    EmbeddingOperation tokens = operation;
+    tokens.positions = false;
+    tokens.sequence /= rank_.context.ranks;
+    std::vector<Part> parts;
+    if (rank_.context.ranks > 1) parts.push_back({"", make_own_positions(rank_.context)});
+    parts.push_back({"", rank_.tensor.ranks == 1
+                             ? make_embedding(tokens)
+                             : make_vocabulary_parallel_embedding(tokens, rank_.tensor)});
+    if (operation.positions) {
+      parts.push_back(
+          {"", make_shared_position_embedding({operation.sequence, operation.hidden}, rank_)});
+    }
+    return make_chain(std::move(parts));
+  }
+
   bool is_well() const { return fault_.empty(); }
   void refuse(const std::string& expected) {
     if (!is_well()) return;
-    fault_ = fmt::format("expected {} in a model that {} tensor-parallel ranks share", expected,
-                         rank_.ranks);
+    std::string ranks = fmt::format("{} tensor-parallel", rank_.tensor.ranks);
+    if (rank_.tensor.ranks == 1) ranks = fmt::format("{} context-parallel", rank_.context.ranks);
+    fault_ = fmt::format("expected {} in a model that {} ranks share", expected, ranks);
   }
-  void need(std::int64_t count, const char* what) {
-    if (count % rank_.ranks == 0) return;
-    refuse(fmt::format("a multiple of {} {}, got {},", rank_.ranks, what, count));
+  void need(std::int64_t count, std::int64_t parts, const char* what) {
+    if (count % parts == 0) return;
+    refuse(fmt::format("a multiple of {} {}, got {},", parts, what, count));
   }
   void need_heads(const AttentionOperation& operation) {
-    need(operation.heads, "heads");
-    need(kv_heads_of(operation), "heads of keys and values");
+    need(operation.heads, rank_.tensor.ranks, "heads");
+    need(kv_heads_of(operation), rank_.tensor.ranks, "heads of keys and values");
+  }
+  void need_sequence(std::int64_t sequence) {
+    const std::int64_t ranks = rank_.context.ranks;
+    const std::int64_t tensor = rank_.tensor.is_sequence_parallel ? rank_.tensor.ranks : 1;
+    if (ranks > 1) need(sequence, 2 * ranks, "positions");
+    if (is_well()) need(sequence, ranks * tensor, "positions");
   }
 
-  const TensorRank& rank_;
+  const LayerRank& rank_;
   bool is_before_loss_;
   bool is_behind_linear_;
   std::string fault_;
@@ -98,25 +128,26 @@ ModelLayer without_module(const ModelLayer& layer) {
           .module = nullptr,
           .input = {},
           .output = {},
+          .targets = layer.targets,
           .tied_to = layer.tied_to,
           .tied_parameters = layer.tied_parameters};
 }
 
 }  // namespace
 
-std::vector<ModelLayer> share_model(const std::vector<ModelLayer>& whole, const TensorRank& rank,
+std::vector<ModelLayer> share_model(const std::vector<ModelLayer>& whole, const LayerRank& rank,
                                     const std::string& source_name) {
-  check(rank.ranks > 1, "a model is shared by one rank");
+  check(!rank.is_alone(), "a model is shared by one rank");
   const auto refuse = [&](const ModelLayer& layer, std::string message) {
     throw Error{ErrorKind::BadInput,
                 source_name,
                 {{fmt::format("layer {}/op", layer.name), std::move(message)}}};
   };
-  if (rank.is_sequence_parallel &&
-      !std::holds_alternative<EmbeddingOperation>(whole.front().operation)) {
+  const bool divides_sequences = rank.tensor.is_sequence_parallel || rank.context.ranks > 1;
+  if (divides_sequences && !std::holds_alternative<EmbeddingOperation>(whole.front().operation)) {
     refuse(whole.front(),
            "expected an embedding as the first layer of a model whose sequences are "
-           "divided among tensor-parallel ranks");
+           "divided among ranks");
   }
   std::vector<ModelLayer> shared;
   Shape shape = whole.front().input;

@@ -1,4 +1,4 @@
-#include "dapple/nn/tensor_parallel.h"
+#include "dapple/nn/shared_layers.h"
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -33,7 +33,7 @@ std::vector<ModelLayer> small_model() {
   return layers;
 }
 
-std::string refusal_of(const std::vector<ModelLayer>& whole, const TensorRank& rank) {
+std::string refusal_of(const std::vector<ModelLayer>& whole, const LayerRank& rank) {
   try {
     share_model(whole, rank, "model");
   } catch (const Error& error) {
@@ -61,7 +61,8 @@ TEST_CASE("a part has some columns of each row, and zeros behind the last one") 
 
 TEST_CASE("a rank holds its heads, its columns and its words, with the names of the whole layer") {
   const std::vector<ModelLayer> whole = small_model();
-  const std::vector<ModelLayer> shared = share_model(whole, {.rank = 2, .ranks = 3}, "model");
+  const std::vector<ModelLayer> shared =
+      share_model(whole, {.tensor = {.rank = 2, .ranks = 3}}, "model");
   for (std::size_t i = 0; i < whole.size(); ++i) {
     const std::vector<ParameterSpec>& all = whole[i].module->parameters();
     const std::vector<ParameterSpec>& own = shared[i].module->parameters();
@@ -85,7 +86,7 @@ TEST_CASE("a rank holds its heads, its columns and its words, with the names of 
 }
 
 TEST_CASE("with sequence parallelism a rank passes on its part of each sequence") {
-  const TensorRank rank{.rank = 1, .ranks = 2, .is_sequence_parallel = true};
+  const LayerRank rank{.tensor = {.rank = 1, .ranks = 2, .is_sequence_parallel = true}};
   std::vector<ModelLayer> whole = small_model();
   CHECK(refusal_of(whole, rank) ==
         "layer block/op: expected a multiple of 2 heads of keys and values, got 3, in a model that "
@@ -111,24 +112,25 @@ TEST_CASE("with sequence parallelism a rank passes on its part of each sequence"
 
 TEST_CASE("what ranks cannot share is refused, and the layer is named") {
   std::vector<ModelLayer> whole = small_model();
-  CHECK(refusal_of(whole, {.ranks = 4})
+  CHECK(refusal_of(whole, {.tensor = {.ranks = 4}})
             .starts_with("layer block/op: expected a multiple of 4 heads"));
-  CHECK(refusal_of(whole, {.ranks = 3, .is_sequence_parallel = true})
+  CHECK(refusal_of(whole, {.tensor = {.ranks = 3, .is_sequence_parallel = true}})
             .starts_with("layer tokens/op: expected a multiple of 3 positions, got 4"));
   std::vector<ModelLayer> lonely;
   lonely.push_back(layer_of("loss", SoftmaxCrossEntropyOperation{7}, {7}));
-  CHECK(refusal_of(lonely, {.ranks = 3})
+  CHECK(refusal_of(lonely, {.tensor = {.ranks = 3}})
             .starts_with("layer loss/op: expected a loss only behind a linear layer"));
   std::vector<ModelLayer> image;
   image.push_back(layer_of("image", FlattenOperation{}, {2, 2}));
-  CHECK(refusal_of(image, {.ranks = 2}).starts_with("layer image/op: expected no layer of images"));
-  CHECK(refusal_of(image, {.ranks = 2, .is_sequence_parallel = true})
+  CHECK(refusal_of(image, {.tensor = {.ranks = 2}})
+            .starts_with("layer image/op: expected no layer of images"));
+  CHECK(refusal_of(image, {.tensor = {.ranks = 2, .is_sequence_parallel = true}})
             .starts_with("layer image/op: expected an embedding as the first layer"));
   std::vector<ModelLayer> blocks;
   blocks.push_back(layer_of(
       "block", TransformerBlockOperation{.hidden = 4, .heads = 2, .feed_forward = 3, .sequence = 4},
       {4, 4}));
-  CHECK(refusal_of(blocks, {.ranks = 2})
+  CHECK(refusal_of(blocks, {.tensor = {.ranks = 2}})
             .starts_with("layer block/op: expected a multiple of 2 columns of the feed-forward"));
 }
 

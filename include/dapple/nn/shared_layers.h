@@ -1,0 +1,79 @@
+// Layers that the ranks of a group share, so that together they compute what the whole layers do,
+// up to the order of additions. Collectives within the layers exchange what ranks need of each
+// other.
+//
+// Tensor-parallel ranks hold a part each of the large parameters. Projections of attention and the
+// first linear layer of a feed-forward are divided by columns, the linear layers behind them by
+// rows; attention by heads; embeddings and the last linear layer by the vocabulary, which is padded
+// to a multiple of the ranks. Everything else is whole on every rank. With sequence parallelism
+// every rank works there on its part of each sequence only, and keeps and sends only that.
+//
+// Context-parallel ranks hold whole parameters and work on a part of each sequence in all layers:
+// of 2n chunks, rank i of n has chunks i and 2n - 1 - i, so that all have as much to do where
+// attention is causal. Attention gathers the keys and values of all ranks. Each rank computes a
+// part of every gradient, and the same losses.
+//
+// Source: Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022, section 4.2.2;
+// Dubey et al. 2024 ("The Llama 3 Herd of Models"), section 3.3.2.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dapple/nn/model.h"
+
+namespace dapple::nn {
+
+/// The ranks of a group, seen from one of them. All ranks make the same calls in the same order,
+/// each with as many numbers.
+class RankGroup {
+ public:
+  virtual ~RankGroup() = default;
+  /// Sums the values over the ranks, in place, to the same bits on every rank.
+  virtual void all_reduce(std::span<float> values) = 0;
+  /// Sets `all` to the values of all ranks in their order: each has part `rank` of as many parts as
+  /// there are ranks, of sizes that differ by one at most.
+  virtual void all_gather(std::span<const float> own, std::span<float> all) = 0;
+  /// Sums `all` over the ranks, and sets `own` to the rank's part of the sum, of such parts. `all`
+  /// is undefined afterwards. Requires: the sizes fit.
+  virtual void reduce_scatter(std::span<float> all, std::span<float> own) = 0;
+};
+
+/// A rank of a tensor-parallel group, and how the group shares layers.
+struct TensorRank {
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
+  bool is_sequence_parallel = false;
+  /// Needed by everything but parameters() and output_shape() if there are several ranks.
+  RankGroup* group = nullptr;
+};
+
+/// A rank of a context-parallel group.
+struct ContextRank {
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
+  /// Needed as that of a tensor-parallel rank.
+  RankGroup* group = nullptr;
+};
+
+struct LayerRank {
+  TensorRank tensor = {};
+  ContextRank context = {};
+
+  /// Whether the rank shares layers with no other.
+  bool is_alone() const { return tensor.ranks == 1 && context.ranks == 1; }
+};
+
+/// Returns the layers as a rank runs them, with the parts of parameters that it holds, in the
+/// order of the whole layers' parameters and with their names. `operation` remains that of the
+/// whole layer; the first layer takes, and the last one compares with, whole sequences. Throws
+/// Error(BadInput), naming the layer, if the ranks cannot share a layer: heads, the feed-forward's
+/// width or the sequence do not divide; a layer of images; without an embedding as the first layer,
+/// where sequences are divided; or, where they are tensor-parallel, a linear layer other than one
+/// before the loss, or a loss behind another layer than that. O(layers). Requires: make_model() has
+/// made the whole layers; the rank is not alone.
+std::vector<ModelLayer> share_model(const std::vector<ModelLayer>& whole, const LayerRank& rank,
+                                    const std::string& source_name);
+
+}  // namespace dapple::nn
