@@ -1,4 +1,4 @@
-// The modules of which layers consist that ranks share. They take and return what ranks have
+// The modules of which layers consist that ranks share or compute again. They take and return what ranks have
 // between layers: whole tensors, the same on every rank or, with sequence or context parallelism,
 // the rank's part of each sequence.
 #pragma once
@@ -55,6 +55,9 @@ std::unique_ptr<Module> make_context_parallel_loss(std::unique_ptr<Module> of_ra
 /// Creates a position embedding that is whole on every rank, for the rank's part of each sequence.
 std::unique_ptr<Module> make_shared_position_embedding(const PositionEmbeddingOperation& whole,
                                                        const LayerRank& rank);
+/// Returns a module that keeps only its input, and runs its forward again before its gradients.
+/// Requires: it is no loss.
+std::unique_ptr<Module> make_recomputed(std::unique_ptr<Module> module);
 /// Returns a module that is whole on every rank and works position by position.
 std::unique_ptr<Module> make_replicated(std::unique_ptr<Module> module, const TensorRank& rank);
 

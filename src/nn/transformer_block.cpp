@@ -39,6 +39,11 @@ std::unique_ptr<Module> make_norm(NormKind kind, std::int64_t hidden, const Tens
       kind == NormKind::RmsNorm ? make_rms_norm({hidden}) : make_layer_norm({hidden}), rank);
 }
 
+std::unique_ptr<Module> recomputed_if(const LayerRank& rank, RecomputedPart part,
+                                      std::unique_ptr<Module> module) {
+  return rank.recomputes.contains(part) ? make_recomputed(std::move(module)) : std::move(module);
+}
+
 /// Returns the heads of one rank.
 AttentionOperation heads_of_rank(AttentionOperation operation, const TensorRank& rank) {
   operation.form.width = head_width_of(operation);
@@ -58,7 +63,8 @@ std::unique_ptr<Module> make_attention(const AttentionOperation& operation, cons
       {"qkv", make_by_columns({operation.hidden, of_queries + 2 * of_keys, operation.bias},
                               {of_queries, of_keys, of_keys}, rank.tensor)});
   if (operation.form.rotary_base) parts.push_back({"", make_rotary(own, rank.context)});
-  parts.push_back({"", make_attention_heads(own, rank.context)});
+  parts.push_back({"", recomputed_if(rank, RecomputedPart::CoreAttention,
+                                     make_attention_heads(own, rank.context))});
   parts.push_back(
       {"projection", make_by_rows({of_queries, operation.hidden, operation.bias}, rank.tensor)});
   return make_chain(std::move(parts));
@@ -73,19 +79,23 @@ std::unique_ptr<Module> make_transformer_block(const TransformerBlockOperation& 
   attention.push_back({"norm1", make_norm(operation.norm, hidden, rank.tensor)});
   attention.push_back({"attention", make_attention(attention_of(operation), rank)});
   std::vector<Part> feed_forward;
-  feed_forward.push_back({"norm2", make_norm(operation.norm, hidden, rank.tensor)});
   feed_forward.push_back(
       {"expand",
        make_by_columns({hidden, expanded_width_of(operation), operation.bias},
                        is_gated ? std::vector{width, width} : std::vector{width}, rank.tensor)});
   feed_forward.push_back({"", is_gated ? make_swiglu() : make_gelu()});
   feed_forward.push_back({"reduce", make_by_rows({width, hidden, operation.bias}, rank.tensor)});
+  std::vector<Part> behind_norm;
+  behind_norm.push_back({"norm2", make_norm(operation.norm, hidden, rank.tensor)});
+  behind_norm.push_back(
+      {"", recomputed_if(rank, RecomputedPart::FeedForward, make_chain(std::move(feed_forward)))});
   std::vector<Part> parts;
   parts.push_back({"", make_residual(make_chain(std::move(attention)))});
-  parts.push_back({"", make_residual(make_chain(std::move(feed_forward)))});
+  parts.push_back({"", make_residual(make_chain(std::move(behind_norm)))});
   std::int64_t sequence = operation.sequence / rank.context.ranks;
   if (rank.tensor.is_sequence_parallel) sequence /= rank.tensor.ranks;
-  return make_chain(std::move(parts), {sequence, hidden});
+  return recomputed_if(rank, RecomputedPart::Layer,
+                       make_chain(std::move(parts), {sequence, hidden}));
 }
 
 }  // namespace dapple::nn

@@ -122,6 +122,26 @@ class TrainedGroups(ToolTest):
         self.assert_error(self.executor("train", plan), BAD_INPUT,
                           "context parallelism without sharded optimizer state")
 
+    def test_parts_that_are_computed_again_change_no_loss(self):
+        self.measured("gpt2-tiny", "2", "--recompute", "full,core_attn+mlp")
+        for tensor in (1, 2):
+            losses = set()
+            for parts in ("none", "full", "core_attn+mlp"):
+                plan = self.plan("plan.json", tensor, 2, "--pin", "replicas=1", "--pin",
+                                 f"recompute={parts}")
+                losses.add(tuple(self.losses(plan, "--steps", 4)))
+            self.assertEqual(len(losses), 1)
+        blocks = next(layer for layer in self.read("profile.json")["layers"]
+                      if layer["name"].startswith("block"))
+        kept = {(variant["tensor_parallel"], variant.get("sequence_parallel", False),
+                 variant.get("recompute")): variant["measurements"][0]["stash_bytes"]
+                for variant in blocks["variants"]}
+        self.assertEqual(len(kept), 2 + 2 * 3)
+        # The input alone; with heads and feed-forward computed again, the scores are not kept.
+        self.assertEqual(kept[1, False, "full"], 4 * 64 * 64)
+        self.assertLess(kept[1, False, "core_attn+mlp"],
+                        blocks["measurements"][0]["stash_bytes"] - 4 * 4 * 64 * 64)
+
     def test_ranks_of_groups_are_processes(self):
         self.measured(degrees="2")
         plan = self.plan("plan.json", 2, 2, "--pin", "replicas=1", sequence=True)
@@ -177,6 +197,9 @@ class TrainedGroups(ToolTest):
             for degrees in ("1", "1,2", "4,2", "2,2", "0", "65", "x", ""):
                 result = self.executor(*profile, specification, option, degrees)
                 self.assert_error(result, USAGE, f"{option}: expected")
+        for parts in ("", "all", "norm", "full+mlp", "full,full", "full,,mlp"):
+            self.assert_error(self.executor(*profile, specification, "--recompute", parts), USAGE,
+                              "--recompute: expected full, core_attn, mlp or core_attn+mlp")
         self.assert_error(self.executor(*profile, specification, "--context", "3"), BAD_INPUT,
                           "layer tokens/op: expected a multiple of 6 positions, got 64")
         self.assert_error(self.executor(*profile, specification, "--tensor", "2", "--device",

@@ -172,6 +172,15 @@ Parallelism random_form(Dice& dice) {
   return form;
 }
 
+RecomputedParts random_parts(Dice& dice) {
+  constexpr RecomputedParts kSets[] = {
+      {RecomputedPart::Layer},
+      {RecomputedPart::CoreAttention},
+      {RecomputedPart::FeedForward},
+      {RecomputedPart::CoreAttention, RecomputedPart::FeedForward}};
+  return kSets[dice.roll(0, 3)];
+}
+
 /// Each rank holds its shards alone, and all of them together the whole state.
 void check_held(const exec::TrainingJob& job) {
   if (job.shard_ranks() == 1) return;
@@ -241,6 +250,39 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
   CHECK(seen.clipped >= 10);
 }
 
+TEST_CASE("parts of layers that are computed again change no bit, and less is kept") {
+  Dice dice(4803);
+  for (int round = 0; round < scaled(40); ++round) {
+    Parallelism form = dice.chance(50) ? random_form(dice) : Parallelism{};
+    const Trainable model = as_rank(random_shareable(dice, form), form);
+    const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
+    if (!plan) continue;
+    const exec::TrainingSettings settings{.optimizer = {.kind = nn::OptimizerKind::AdamW}};
+    const auto trained = [&](RecomputedParts parts) {
+      form.recomputes = parts;
+      const exec::TrainingJob job =
+          job_of(model, in_groups(*plan, form, form.replicas_in_group()), settings);
+      return train(job, devices_of(job), 2);
+    };
+    const Outcome kept = trained({});
+    const Outcome again = trained(random_parts(dice));
+    INFO("instance " << round << ": " << text_of(*plan) << ", " << to_text(form));
+    for (std::size_t n = 0; n < kept.iterations.size(); ++n) {
+      REQUIRE(again.iterations[n].loss == kept.iterations[n].loss);
+      require_same(again.iterations[n].gradients, kept.iterations[n].gradients);
+    }
+    require_same(again.parameters, kept.parameters);
+    Bytes most_again;
+    Bytes most_kept;
+    for (const auto& [stage, held] : again.held) most_again += held.size;
+    for (const auto& [stage, held] : kept.held) most_kept += held.size;
+    const bool recomputes_stages =
+        std::all_of(plan->plan.stages.begin(), plan->plan.stages.end(),
+                    [](const StagePlan& stage) { return stage.recompute; });
+    if (!recomputes_stages) CHECK(most_again < most_kept);
+  }
+}
+
 /// Trains from step `begin` on and returns the losses and the model at the end.
 std::pair<std::vector<double>, exec::NamedTensors> trained(const exec::TrainingJob& job,
                                                            const exec::NamedTensors* start,
@@ -274,7 +316,7 @@ TEST_CASE("a training goes on with other groups, or without") {
                                  {.tensor = 2},
                                  {.tensor = 2, .sequence = true, .shards_optimizer = true},
                                  {.full_shards = 2},
-                                 {.context = 2},
+                                 {.context = 2, .recomputes = kWholeLayer},
                                  {.tensor = 2, .context = 2, .full_shards = 4},
                                  {.tensor = 4},
                                  {.tensor = 2, .sequence = true, .full_shards = 2},

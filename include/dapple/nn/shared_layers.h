@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "dapple/nn/model.h"
+#include "dapple/profile/recomputation.h"
 
 namespace dapple::nn {
 
@@ -57,13 +58,23 @@ struct ContextRank {
   RankGroup* group = nullptr;
 };
 
+/// How a rank runs layers.
 struct LayerRank {
   TensorRank tensor = {};
   ContextRank context = {};
+  /// The parts of each transformer block of which only the input is kept, and which are computed
+  /// again before their gradients: the whole layer, or the heads of attention, the feed-forward.
+  RecomputedParts recomputes = {};
 
-  /// Whether the rank shares layers with no other.
-  bool is_alone() const { return tensor.ranks == 1 && context.ranks == 1; }
+  /// Whether the rank shares layers with no other, and keeps all that it computes.
+  bool runs_whole_layers() const {
+    return tensor.ranks == 1 && context.ranks == 1 && recomputes.none();
+  }
 };
+
+/// The parts of blocks that can be computed again.
+inline constexpr RecomputedParts kRecomputable{RecomputedPart::Layer, RecomputedPart::CoreAttention,
+                                               RecomputedPart::FeedForward};
 
 /// Returns the layers as a rank runs them, with the parts of parameters that it holds, in the
 /// order of the whole layers' parameters and with their names. `operation` remains that of the
@@ -72,7 +83,7 @@ struct LayerRank {
 /// width or the sequence do not divide; a layer of images; without an embedding as the first layer,
 /// where sequences are divided; or, where they are tensor-parallel, a linear layer other than one
 /// before the loss, or a loss behind another layer than that. O(layers). Requires: make_model() has
-/// made the whole layers; the rank is not alone.
+/// made the whole layers; only parts in kRecomputable are computed again.
 std::vector<ModelLayer> share_model(const std::vector<ModelLayer>& whole, const LayerRank& rank,
                                     const std::string& source_name);
 

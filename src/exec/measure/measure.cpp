@@ -134,7 +134,8 @@ nn::OptimizerKind optimizer_of(const Optimizer& optimizer, const std::string& so
 
 nn::LayerRank first_rank_of(const Parallelism& form) {
   return {.tensor = {.ranks = form.tensor, .is_sequence_parallel = form.sequence},
-          .context = {.ranks = form.context}};
+          .context = {.ranks = form.context},
+          .recomputes = form.recomputes};
 }
 
 /// Sets the layers' variants for some form of parallelism, as the first rank of a group runs them
@@ -159,7 +160,12 @@ bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
   for (const std::size_t first : subject.kinds.first) {
     collectives.push_back(collectives_of(whole.model, first, rank));
   }
+  const auto has_variant = [&](const nn::ModelLayer& layer) {
+    return form.recomputes.none() ||
+           std::holds_alternative<TransformerBlockOperation>(layer.operation);
+  };
   for (std::size_t i = 0; i < shared.size(); ++i) {
+    if (!has_variant(shared[i])) continue;
     const std::size_t kind = subject.kinds.of_layer[i];
     measured.profile.layers[i].variants.push_back(
         {.parallelism = form,
@@ -170,8 +176,11 @@ bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
          .forward_collectives = collectives[kind].forward,
          .backward_collectives = collectives[kind].backward});
   }
-  for (MeasuredLayer& layer : layers) {
+  for (std::size_t kind = 0; kind < layers.size(); ++kind) {
+    if (!has_variant(shared[subject.kinds.first[kind]])) continue;
+    MeasuredLayer& layer = layers[kind];
     layer.name += ", " + short_text(form);
+    layer.is_variant = true;
     measured.layers.push_back(std::move(layer));
   }
   return false;
@@ -181,13 +190,20 @@ bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
 std::vector<Parallelism> forms_of(const MeasureOptions& options) {
   std::vector<std::int64_t> contexts{1};
   contexts.insert(contexts.end(), options.context_degrees.begin(), options.context_degrees.end());
-  std::vector<Parallelism> forms;
+  std::vector<Parallelism> shared{{}};
   for (const std::int64_t context : contexts) {
-    if (context > 1) forms.push_back({.context = context});
+    if (context > 1) shared.push_back({.context = context});
     for (const std::int64_t tensor : options.tensor_degrees) {
       for (const bool is_sequence_parallel : {false, true}) {
-        forms.push_back({.tensor = tensor, .sequence = is_sequence_parallel, .context = context});
+        shared.push_back({.tensor = tensor, .sequence = is_sequence_parallel, .context = context});
       }
+    }
+  }
+  std::vector<Parallelism> forms{shared.begin() + 1, shared.end()};
+  for (const RecomputedParts parts : options.recomputes) {
+    for (Parallelism form : shared) {
+      form.recomputes = parts;
+      forms.push_back(form);
     }
   }
   return forms;

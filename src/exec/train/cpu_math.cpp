@@ -42,7 +42,7 @@ CpuMath::CpuMath(const TrainingJob& job, const TrainingDevice& device)
       context_group_(device.layers.context.group),
       shard_group_(device.shard.group),
       layers_(*job.layers) {
-  if (device.layers.is_alone()) return;
+  if (device.layers.runs_whole_layers()) return;
   shared_ = nn::share_model(*job.layers, device.layers, "");
   layers_ = shared_;
 }

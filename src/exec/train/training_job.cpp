@@ -82,7 +82,8 @@ TrainingDevice TrainingJob::device_of(DeviceIndex device, std::int64_t rank) con
           {.tensor = {.rank = rank % tensor_ranks(),
                       .ranks = tensor_ranks(),
                       .is_sequence_parallel = plan.parallelism.sequence},
-           .context = {.rank = rank / tensor_ranks() % context_ranks(), .ranks = context_ranks()}},
+           .context = {.rank = rank / tensor_ranks() % context_ranks(), .ranks = context_ranks()},
+           .recomputes = plan.parallelism.recomputes},
           {.rank = shard_ranks() == 1 ? 0 : rank / tensor_ranks(), .ranks = shard_ranks()},
           {.rank = rank / (tensor_ranks() * context_ranks()), .ranks = sample_ranks()}};
 }
@@ -135,13 +136,14 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
 std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers,
     const Parallelism& parallelism, const std::string& source_name) {
-  if (parallelism.tensor == 1 && parallelism.context == 1) return {layers};
   std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
   for (std::int64_t rank = 0; rank < parallelism.tensor; ++rank) {
     const nn::LayerRank of_layers{.tensor = {.rank = rank,
                                              .ranks = parallelism.tensor,
                                              .is_sequence_parallel = parallelism.sequence},
-                                  .context = {.ranks = parallelism.context}};
+                                  .context = {.ranks = parallelism.context},
+                                  .recomputes = parallelism.recomputes};
+    if (of_layers.runs_whole_layers()) return {layers};
     of_ranks.push_back(std::make_shared<const std::vector<nn::ModelLayer>>(
         nn::share_model(*layers, of_layers, source_name)));
   }

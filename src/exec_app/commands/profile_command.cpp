@@ -14,6 +14,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/specification.h"
 #include "dapple/io/files/read_file.h"
+#include "dapple/nn/shared_layers.h"
 #include "dapple/profile/doubts.h"
 #include "dapple/report/show.h"
 #include "dapple/report/table.h"
@@ -69,6 +70,33 @@ struct ProfileRequest {
   std::optional<std::string> output;
 };
 
+std::vector<RecomputedParts> recomputed_sets(const command_line::Options& options,
+                                             const ComputeDevice& device) {
+  std::vector<RecomputedParts> sets;
+  const auto text = options.text("recompute");
+  if (!text) return sets;
+  if (device.kind == ComputeDevice::Kind::Cuda) {
+    throw command_line::usage_error("--recompute", "needs --device cpu, got cuda");
+  }
+  std::size_t begin = 0;
+  while (begin <= text->size()) {
+    const std::size_t end = std::min(text->find(',', begin), text->size());
+    const std::string part = text->substr(begin, end - begin);
+    const std::optional<RecomputedParts> parts = recomputed_parts(part);
+    const bool is_known =
+        parts && !parts->none() && parts->is_sound() && nn::kRecomputable.includes(*parts);
+    if (!is_known || std::find(sets.begin(), sets.end(), *parts) != sets.end()) {
+      throw command_line::usage_error(
+          "--recompute", fmt::format("expected full, core_attn, mlp or core_attn+mlp, each once, "
+                                     "got \"{}\"",
+                                     printable(part)));
+    }
+    sets.push_back(*parts);
+    begin = end + 1;
+  }
+  return sets;
+}
+
 ProfileRequest profile_request(const command_line::Options& options) {
   constexpr std::int64_t kMostRepeats = 10'000;
   constexpr std::int64_t kMostCores = 1'024;
@@ -96,6 +124,7 @@ ProfileRequest profile_request(const command_line::Options& options) {
   }
   measure.tensor_degrees = degrees_of("tensor", options, request.device);
   measure.context_degrees = degrees_of("context", options, request.device);
+  measure.recomputes = recomputed_sets(options, request.device);
   measure.device = options.name("device-name").value_or(measure.on_gpu ? "cuda" : "cpu");
   return request;
 }
@@ -111,10 +140,11 @@ void report(const exec::MeasuredModel& measured, std::ostream& out,
                        {.header = "spread", .align = report::Align::Right},
                        {.header = "stash", .align = report::Align::Right}});
   for (const exec::MeasuredLayer& layer : measured.layers) {
-    for (std::size_t i = 0; i < layer.measurements.size(); ++i) {
+    const std::size_t first = layer.is_variant ? layer.measurements.size() - 1 : 0;
+    for (std::size_t i = first; i < layer.measurements.size(); ++i) {
       const Measurement& figures = layer.measurements[i];
-      table.add_row({{i == 0 ? layer.name : ""},
-                     {i == 0 ? report::show_count(layer.copies) : ""},
+      table.add_row({{i == first ? layer.name : ""},
+                     {i == first ? report::show_count(layer.copies) : ""},
                      {report::show_count(figures.batch_size)},
                      {report::show(figures.forward)},
                      {report::show(figures.input_gradient.value_or(Duration{}))},
@@ -188,7 +218,13 @@ std::vector<command_line::OptionSection> profile_options() {
                     "medians of the first and of the second half of the passes differ by 2 % "
                     "of a pass at most, added up over the layers. If they differ by more, a "
                     "warning says so."},
-        {.name = "tensor",
+        {.name = "cores",
+         .value = "N",
+         .text = "Measure on N cores at once, each with its passes.",
+         .default_value = "1",
+         .details = "That is for plans whose devices are cores of this machine."}}},
+      {"Variants",
+       {{.name = "tensor",
          .value = "N,N,...",
          .text = "Also measure layers shared by N tensor-parallel ranks.",
          .details = "Each layer has one more variant for every degree, and one with sequence "
@@ -199,11 +235,11 @@ std::vector<command_line::OptionSection> profile_options() {
          .text = "Also measure layers on one of N parts of each sequence.",
          .details = "These are context-parallel ranks, and with --tensor there are variants for "
                     "every pair of degrees too."},
-        {.name = "cores",
-         .value = "N",
-         .text = "Measure on N cores at once, each with its passes.",
-         .default_value = "1",
-         .details = "That is for plans whose devices are cores of this machine."}}},
+        {.name = "recompute",
+         .value = "PARTS,...",
+         .text = "Also measure blocks that compute parts again.",
+         .details = "PARTS are full, core_attn, mlp or core_attn+mlp; there are variants for each "
+                    "of them and for each with the degrees above."}}},
       {"Device",
        {device_option("Measure on {}, the first GPU."),
         precision_option(),

@@ -88,8 +88,8 @@ void refuse_uneven_samples(const Plan& plan, const std::string& source) {
 }
 
 /// Throws Error(BadInput) if the plan's devices are groups with expert-parallel ranks, or any
-/// groups of GPUs, or if parts of layers are recomputed. The optimizer's state may be sharded over
-/// replicas, unless these have context-parallel ranks.
+/// groups of GPUs, or if parts of layers are recomputed that cannot be. The optimizer's state may
+/// be sharded over replicas, unless these have context-parallel ranks.
 void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
                    const std::string& source) {
   const Parallelism& parallelism = plan.document.plan.parallelism;
@@ -101,15 +101,18 @@ void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
     others.sequence = false;
     others.context = 1;
     others.full_shards = 1;
+    if (nn::kRecomputable.includes(others.recomputes)) others.recomputes = {};
     // Devices with parts of the same sequences hold the same state.
     if (parallelism.context > 1) others.shards_optimizer = parallelism.shards_optimizer;
   }
   if (others.is_none()) return refuse_uneven_samples(plan.document.plan, source);
   const char* const expected =
-      is_on_cpu ? "expected at most tensor and sequence parallelism, context parallelism without "
-                  "sharded optimizer state, sharded state, and whole stages to be recomputed, got "
-                : "expected at most sharded optimizer state, as groups train on CPUs only, and at "
-                  "most whole stages to be recomputed, got ";
+      is_on_cpu
+          ? "expected at most tensor and sequence parallelism, context parallelism without "
+            "sharded optimizer state, sharded state, and recomputed stages, layers, core_attn "
+            "and mlp, got "
+          : "expected at most sharded optimizer state, as groups train on CPUs only, and at "
+            "most whole stages to be recomputed, got ";
   throw Error(ErrorKind::BadInput, source, {{"/parallelism", expected + to_text(parallelism)}});
 }
 

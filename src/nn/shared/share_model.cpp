@@ -137,7 +137,7 @@ ModelLayer without_module(const ModelLayer& layer) {
 
 std::vector<ModelLayer> share_model(const std::vector<ModelLayer>& whole, const LayerRank& rank,
                                     const std::string& source_name) {
-  check(!rank.is_alone(), "a model is shared by one rank");
+  check(kRecomputable.includes(rank.recomputes), "a part of layers cannot be computed again");
   const auto refuse = [&](const ModelLayer& layer, std::string message) {
     throw Error{ErrorKind::BadInput,
                 source_name,

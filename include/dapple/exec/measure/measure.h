@@ -40,6 +40,9 @@ struct MeasureOptions {
   /// counted.
   std::vector<std::int64_t> tensor_degrees = {};
   std::vector<std::int64_t> context_degrees = {};
+  /// The sets of parts of blocks that variants compute again, for each of these forms and for whole
+  /// layers.
+  std::vector<RecomputedParts> recomputes = {};
   /// The device's name in topologies.
   std::string device = "cpu";
   /// Whether to measure on the first GPU of this machine instead of cores.
@@ -53,8 +56,9 @@ struct MeasureOptions {
 
 /// The measurements of one kind of layers.
 struct MeasuredLayer {
-  /// The name of the first layer of the kind.
+  /// The name of the first layer of the kind, and the form of parallelism of a variant.
   std::string name;
+  bool is_variant = false;
   std::int64_t copies = 1;
   /// The medians, for each batch size.
   std::vector<Measurement> measurements;
