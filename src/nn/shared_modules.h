@@ -1,6 +1,6 @@
-// The modules of which layers consist that ranks share or compute again. They take and return what ranks have
-// between layers: whole tensors, the same on every rank or, with sequence or context parallelism,
-// the rank's part of each sequence.
+// The modules of which layers consist that ranks share or compute again. They take and return what
+// ranks have between layers: whole tensors, the same on every rank or, with sequence or context
+// parallelism, the rank's part of each sequence.
 #pragma once
 
 #include <cstdint>
