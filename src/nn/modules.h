@@ -36,6 +36,10 @@ std::unique_ptr<Module> make_rms_norm(const RmsNormOperation& operation);
 std::unique_ptr<Module> make_relu();
 std::unique_ptr<Module> make_gelu();
 std::unique_ptr<Module> make_swiglu();
+/// Creates a mixture of experts, over [..., hidden], of which a tensor-parallel rank computes its
+/// part of every expert, as column-parallel and row-parallel layers do.
+std::unique_ptr<Module> make_experts(const TransformerBlockOperation& operation,
+                                     const TensorRank& rank);
 /// Creates a module that turns the queries and keys of an attention by their positions, in
 /// [sequence, ...], in which the heads of queries, keys and values follow one another in the last
 /// dimension; of a context-parallel rank, at its positions. Requires: the operation has a rotary

@@ -44,6 +44,20 @@ std::unique_ptr<Module> recomputed_if(const LayerRank& rank, RecomputedPart part
   return rank.recomputes.contains(part) ? make_recomputed(std::move(module)) : std::move(module);
 }
 
+std::unique_ptr<Module> make_feed_forward(const TransformerBlockOperation& operation,
+                                          const TensorRank& rank) {
+  const std::int64_t hidden = operation.hidden;
+  const std::int64_t width = operation.feed_forward;
+  const bool is_gated = operation.activation == FeedForwardKind::SwiGlu;
+  std::vector<Part> parts;
+  parts.push_back(
+      {"expand", make_by_columns({hidden, expanded_width_of(operation), operation.bias},
+                                 is_gated ? std::vector{width, width} : std::vector{width}, rank)});
+  parts.push_back({"", is_gated ? make_swiglu() : make_gelu()});
+  parts.push_back({"reduce", make_by_rows({width, hidden, operation.bias}, rank)});
+  return make_chain(std::move(parts));
+}
+
 /// Returns the heads of one rank.
 AttentionOperation heads_of_rank(AttentionOperation operation, const TensorRank& rank) {
   operation.form.width = head_width_of(operation);
@@ -73,22 +87,16 @@ std::unique_ptr<Module> make_attention(const AttentionOperation& operation, cons
 std::unique_ptr<Module> make_transformer_block(const TransformerBlockOperation& operation,
                                                const LayerRank& rank) {
   const std::int64_t hidden = operation.hidden;
-  const std::int64_t width = operation.feed_forward;
-  const bool is_gated = operation.activation == FeedForwardKind::SwiGlu;
   std::vector<Part> attention;
   attention.push_back({"norm1", make_norm(operation.norm, hidden, rank.tensor)});
   attention.push_back({"attention", make_attention(attention_of(operation), rank)});
-  std::vector<Part> feed_forward;
-  feed_forward.push_back(
-      {"expand",
-       make_by_columns({hidden, expanded_width_of(operation), operation.bias},
-                       is_gated ? std::vector{width, width} : std::vector{width}, rank.tensor)});
-  feed_forward.push_back({"", is_gated ? make_swiglu() : make_gelu()});
-  feed_forward.push_back({"reduce", make_by_rows({width, hidden, operation.bias}, rank.tensor)});
   std::vector<Part> behind_norm;
   behind_norm.push_back({"norm2", make_norm(operation.norm, hidden, rank.tensor)});
   behind_norm.push_back(
-      {"", recomputed_if(rank, RecomputedPart::FeedForward, make_chain(std::move(feed_forward)))});
+      {"", operation.experts
+               ? recomputed_if(rank, RecomputedPart::Experts, make_experts(operation, rank.tensor))
+               : recomputed_if(rank, RecomputedPart::FeedForward,
+                               make_feed_forward(operation, rank.tensor))});
   std::vector<Part> parts;
   parts.push_back({"", make_residual(make_chain(std::move(attention)))});
   parts.push_back({"", make_residual(make_chain(std::move(behind_norm)))});

@@ -43,7 +43,20 @@ std::vector<Violation> faults_of(const AttentionOperation& operation) {
 }
 
 std::vector<Violation> faults_of(const TransformerBlockOperation& operation) {
-  return faults_of(attention_of(operation));
+  std::vector<Violation> faults = faults_of(attention_of(operation));
+  if (!operation.experts) return faults;
+  const ExpertsForm& experts = *operation.experts;
+  if (experts.per_token > experts.count) {
+    faults.push_back({"/experts_per_token", fmt::format("expected at most experts, {}, got {}",
+                                                        experts.count, experts.per_token)});
+  }
+  const Wide numbers = Wide{experts.count} * operation.hidden * expanded_width_of(operation);
+  if (numbers > kMaxCount) {
+    faults.push_back({"/experts", fmt::format("expected experts of at most {} weights together, "
+                                              "got {} experts",
+                                              kMaxCount, experts.count)});
+  }
+  return faults;
 }
 
 std::vector<Violation> faults_of(const ConvolutionOperation& operation) {
@@ -88,7 +101,7 @@ AttentionOperation attention_of(const TransformerBlockOperation& block) {
 
 bool is_gpt2_block(const TransformerBlockOperation& block) {
   const AttentionOperation attention = attention_of(block);
-  return block.bias && block.norm == NormKind::LayerNorm &&
+  return !block.experts && block.bias && block.norm == NormKind::LayerNorm &&
          block.activation == FeedForwardKind::Gelu && !block.form.rotary_base &&
          kv_heads_of(attention) == block.heads &&
          head_width_of(attention) * block.heads == block.hidden;

@@ -1,6 +1,8 @@
 """dapple-exec train and profile: plans whose devices are groups that share layers or all state."""
 
+import json
 import re
+import subprocess
 import unittest
 
 import tool
@@ -20,6 +22,10 @@ LAYOUTS += [(degree, sequence, 3, 1, "none")
             for degree, sequence in [(1, "off"), (2, "off"), (2, "on"), (4, "off"), (4, "on")]]
 LAYOUTS += [(1, "off", 1, 1, "full"), (1, "off", 2, 2, "full"), (1, "off", 4, 1, "full"),
             (2, "off", 1, 2, "full"), (2, "on", 2, 1, "full")]
+
+
+# One device without groups.
+ALONE = ["--pin", "replicas=1", "--pin", "context=1", "--pin", "recompute=none"]
 
 
 class TrainedGroups(ToolTest):
@@ -103,7 +109,7 @@ class TrainedGroups(ToolTest):
 
     def test_parts_of_sequences_have_the_same_losses(self):
         self.measured("llama-tiny", "2", "--context", "2,4")
-        expected = self.losses(self.plan("whole.json", 1, 1, "--pin", "replicas=1"), "--steps", 4)
+        expected = self.losses(self.plan("whole.json", 1, 1, *ALONE), "--steps", 4)
         for number, (tensor, sequence, stages, *pins) in enumerate([
                 (1, False, 1, "context=4"), (1, False, 2, "context=2"), (2, True, 1, "context=2"),
                 (1, False, 1, "context=2", "shards=4")]):
@@ -141,6 +147,52 @@ class TrainedGroups(ToolTest):
         self.assertEqual(kept[1, False, "full"], 4 * 64 * 64)
         self.assertLess(kept[1, False, "core_attn+mlp"],
                         blocks["measurements"][0]["stash_bytes"] - 4 * 4 * 64 * 64)
+
+    def test_a_small_mixtral_has_the_same_losses_in_every_group_and_learns(self):
+        self.measured("mixtral-tiny", "2", "--context", "2", "--recompute", "moe")
+        expected = self.losses(self.plan("whole.json", 1, 1, *ALONE), "--steps", 4)
+        for number, (tensor, sequence, pins) in enumerate([
+                (2, True, ["stages=2"]), (1, False, ["context=2", "recompute=moe"]),
+                (2, False, ["shards=2", "replicas=1"])]):
+            shard = ["--shard", "full", "--micro-batch", 4] if "shards=2" in pins else []
+            plan = self.plan(f"{number}.json", tensor, 1 + ("stages=2" in pins), *shard,
+                             *(word for pin in pins if pin != "stages=2"
+                               for word in ("--pin", pin)), sequence=sequence)
+            for loss, other in zip(self.losses(plan, "--steps", 4), expected, strict=True):
+                self.assertAlmostEqual(loss, other, delta=1e-4)
+            verified = self.executor("train", plan, "--steps", 1, "--verify")
+            self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+        text = subprocess.run([ROOT / "tools" / "make_text"], check=True, capture_output=True)
+        (self.folder / "text.tokens").write_bytes(text.stdout)
+        losses = self.losses("whole.json", "--tokens", "text.tokens", "--steps", 30,
+                             "--learning-rate", "0.003", "--clip-norm", 1)
+        self.assertGreater(losses[0], 5)
+        self.assertLess(losses[-1], 3.3)
+        self.assert_error(self.executor("train", "whole.json", "--device", "cuda"), BAD_INPUT,
+                          "layer block.0/op/experts: expected no experts, which run on CPUs only")
+
+    def test_experts_that_cannot_be_are_refused(self):
+        profile = json.loads((ROOT / "profiles" / "mixtral-tiny.json").read_text())
+        block = profile["layers"][1]["op"]
+        for change, place, expected in [
+                ({"experts_per_token": 5}, "experts_per_token", "expected at most experts, 4, got 5"),
+                ({"experts": 0}, "experts", "expected"),
+                ({"experts": None}, "experts", "key is missing"),
+                ({"experts_per_token": None}, "experts_per_token", "key is missing"),
+                ({"experts": 1 << 20, "feed_forward": 1 << 20, "hidden": 1 << 20},
+                 "experts", "weights together")]:
+            changed = {key: value for key, value in {**block, **change}.items()
+                       if value is not None}
+            profile["layers"][1]["op"] = changed
+            result = self.executor("profile", "--spec", self.write("odd.json", profile))
+            self.assertEqual(result.returncode, BAD_INPUT, result.stderr)
+            self.assertIn(f"/op/{place}", result.stderr)
+            self.assertIn(expected, result.stderr)
+        for name, parts, expected in [("mixtral-tiny", "mlp", "expected blocks without experts"),
+                                      ("gpt2-tiny", "moe", "expected blocks with experts")]:
+            self.assert_error(
+                self.executor("profile", "--spec", ROOT / "profiles" / f"{name}.json",
+                              "--recompute", parts), BAD_INPUT, expected)
 
     def test_ranks_of_groups_are_processes(self):
         self.measured(degrees="2")
@@ -197,9 +249,9 @@ class TrainedGroups(ToolTest):
             for degrees in ("1", "1,2", "4,2", "2,2", "0", "65", "x", ""):
                 result = self.executor(*profile, specification, option, degrees)
                 self.assert_error(result, USAGE, f"{option}: expected")
-        for parts in ("", "all", "norm", "full+mlp", "full,full", "full,,mlp"):
+        for parts in ("", "all", "norm", "full+mlp", "full,full", "full,,mlp", "moe_act"):
             self.assert_error(self.executor(*profile, specification, "--recompute", parts), USAGE,
-                              "--recompute: expected full, core_attn, mlp or core_attn+mlp")
+                              "--recompute: expected full, core_attn, mlp, moe or such with")
         self.assert_error(self.executor(*profile, specification, "--context", "3"), BAD_INPUT,
                           "layer tokens/op: expected a multiple of 6 positions, got 64")
         self.assert_error(self.executor(*profile, specification, "--tensor", "2", "--device",

@@ -31,6 +31,7 @@ Trainable random_shareable(Dice& dice, const Parallelism& form) {
   const std::int64_t vocabulary = dice.roll(3, 17);  // also fewer than there are ranks, and uneven
   const bool is_tied = dice.chance(50);
   const bool is_llama = dice.chance(50);
+  const bool has_experts = dice.chance(30);
   TrainableShape shape{.operations = {EmbeddingOperation{vocabulary, sequence, hidden, !is_tied}},
                        .input = {sequence},
                        .tokens = vocabulary,
@@ -51,6 +52,7 @@ Trainable random_shareable(Dice& dice, const Parallelism& form) {
       block.norm = NormKind::RmsNorm;
       block.activation = FeedForwardKind::SwiGlu;
     }
+    if (has_experts) block.experts = {.count = dice.roll(2, 4), .per_token = dice.roll(1, 2)};
     shape.operations.emplace_back(block);
   }
   shape.operations.emplace_back(LayerNormOperation{.hidden = hidden});
@@ -125,6 +127,7 @@ struct Seen {
   std::map<std::int64_t, int> contexts;
   std::map<std::string, int> pairs;
   int hybrid = 0;
+  int experts = 0;
   int sequence = 0;
   int stages = 0;
   int replicas = 0;
@@ -172,13 +175,21 @@ Parallelism random_form(Dice& dice) {
   return form;
 }
 
-RecomputedParts random_parts(Dice& dice) {
-  constexpr RecomputedParts kSets[] = {
-      {RecomputedPart::Layer},
-      {RecomputedPart::CoreAttention},
-      {RecomputedPart::FeedForward},
-      {RecomputedPart::CoreAttention, RecomputedPart::FeedForward}};
-  return kSets[dice.roll(0, 3)];
+bool has_experts(const Trainable& model) {
+  return std::any_of(model.layers->begin(), model.layers->end(), [](const nn::ModelLayer& layer) {
+    const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
+    return block != nullptr && block->experts;
+  });
+}
+
+RecomputedParts random_parts(const Trainable& model, Dice& dice) {
+  const RecomputedPart behind_attention =
+      has_experts(model) ? RecomputedPart::Experts : RecomputedPart::FeedForward;
+  const RecomputedParts sets[] = {{RecomputedPart::Layer},
+                                  {RecomputedPart::CoreAttention},
+                                  {behind_attention},
+                                  {RecomputedPart::CoreAttention, behind_attention}};
+  return sets[dice.roll(0, 3)];
 }
 
 /// Each rank holds its shards alone, and all of them together the whole state.
@@ -219,6 +230,7 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
     const exec::TrainingJob job = job_of(model, pipeline, settings);
     INFO("instance " << round << ": " << text_of(pipeline) << ", " << to_text(form));
     seen.add(job);
+    seen.experts += has_experts(model);
     check_held(job);
     const Outcome outcome = train(job, devices_of(job), 3);
     exec::PlainTraining plain(job);
@@ -241,6 +253,7 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
     CHECK(seen.pairs[pair] >= 5);
   }
   CHECK(seen.hybrid >= 10);
+  CHECK(seen.experts >= 30);
   CHECK(seen.sequence >= 20);
   CHECK(seen.stages >= 20);
   CHECK(seen.replicas >= 20);
@@ -265,7 +278,7 @@ TEST_CASE("parts of layers that are computed again change no bit, and less is ke
       return train(job, devices_of(job), 2);
     };
     const Outcome kept = trained({});
-    const Outcome again = trained(random_parts(dice));
+    const Outcome again = trained(random_parts(model, dice));
     INFO("instance " << round << ": " << text_of(*plan) << ", " << to_text(form));
     for (std::size_t n = 0; n < kept.iterations.size(); ++n) {
       REQUIRE(again.iterations[n].loss == kept.iterations[n].loss);

@@ -544,3 +544,106 @@ TEST_CASE("where parameters and their gradients lie in memory does not change a 
     }
   }
 }
+
+namespace {
+
+/// What a block's experts return for one position, number by number in double precision.
+std::vector<double> expected_experts(const TransformerBlockOperation& block,
+                                     std::span<const float> router, std::span<const float> expand,
+                                     std::span<const float> reduce, const std::vector<double>& x) {
+  const std::int64_t count = block.experts->count;
+  const std::int64_t width = block.feed_forward;
+  const std::int64_t expanded = expanded_width_of(block);
+  const auto product = [](const std::vector<double>& row, std::span<const float> matrix,
+                          std::int64_t first, std::int64_t columns) {
+    std::vector<double> result(static_cast<std::size_t>(columns));
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const auto at =
+            static_cast<std::size_t>(first + static_cast<std::int64_t>(i) * columns + c);
+        result[static_cast<std::size_t>(c)] += row[i] * double{matrix[at]};
+      }
+    }
+    return result;
+  };
+  const std::vector<double> scores = product(x, router, 0, count);
+  std::vector<std::size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+  order.resize(static_cast<std::size_t>(block.experts->per_token));
+  double sum = 0;
+  for (const std::size_t expert : order) sum += std::exp(scores[expert]);
+  std::vector<double> output(x.size());
+  for (const std::size_t expert : order) {
+    const auto number = static_cast<std::int64_t>(expert);
+    std::vector<double> between = product(x, expand, number * block.hidden * expanded, expanded);
+    for (std::int64_t i = 0; i < width; ++i) {
+      double& value = between[static_cast<std::size_t>(i)];
+      if (block.activation == FeedForwardKind::SwiGlu) {
+        value = value / (1 + std::exp(-value)) * between[static_cast<std::size_t>(width + i)];
+      } else {
+        const double inner =
+            std::sqrt(2 / std::acos(-1.0)) * (value + 0.044715 * std::pow(value, 3));
+        value *= 0.5 * (1 + std::tanh(inner));
+      }
+    }
+    between.resize(static_cast<std::size_t>(width));
+    const std::vector<double> of_expert =
+        product(between, reduce, number * width * block.hidden, block.hidden);
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      output[i] += std::exp(scores[expert]) / sum * of_expert[i];
+    }
+  }
+  return output;
+}
+
+}  // namespace
+
+TEST_CASE("a position has the experts with its largest scores, each by its share") {
+  Dice dice(57);
+  for (int round = 0; round < small::scaled(60); ++round) {
+    const std::int64_t count = dice.roll(1, 6);
+    TransformerBlockOperation block{.hidden = dice.roll(3, 8),
+                                    .heads = 1,
+                                    .feed_forward = dice.roll(1, 7),
+                                    .sequence = dice.roll(1, 5),
+                                    .bias = false};
+    block.activation = dice.chance(50) ? FeedForwardKind::SwiGlu : FeedForwardKind::Gelu;
+    block.experts = {.count = count, .per_token = dice.roll(1, count)};
+    const auto module = make_module(block);
+    ParameterValues parameters(*module);
+    randomize(parameters, static_cast<std::uint64_t>(round));
+    // Attention adds nothing, and the norm before the experts only normalises.
+    const std::vector<ParameterSpec>& specs = module->parameters();
+    std::vector<std::span<const float>> of_experts;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      const std::string& name = specs[i].name;
+      const bool is_kept = name.starts_with("experts") || name.starts_with("router");
+      if (is_kept) of_experts.push_back(parameters.read()[i]);
+      const float value = name == "norm2.scale" ? 1 : 0;
+      if (!is_kept) std::fill(parameters[i].begin(), parameters[i].end(), value);
+    }
+    REQUIRE(of_experts.size() == 3);
+    const Tensor input = random_tensor({2, block.sequence, block.hidden}, dice);
+    const Pass pass = small::forward(*module, parameters, input, {});
+    for (std::int64_t row = 0; row < 2 * block.sequence; ++row) {
+      const auto first = static_cast<std::size_t>(row * block.hidden);
+      const auto width = static_cast<std::size_t>(block.hidden);
+      std::vector<double> x(input.values.begin() + row * block.hidden,
+                            input.values.begin() + (row + 1) * block.hidden);
+      const double mean = std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(width);
+      double square = 0;
+      for (double& value : x) square += (value - mean) * (value - mean);
+      for (double& value : x) {
+        value = (value - mean) / std::sqrt(square / static_cast<double>(width) + 1e-5);
+      }
+      const std::vector<double> expected =
+          expected_experts(block, of_experts[0], of_experts[1], of_experts[2], x);
+      for (std::size_t i = 0; i < width; ++i) {
+        CHECK(double{pass.output.values[first + i]} ==
+              Approx(double{input.values[first + i]} + expected[i]).margin(1e-4));
+      }
+    }
+  }
+}

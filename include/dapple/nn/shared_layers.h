@@ -34,10 +34,10 @@ class RankGroup {
   /// Sums the values over the ranks, in place, to the same bits on every rank.
   virtual void all_reduce(std::span<float> values) = 0;
   /// Sets `all` to the values of all ranks in their order: each has part `rank` of as many parts as
-  /// there are ranks, of sizes that differ by one at most.
+  /// there are ranks, of sizes that differ by one at most. `own` may be that part of `all`.
   virtual void all_gather(std::span<const float> own, std::span<float> all) = 0;
   /// Sums `all` over the ranks, and sets `own` to the rank's part of the sum, of such parts. `all`
-  /// is undefined afterwards. Requires: the sizes fit.
+  /// is undefined afterwards but for that part, which `own` may be. Requires: the sizes fit.
   virtual void reduce_scatter(std::span<float> all, std::span<float> own) = 0;
 };
 
@@ -63,7 +63,8 @@ struct LayerRank {
   TensorRank tensor = {};
   ContextRank context = {};
   /// The parts of each transformer block of which only the input is kept, and which are computed
-  /// again before their gradients: the whole layer, or the heads of attention, the feed-forward.
+  /// again before their gradients: the whole layer, the heads of attention, the feed-forward, or
+  /// the experts with their router.
   RecomputedParts recomputes = {};
 
   /// Whether the rank shares layers with no other, and keeps all that it computes.
@@ -74,7 +75,8 @@ struct LayerRank {
 
 /// The parts of blocks that can be computed again.
 inline constexpr RecomputedParts kRecomputable{RecomputedPart::Layer, RecomputedPart::CoreAttention,
-                                               RecomputedPart::FeedForward};
+                                               RecomputedPart::FeedForward,
+                                               RecomputedPart::Experts};
 
 /// Returns the layers as a rank runs them, with the parts of parameters that it holds, in the
 /// order of the whole layers' parameters and with their names. `operation` remains that of the

@@ -95,26 +95,36 @@ std::int64_t head_width_of(const AttentionOperation& operation);
 enum class NormKind { LayerNorm, RmsNorm };
 enum class FeedForwardKind { Gelu, SwiGlu };
 
+/// A mixture of experts in place of a feed-forward: a router without bias scores all experts for
+/// each position, and the output is the sum of those with the largest scores, of equals the first,
+/// each times its share of their softmax. No position is dropped.
+struct ExpertsForm {
+  std::int64_t count = 1;
+  /// The experts of each position, at most all.
+  std::int64_t per_token = 1;
+};
+
 /// Computes y = x + attention(norm(x)), then y + linear(activation(linear(norm(y)))): a pre-norm
-/// block as in GPT-2, or as in Llama.
+/// block as in GPT-2, as in Llama, or with experts as in Mixtral.
 struct TransformerBlockOperation {
   std::int64_t hidden = 0;
   std::int64_t heads = 0;
-  /// The width of the activation's output.
+  /// The width of the activation's output, with experts of each of them.
   std::int64_t feed_forward = 0;
   std::int64_t sequence = 0;
   bool causal = false;
   HeadForm form = {};
-  /// Whether the four linear layers have biases.
+  /// Whether the four linear layers have biases; those of experts have none.
   bool bias = true;
   NormKind norm = NormKind::LayerNorm;
   FeedForwardKind activation = FeedForwardKind::Gelu;
+  std::optional<ExpertsForm> experts = {};
 };
 
 /// Returns the attention of a block.
 AttentionOperation attention_of(const TransformerBlockOperation& block);
-/// Whether a block is as in GPT-2: with layer norms, biases, GELU, and heads without rotary
-/// positions, each of hidden / heads and with keys and values of its own.
+/// Whether a block is as in GPT-2: with layer norms, biases, GELU, no experts, and heads without
+/// rotary positions, each of hidden / heads and with keys and values of its own.
 bool is_gpt2_block(const TransformerBlockOperation& block);
 /// Returns the outputs of the linear layer before a block's activation: `feed_forward`, and twice
 /// that for SwiGLU.

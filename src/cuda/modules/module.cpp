@@ -88,6 +88,7 @@ std::unique_ptr<DeviceModule> make_block_of_modules(const TransformerBlockOperat
 }
 
 std::unique_ptr<DeviceModule> make(const TransformerBlockOperation& operation, Type type) {
+  check(!operation.experts, "experts on a GPU");
   return is_gpt2_block(operation) ? make_transformer_block(operation)
                                   : make_block_of_modules(operation, type);
 }

@@ -42,7 +42,11 @@ void CudaMath::sum_over_tensor_ranks(const Numbers& /*gradients*/) {
   throw Bug("a GPU is in a tensor-parallel group");
 }
 
-void CudaMath::sum_over_context_ranks(const Numbers& /*gradients*/) {
+void CudaMath::scatter_over_context(const Numbers& /*all*/, const Numbers& /*own*/) {
+  throw Bug("a GPU is in a context-parallel group");
+}
+
+void CudaMath::gather_over_context(const Numbers& /*own*/, const Numbers& /*all*/) {
   throw Bug("a GPU is in a context-parallel group");
 }
 

@@ -292,6 +292,7 @@ MeasuredModel measure_model(const io::Specification& specification, const std::s
   const nn::OptimizerKind optimizer = optimizer_of(specification.profile.optimizer, source_name);
   const std::vector<nn::ModelLayer> model =
       nn::make_model(specification.profile, specification.operations, source_name);
+  if (options.on_gpu) nn::check_runs_on_gpu(model, source_name);
   for (const Parallelism& form : forms_of(options)) {
     // Throws before anything is measured.
     nn::share_model(model, first_rank_of(form), source_name);

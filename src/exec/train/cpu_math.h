@@ -81,10 +81,12 @@ class CpuMath {
   void weight_gradient(std::int32_t layer, Stash& stash, Gradients sums) {
     module(layer).weight_gradient(stash, sums);
   }
-  /// Sum complete gradients over the ranks of a tensor-parallel or context-parallel group, of which
-  /// each has computed a part.
+  /// Sums complete gradients over tensor-parallel ranks, of which each has computed a part.
   void sum_over_tensor_ranks(Numbers gradients) { tensor_group_->all_reduce(gradients); }
-  void sum_over_context_ranks(Numbers gradients) { context_group_->all_reduce(gradients); }
+  /// Sums complete gradients over context-parallel ranks. Each has the sum of its part of them,
+  /// which the second function gathers again.
+  void scatter_over_context(Numbers all, Numbers own) { context_group_->reduce_scatter(all, own); }
+  void gather_over_context(Numbers own, Numbers all) { context_group_->all_gather(own, all); }
   /// Gathers all shards from the one that is held here.
   void gather_shards(ParameterView own, std::span<float> all) {
     shard_group_->all_gather(own, all);

@@ -56,7 +56,7 @@ DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex number, Trans
           schedule_of(job, own_.device),
           [this](const Action& reduction) { return job_.groups.of(reduction); }, *backend_,
           groups_->between_devices(),
-          job.settings.clip_norm || backend_->scales_loss()
+          job.settings.clip_norm || backend_->scales_loss() || job.context_ranks() > 1
               ? BeforeSteps([this](std::int64_t) { look_at_gradients(); })
               : nullptr) {}
 
@@ -103,6 +103,8 @@ MessageKey DeviceTraining::key(StageIndex stage, std::int32_t step, DeviceIndex 
 }
 
 void DeviceTraining::look_at_gradients() {
+  if (job_.context_ranks() > 1) backend_->gather_gradients();
+  if (!job_.settings.clip_norm && !backend_->scales_loss()) return;
   heed_norm(norm_of(squares()), job_.settings.clip_norm, *backend_);
 }
 

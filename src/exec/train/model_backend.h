@@ -6,6 +6,7 @@
 // waits for a computation, so Math may merely enqueue it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -56,6 +57,7 @@ class ModelBackend : public TrainingBackend {
     math_->await_reductions();
     return at(stage).parameters.squares();
   }
+  void gather_gradients() override;
   void scale_gradients(float factor) override;
   double tolerance() const override { return math_->tolerance(); }
   bool scales_loss() const override { return math_->scales_loss(); }
@@ -286,9 +288,15 @@ void ModelBackend<Math>::backward(Stage& stage, const Action& action, const Buck
     if (!ready) continue;
     stage.parameters.sum_over_ranks(*math_, layer);
     if (bucket == filled_by.size() || filled_by[bucket] != layer) continue;
-    ready(static_cast<std::int32_t>(bucket++));
+    const auto number = static_cast<std::int32_t>(bucket++);
+    stage.parameters.scatter_copies(*math_, layers_of_bucket(job_, action.stage, number));
+    ready(number);
   }
-  if (makes_weights && ready) stage.parameters.sum_ties_over_ranks(*math_);
+  if (makes_weights && ready) {
+    if (filled_by.empty()) stage.parameters.scatter_copies(*math_, layers);
+    stage.parameters.sum_ties_over_ranks(*math_);
+    for (const std::int32_t tie : stage.ties) stage.parameters.scatter_copies_of_tie(*math_, tie);
+  }
   stage.stashes.account(kept);
   if (makes_weights) stage.stashes.release(action.index);
   if (!makes_input || stage.local.is_first()) return;
@@ -338,8 +346,8 @@ std::unique_ptr<ReductionBuffer> ModelBackend<Math>::gradients(const Action& red
     }
   }
   auto buffer = math_->buffer(gradients, std::move(others));
-  // The plan's size of shards is rounded for each bucket, and shards are for each layer.
-  const bool is_exact = device_.shard.ranks == 1;
+  // The plan rounds the size of what each of several ranks reduces.
+  const bool is_exact = device_.shard.ranks * device_.layers.context.ranks == 1;
   check(!is_exact || static_cast<std::int64_t>(buffer->size() * sizeof(float)) == size.count,
         "a bucket has another size than the plan says");
   return buffer;
@@ -354,6 +362,19 @@ void ModelBackend<Math>::take_reduced(Stage& stage) {
     if (representative == stage.local.index) continue;
     math_->copy(at(representative).parameters.gradients_of_tie(tie),
                 stage.parameters.gradients_of_tie(tie));
+  }
+}
+
+template <class Math>
+void ModelBackend<Math>::gather_gradients() {
+  for (const StageIndex index : stages_) {
+    Stage& stage = at(index);
+    take_reduced(stage);
+    const auto buckets = static_cast<std::int32_t>(job_.buckets[index.position()].sizes.size());
+    for (std::int32_t bucket = 0; bucket < std::max(1, buckets); ++bucket) {
+      stage.parameters.gather_copies(*math_, layers_of_bucket(job_, index, bucket));
+    }
+    for (const std::int32_t tie : stage.ties) stage.parameters.gather_copies_of_tie(*math_, tie);
   }
 }
 

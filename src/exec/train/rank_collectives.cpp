@@ -86,7 +86,9 @@ void RankCollectives::all_gather(std::span<const float> own, std::span<float> al
   const MessageKey key = next_key();
   const ElementRange shard = shard_of(ring_, key.from, {0, all.size()});
   check(shard.size() == own.size(), "a rank gathers another size than the others");
-  std::ranges::copy(own, all.begin() + static_cast<std::ptrdiff_t>(shard.begin));
+  if (own.data() != all.data() + shard.begin) {
+    std::ranges::copy(own, all.begin() + static_cast<std::ptrdiff_t>(shard.begin));
+  }
   exec::all_gather(ring_, key, buffer, transport_);
 }
 
@@ -96,7 +98,9 @@ void RankCollectives::reduce_scatter(std::span<float> all, std::span<float> own)
   const ElementRange shard = shard_of(ring_, key.from, {0, all.size()});
   check(shard.size() == own.size(), "a rank scatters to another size than the others");
   exec::reduce_scatter(ring_, key, buffer, transport_);
-  std::ranges::copy(all.subspan(shard.begin, shard.size()), own.begin());
+  if (own.data() != all.data() + shard.begin) {
+    std::ranges::copy(all.subspan(shard.begin, shard.size()), own.begin());
+  }
 }
 
 RankGroups::RankGroups(const TrainingJob& job, DeviceIndex device, std::int64_t rank,

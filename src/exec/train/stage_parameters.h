@@ -12,6 +12,7 @@
 #include "dapple/exec/run/backend.h"
 #include "dapple/exec/train/named_tensors.h"
 #include "exec/train/named_tensors.h"
+#include "exec/train/rank_collectives.h"
 #include "exec/train/stage_layout.h"
 
 namespace dapple::exec {
@@ -27,7 +28,7 @@ class StageParameters {
       : layers_(job.plan.stages[stage.position()].layers),
         states_(static_cast<std::size_t>(nn::state_count(job.settings.optimizer.kind))),
         // Shards are summed over all ranks that hold some.
-        is_summed_over_context_(device.layers.context.ranks > 1 && device.shard.ranks == 1),
+        copies_(device.shard.ranks == 1 ? device.layers.context : nn::ContextRank{}),
         layout_(job, stage, device),
         arrays_(math, layout_, job.settings.optimizer) {
     initialize(job);
@@ -82,10 +83,11 @@ class StageParameters {
   }
 
   /// Return the gradients of the untied parameters of layers, or those of a tie.
-  Numbers gradients_of(LayerRange layers) { return arrays_.gradients(layout_.of(layers)); }
-  Numbers gradients_of_tie(std::int32_t tie) { return arrays_.gradients(layout_.of_tie(tie)); }
-  /// Sum those gradients over ranks of which each has computed a part: the untied ones of a layer,
-  /// once all micro-batches have been added, or those of all ties.
+  /// Of context-parallel ranks, each has the part of them that it reduces over replicas.
+  Numbers gradients_of(LayerRange layers) { return reduced_part(layout_.of(layers)); }
+  Numbers gradients_of_tie(std::int32_t tie) { return reduced_part(layout_.of_tie(tie)); }
+  /// Sum complete gradients over the tensor-parallel ranks of which each has computed a part: the
+  /// untied ones of a layer, or those of all ties.
   void sum_over_ranks(Math& math, std::int32_t layer) {
     for (const TensorPlace& place : layout_.places) {
       if (place.layer == layer && !place.tie) sum_parts(math, place);
@@ -95,6 +97,17 @@ class StageParameters {
     for (const TensorPlace& place : layout_.places) {
       if (place.tie) sum_parts(math, place);
     }
+  }
+  /// Sum complete gradients over context-parallel ranks, each of which then has the part that it
+  /// reduces over replicas: the untied ones of layers, or those of a tie.
+  void scatter_copies(Math& math, LayerRange layers) { scatter_range(math, layout_.of(layers)); }
+  void scatter_copies_of_tie(Math& math, std::int32_t tie) {
+    scatter_range(math, layout_.of_tie(tie));
+  }
+  /// Give all context-parallel ranks the reduced gradients.
+  void gather_copies(Math& math, LayerRange layers) { gather_range(math, layout_.of(layers)); }
+  void gather_copies_of_tie(Math& math, std::int32_t tie) {
+    gather_range(math, layout_.of_tie(tie));
   }
   void clear_gradients() { arrays_.clear_gradients(); }
   void scale_gradients(float factor) { arrays_.scale_gradients(factor); }
@@ -194,7 +207,17 @@ class StageParameters {
 
   void sum_parts(Math& math, const TensorPlace& place) {
     if (place.is_summed_over_ranks) math.sum_over_tensor_ranks(arrays_.gradients(place.numbers));
-    if (is_summed_over_context_) math.sum_over_context_ranks(arrays_.gradients(place.numbers));
+  }
+
+  Numbers reduced_part(ElementRange all) {
+    if (copies_.ranks == 1) return arrays_.gradients(all);
+    return arrays_.gradients(part_of_rank(all, copies_.rank, copies_.ranks));
+  }
+  void scatter_range(Math& math, ElementRange all) {
+    if (copies_.ranks > 1) math.scatter_over_context(arrays_.gradients(all), reduced_part(all));
+  }
+  void gather_range(Math& math, ElementRange all) {
+    if (copies_.ranks > 1) math.gather_over_context(reduced_part(all), arrays_.gradients(all));
   }
 
   void gather(Math& math, std::int32_t layer, OfLayer<typename Math::ParameterView>& all) {
@@ -243,8 +266,8 @@ class StageParameters {
   }
 
   LayerRange layers_;
-  std::size_t states_;  // numbers of the optimizer's state for each parameter
-  bool is_summed_over_context_;
+  std::size_t states_;      // numbers of the optimizer's state for each parameter
+  nn::ContextRank copies_;  // with the ranks that hold the same parameters
   StageLayout layout_;
   typename Math::Arrays arrays_;
   std::vector<LayerViews> views_;

@@ -87,9 +87,11 @@ std::vector<RecomputedParts> recomputed_sets(const command_line::Options& option
         parts && !parts->none() && parts->is_sound() && nn::kRecomputable.includes(*parts);
     if (!is_known || std::find(sets.begin(), sets.end(), *parts) != sets.end()) {
       throw command_line::usage_error(
-          "--recompute", fmt::format("expected full, core_attn, mlp or core_attn+mlp, each once, "
-                                     "got \"{}\"",
-                                     printable(part)));
+          "--recompute",
+          fmt::format(
+              "expected full, core_attn, mlp, moe or such with \"+\" between them, each once, "
+              "got \"{}\"",
+              printable(part)));
     }
     sets.push_back(*parts);
     begin = end + 1;
@@ -238,8 +240,10 @@ std::vector<command_line::OptionSection> profile_options() {
         {.name = "recompute",
          .value = "PARTS,...",
          .text = "Also measure blocks that compute parts again.",
-         .details = "PARTS are full, core_attn, mlp or core_attn+mlp; there are variants for each "
-                    "of them and for each with the degrees above."}}},
+         .details =
+             "PARTS are full, core_attn, mlp, moe, or core_attn with one of the last two, as in "
+             "core_attn+mlp; there are variants for each of them and for each with the "
+             "degrees above."}}},
       {"Device",
        {device_option("Measure on {}, the first GPU."),
         precision_option(),

@@ -128,6 +128,9 @@ RunnableModel::RunnableModel(const RunnablePlan& plan, std::string plan_name)
 TrainingSession make_session(const TrainRequest& request, const RunnablePlan& plan) {
   refuse_groups(plan, request.device, command_line::source_name(request.plan));
   RunnableModel model(plan, command_line::source_name(request.plan));
+  if (request.device.kind == ComputeDevice::Kind::Cuda) {
+    nn::check_runs_on_gpu(*model.layers, model.source);
+  }
   if (request.save_weights) exec::check_gpt2_form(*model.layers, model.operations, model.source);
   InputFiles files;
   const Optimizer& planned = plan.document.profile.optimizer;

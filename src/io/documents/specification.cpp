@@ -95,6 +95,15 @@ Operation read_attention(ObjectReader& object) {
   return operation;
 }
 
+/// Both keys or none.
+std::optional<ExpertsForm> read_experts(ObjectReader& object) {
+  const Field count = object.field("experts");
+  const Field per_token = object.field("experts_per_token");
+  if (!count.present() && !per_token.present()) return std::nullopt;
+  return ExpertsForm{.count = required_integer(count, kDimension),
+                     .per_token = required_integer(per_token, kDimension)};
+}
+
 Operation read_transformer_block(ObjectReader& object) {
   TransformerBlockOperation operation;
   operation.hidden = dimension(object, "hidden");
@@ -106,6 +115,7 @@ Operation read_transformer_block(ObjectReader& object) {
   operation.bias = boolean_or(object, "bias", true);
   operation.norm = kind_or_first<NormKind>(object, "norm", {"layer_norm", "rms_norm"});
   operation.activation = kind_or_first<FeedForwardKind>(object, "activation", {"gelu", "swiglu"});
+  operation.experts = read_experts(object);
   return operation;
 }
 

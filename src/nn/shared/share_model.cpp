@@ -42,6 +42,12 @@ class LayerSharing {
   std::unique_ptr<Module> operator()(const TransformerBlockOperation& operation) {
     need_heads(attention_of(operation));
     need(operation.feed_forward, rank_.tensor.ranks, "columns of the feed-forward layer");
+    if (rank_.recomputes.contains(RecomputedPart::Experts) && !operation.experts) {
+      refuse("blocks with experts, which are to be computed again,");
+    }
+    if (rank_.recomputes.contains(RecomputedPart::FeedForward) && operation.experts) {
+      refuse("blocks without experts, as their feed-forward is to be computed again,");
+    }
     need_sequence(operation.sequence);
     return is_well() ? make_transformer_block(operation, rank_) : nullptr;
   }
