@@ -94,7 +94,9 @@ std::unique_ptr<Module> make_transformer_block(const TransformerBlockOperation& 
   behind_norm.push_back({"norm2", make_norm(operation.norm, hidden, rank.tensor)});
   behind_norm.push_back(
       {"", operation.experts
-               ? recomputed_if(rank, RecomputedPart::Experts, make_experts(operation, rank.tensor))
+               ? recomputed_if(rank, RecomputedPart::Experts,
+                               rank.experts.ranks > 1 ? make_expert_parallel(operation, rank)
+                                                      : make_experts(operation, rank.tensor))
                : recomputed_if(rank, RecomputedPart::FeedForward,
                                make_feed_forward(operation, rank.tensor))});
   std::vector<Part> parts;

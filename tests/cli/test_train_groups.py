@@ -126,7 +126,7 @@ class TrainedGroups(ToolTest):
         plan = self.plan("sharded.json", 1, 1, "--pin", "context=2", "--pin", "replicas=2",
                          "--shard", "optimizer")
         self.assert_error(self.executor("train", plan), BAD_INPUT,
-                          "context parallelism without sharded optimizer state")
+                          "the optimizer's alone only without context parallelism")
 
     def test_parts_that_are_computed_again_change_no_loss(self):
         self.measured("gpt2-tiny", "2", "--recompute", "full,core_attn+mlp")
@@ -171,6 +171,42 @@ class TrainedGroups(ToolTest):
         self.assert_error(self.executor("train", "whole.json", "--device", "cuda"), BAD_INPUT,
                           "layer block.0/op/experts: expected no experts, which run on CPUs only")
 
+    def test_experts_on_different_ranks_have_the_same_losses(self):
+        self.measured("mixtral-tiny", "2", "--context", "2", "--experts", "2,4")
+        expected = self.losses(self.plan("whole.json", 1, 1, *ALONE), "--steps", 4)
+        for number, (tensor, sequence, stages, *pins) in enumerate([
+                (1, False, 2, "experts=4", "context=1"), (2, True, 1, "experts=2", "context=1"),
+                (1, False, 1, "experts=2", "context=2"), (1, False, 1, "experts=4", "context=2")]):
+            with self.subTest(tensor=tensor, stages=stages, pins=pins):
+                plan = self.plan(f"{number}.json", tensor, stages, "--micro-batch", 4,
+                                 *(word for pin in pins for word in ("--pin", pin)),
+                                 sequence=sequence)
+                form = self.read(plan)["parallelism"]
+                self.assertIn(f"experts={form['experts']}", pins)
+                losses = self.losses(plan, "--steps", 4, "--clip-norm", 10)
+                for loss, other in zip(losses, expected, strict=True):
+                    self.assertAlmostEqual(loss, other, delta=1e-4)
+                verified = self.executor("train", plan, "--steps", 1, "--verify")
+                self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+        # A training goes on without its groups.
+        first = self.losses("0.json", "--steps", 2, "--checkpoint", "two")
+        rest = self.losses("whole.json", "--steps", 2, "--resume", "two")
+        for loss, other in zip(first + rest, expected, strict=True):
+            self.assertAlmostEqual(loss, other, delta=1e-4)
+        block = next(layer for layer in self.read("profile.json")["layers"]
+                     if layer["name"].startswith("block"))
+        variant = next(one for one in block["variants"] if one.get("expert_parallel", 1) == 4)
+        # One of four experts of three matrices of 64 x 96, and the router and attention.
+        self.assertEqual(variant["expert_parameter_bytes"], 4 * 3 * 64 * 96)
+        kinds = {one["kind"] for one in variant["forward_collectives"]}
+        self.assertEqual(kinds, {"all-to-all"})
+        # Rows to two experts and back, those to them behind a number for each of the experts.
+        sizes = sorted(one["bytes_per_sample"] for one in variant["forward_collectives"])
+        self.assertEqual(sizes[-1], 4 * (64 * 2 * 64 + 4))
+        plan = self.plan("sharded.json", 1, 1, "--pin", "experts=2", "--shard", "optimizer")
+        self.assert_error(self.executor("train", plan), BAD_INPUT,
+                          "whole experts on ranks with different positions and unsharded state")
+
     def test_experts_that_cannot_be_are_refused(self):
         profile = json.loads((ROOT / "profiles" / "mixtral-tiny.json").read_text())
         block = profile["layers"][1]["op"]
@@ -188,8 +224,10 @@ class TrainedGroups(ToolTest):
             self.assertEqual(result.returncode, BAD_INPUT, result.stderr)
             self.assertIn(f"/op/{place}", result.stderr)
             self.assertIn(expected, result.stderr)
-        for name, parts, expected in [("mixtral-tiny", "mlp", "expected blocks without experts"),
-                                      ("gpt2-tiny", "moe", "expected blocks with experts")]:
+        for name, parts, expected in [
+                ("mixtral-tiny", "mlp", "expected a transformer block with a feed-forward"),
+                ("gpt2-tiny", "moe", "expected a transformer block with experts"),
+                ("mlp", "full", "expected a transformer block with parts")]:
             self.assert_error(
                 self.executor("profile", "--spec", ROOT / "profiles" / f"{name}.json",
                               "--recompute", parts), BAD_INPUT, expected)
@@ -245,7 +283,7 @@ class TrainedGroups(ToolTest):
                                   ("8", "layer block.0/op: expected a multiple of 8 heads, got 4")]:
             self.assert_error(self.executor(*profile, specification, "--tensor", degrees),
                               BAD_INPUT, expected)
-        for option in ("--tensor", "--context"):
+        for option in ("--tensor", "--context", "--experts"):
             for degrees in ("1", "1,2", "4,2", "2,2", "0", "65", "x", ""):
                 result = self.executor(*profile, specification, option, degrees)
                 self.assert_error(result, USAGE, f"{option}: expected")
@@ -262,6 +300,39 @@ class TrainedGroups(ToolTest):
         llama = ROOT / "profiles" / "llama-tiny.json"
         self.assert_error(self.executor(*profile, llama, "--tensor", "4"), BAD_INPUT,
                           "expected a multiple of 4 heads of keys and values, got 2")
+
+    def test_dense_blocks_and_blocks_with_experts_recompute_what_they_have(self):
+        profile = json.loads((ROOT / "profiles" / "mixtral-tiny.json").read_text())
+        dense = json.loads(json.dumps(profile["layers"][1]))
+        dense.pop("repeat")
+        dense.update(name="dense", parameter_bytes=4 * (64 * 128 + 64 * 64 + 3 * 64 * 96
+                                                                  + 128))
+        for key in ("experts", "experts_per_token"):
+            dense["op"].pop(key)
+        profile["layers"].insert(1, dense)
+        self.write("mixed.json", profile)
+        result = self.executor("profile", "--spec", "mixed.json", "-o", "profile.json",
+                               "--recompute", "mlp,moe,core_attn+moe", "--repeat", 1,
+                               "--batch-sizes", "1,4", "--device-name", "core")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        layers = {layer["name"]: layer for layer in self.read("profile.json")["layers"]}
+        parts = {name: [variant["recompute"] for variant in layers[name].get("variants", [])]
+                 for name in layers}
+        self.assertEqual(parts["dense"], ["mlp", "core_attn+moe"])
+        self.assertEqual(parts["block.0" if "block.0" in parts else "block"],
+                         ["moe", "core_attn+moe"])
+        self.assertEqual(parts["tokens"], [])
+
+    def test_groups_need_samples_of_their_own(self):
+        self.measured(degrees="2")
+        plan = self.plan("plan.json", 1, 1, "--pin", "replicas=2", "--shard", "full", "--pin",
+                         "shards=4", "--micro-batch", 4)
+        self.assert_error(self.executor("train", plan), BAD_INPUT, "/stages/0/devices: expected at "
+                          "most 1 groups, as a micro-batch has 4 samples and 4 devices of each")
+        plan = self.plan("plan.json", 1, 1, "--pin", "replicas=2", "--shard", "full", "--pin",
+                         "shards=2", "--micro-batch", 8)
+        result = self.executor("train", plan, "--steps", 1)
+        self.assertIn("on 4 threads in groups of 2, 8 samples a step", result.stdout)
 
     def test_plans_that_no_group_can_train_are_refused(self):
         self.measured(degrees="2")

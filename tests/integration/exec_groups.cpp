@@ -52,7 +52,10 @@ Trainable random_shareable(Dice& dice, const Parallelism& form) {
       block.norm = NormKind::RmsNorm;
       block.activation = FeedForwardKind::SwiGlu;
     }
-    if (has_experts) block.experts = {.count = dice.roll(2, 4), .per_token = dice.roll(1, 2)};
+    if (has_experts || form.experts > 1) {
+      const std::int64_t count = form.experts * dice.roll(form.experts == 1 ? 2 : 1, 3);
+      block.experts = {.count = count, .per_token = dice.roll(1, 2)};
+    }
     shape.operations.emplace_back(block);
   }
   shape.operations.emplace_back(LayerNormOperation{.hidden = hidden});
@@ -148,6 +151,12 @@ struct Seen {
     if (has_context && has_shards) ++pairs["context, shards"];
     if (has_context && job.sample_ranks() > 1) ++pairs["context, samples"];
     if (has_context && job.plan.parallelism.sequence) ++pairs["context, sequence"];
+    const bool has_experts = job.expert_ranks() > 1;
+    if (has_experts) ++pairs["experts"];
+    if (has_experts && has_tensor) ++pairs["experts, tensor"];
+    if (has_experts && has_context) ++pairs["experts, context"];
+    if (has_experts && job.sample_ranks() > 1) ++pairs["experts, samples"];
+    if (has_experts && job.ranks() > job.expert_ranks()) ++pairs["experts, copies"];
     sequence += job.plan.parallelism.sequence;
     stages += job.plan.stages.size() > 1;
     ties += !job.plan.tied_gradients.empty();
@@ -168,7 +177,13 @@ Parallelism random_form(Dice& dice) {
   form.sequence = form.tensor > 1 && dice.chance(50);
   if (form.tensor < 4 && dice.chance(40)) form.context = dice.roll(2, 3);
   const bool is_alone = form.tensor * form.context == 1;
-  if (is_alone || (form.tensor < 4 && dice.chance(30))) {
+  if (form.tensor < 4 && (form.tensor == 1 || form.sequence) && dice.chance(35)) {
+    // Of which each has other positions.
+    form.experts =
+        form.tensor * form.context * dice.roll(form.tensor * form.context == 1 ? 2 : 1, 2);
+    if (form.group_size() > 8) form.experts = 1;
+  }
+  if (form.experts == 1 && (is_alone || (form.tensor < 4 && dice.chance(30)))) {
     form.full_shards =
         form.context * dice.roll(form.context == 1 ? 2 : 1, form.tensor == 1 ? 3 : 2);
   }
@@ -221,7 +236,7 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
     const Trainable model = as_rank(random_shareable(dice, form), form);
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
     if (!plan) continue;
-    form.shards_optimizer = form.full_shards * form.context == 1 && dice.chance(40);
+    form.shards_optimizer = form.full_shards * form.context * form.experts == 1 && dice.chance(40);
     const bool is_at_end = form.shards_optimizer || form.copies() > 1;
     const Pipeline pipeline =
         in_groups(*plan, form, form.replicas_in_group(),
@@ -248,7 +263,8 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
   for (const std::int64_t shards : {2, 3}) CHECK(seen.shards[shards] >= 15);
   for (const std::int64_t contexts : {2, 3}) CHECK(seen.contexts[contexts] >= 10);
   for (const char* const pair : {"tensor, context", "tensor, shards", "context, shards",
-                                 "context, samples", "context, sequence"}) {
+                                 "context, samples", "context, sequence", "experts",
+                                 "experts, tensor", "experts, context", "experts, samples"}) {
     INFO(pair);
     CHECK(seen.pairs[pair] >= 5);
   }

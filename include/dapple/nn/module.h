@@ -61,6 +61,8 @@ struct ParameterSpec {
   /// Whether all ranks of a tensor-parallel group hold the whole parameter, and each computes the
   /// gradient from its part of every sequence, so that the gradient is the sum over the ranks.
   bool is_summed_over_ranks = false;
+  /// Whether the parameter belongs to experts of which each expert-parallel rank has others.
+  bool is_of_experts = false;
 
   /// The shape of the whole parameter.
   const Shape& whole_shape() const { return part ? part->whole : shape; }

@@ -13,8 +13,13 @@
 // attention is causal. Attention gathers the keys and values of all ranks. Each rank computes a
 // part of every gradient, and the same losses.
 //
+// Expert-parallel ranks have different positions and different experts: each position's rows go to
+// the ranks of its experts and come back. Tensor-parallel ranks have different positions with
+// sequence parallelism only, and then each expert is whole on one rank.
+//
 // Source: Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022, section 4.2.2;
-// Dubey et al. 2024 ("The Llama 3 Herd of Models"), section 3.3.2.
+// GShard (Lepikhin et al. 2020), section 3; Dubey et al. 2024 ("The Llama 3 Herd of Models"),
+// section 3.3.2.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +44,11 @@ class RankGroup {
   /// Sums `all` over the ranks, and sets `own` to the rank's part of the sum, of such parts. `all`
   /// is undefined afterwards but for that part, which `own` may be. Requires: the sizes fit.
   virtual void reduce_scatter(std::span<float> all, std::span<float> own) = 0;
+  /// Sends `to[r]` to rank r, and sets `from[r]` to what rank r has sent to this one. Requires:
+  /// there is one of each for every rank, and `from[r]` has the size of what it becomes, or is
+  /// empty if the caller does not know it.
+  virtual void all_to_all(const std::vector<std::vector<float>>& to,
+                          std::vector<std::vector<float>>& from) = 0;
 };
 
 /// A rank of a tensor-parallel group, and how the group shares layers.
@@ -58,10 +68,19 @@ struct ContextRank {
   RankGroup* group = nullptr;
 };
 
+/// A rank of an expert-parallel group.
+struct ExpertRank {
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
+  /// Needed as that of a tensor-parallel rank.
+  RankGroup* group = nullptr;
+};
+
 /// How a rank runs layers.
 struct LayerRank {
   TensorRank tensor = {};
   ContextRank context = {};
+  ExpertRank experts = {};
   /// The parts of each transformer block of which only the input is kept, and which are computed
   /// again before their gradients: the whole layer, the heads of attention, the feed-forward, or
   /// the experts with their router.
@@ -69,7 +88,7 @@ struct LayerRank {
 
   /// Whether the rank shares layers with no other, and keeps all that it computes.
   bool runs_whole_layers() const {
-    return tensor.ranks == 1 && context.ranks == 1 && recomputes.none();
+    return tensor.ranks == 1 && context.ranks == 1 && experts.ranks == 1 && recomputes.none();
   }
 };
 
@@ -82,10 +101,10 @@ inline constexpr RecomputedParts kRecomputable{RecomputedPart::Layer, Recomputed
 /// order of the whole layers' parameters and with their names. `operation` remains that of the
 /// whole layer; the first layer takes, and the last one compares with, whole sequences. Throws
 /// Error(BadInput), naming the layer, if the ranks cannot share a layer: heads, the feed-forward's
-/// width or the sequence do not divide; a layer of images; without an embedding as the first layer,
-/// where sequences are divided; or, where they are tensor-parallel, a linear layer other than one
-/// before the loss, or a loss behind another layer than that. O(layers). Requires: make_model() has
-/// made the whole layers; only parts in kRecomputable are computed again.
+/// width, the experts or the sequence do not divide; a layer of images; without an embedding as the
+/// first layer, where sequences are divided; or, where they are tensor-parallel, a linear layer
+/// other than one before the loss, or a loss behind another layer than that. O(layers). Requires:
+/// make_model() has made the whole layers; only parts in kRecomputable are computed again.
 std::vector<ModelLayer> share_model(const std::vector<ModelLayer>& whole, const LayerRank& rank,
                                     const std::string& source_name);
 

@@ -11,6 +11,8 @@
 namespace dapple::exec {
 namespace {
 
+constexpr const char* kInGroup = "a GPU is in a group";
+
 /// Returns the elements of a range of samples of a tensor.
 cuda::View numbers_of(const cuda::DeviceTensor& tensor, SampleRange samples) {
   const std::int64_t each = tensor.count() / std::max<std::int64_t>(1, tensor.samples());
@@ -39,15 +41,19 @@ CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
 }
 
 void CudaMath::sum_over_tensor_ranks(const Numbers& /*gradients*/) {
-  throw Bug("a GPU is in a tensor-parallel group");
+  throw Bug(kInGroup);
 }
 
-void CudaMath::scatter_over_context(const Numbers& /*all*/, const Numbers& /*own*/) {
-  throw Bug("a GPU is in a context-parallel group");
+void CudaMath::sum_over_copies(const Numbers& /*gradients*/, bool /*are_of_experts*/) {
+  throw Bug(kInGroup);
 }
 
-void CudaMath::gather_over_context(const Numbers& /*own*/, const Numbers& /*all*/) {
-  throw Bug("a GPU is in a context-parallel group");
+void CudaMath::scatter_over_copies(const Numbers& /*all*/, const Numbers& /*own*/) {
+  throw Bug(kInGroup);
+}
+
+void CudaMath::gather_over_copies(const Numbers& /*own*/, const Numbers& /*all*/) {
+  throw Bug(kInGroup);
 }
 
 cuda::DeviceTensor CudaMath::zeros(nn::Shape shape) {

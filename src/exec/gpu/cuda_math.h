@@ -80,8 +80,9 @@ class CudaMath {
 
   /// GPUs are in no groups.
   void sum_over_tensor_ranks(const Numbers& gradients);
-  void scatter_over_context(const Numbers& all, const Numbers& own);
-  void gather_over_context(const Numbers& own, const Numbers& all);
+  void sum_over_copies(const Numbers& gradients, bool are_of_experts);
+  void scatter_over_copies(const Numbers& all, const Numbers& own);
+  void gather_over_copies(const Numbers& own, const Numbers& all);
   std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others) {
     return on_gpu_.buffer(gradients, std::move(others));
   }

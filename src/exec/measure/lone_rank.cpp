@@ -26,6 +26,14 @@ class CountingRank : public LoneRank {
     add(CollectiveKind::ReduceScatter, all.size());
     LoneRank::reduce_scatter(all, own);
   }
+  /// What the rank holds, which is for other ranks and for itself.
+  void all_to_all(const std::vector<std::vector<float>>& to,
+                  std::vector<std::vector<float>>& from) override {
+    std::size_t values = 0;
+    for (const std::vector<float>& one : to) values += one.size();
+    add(CollectiveKind::AllToAll, values);
+    LoneRank::all_to_all(to, from);
+  }
 
  private:
   void add(CollectiveKind kind, std::size_t values) {
@@ -59,6 +67,13 @@ void LoneRank::reduce_scatter(std::span<float> all, std::span<float> own) {
   std::ranges::copy(all.first(own.size()), own.begin());
 }
 
+void LoneRank::all_to_all(const std::vector<std::vector<float>>& to,
+                          std::vector<std::vector<float>>& from) {
+  for (std::vector<float>& one : from) {
+    if (one.empty()) one = to.front();
+  }
+}
+
 LayerCollectives collectives_of(const std::vector<nn::ModelLayer>& whole, std::size_t number,
                                 nn::LayerRank rank) {
   std::vector<Collective> counted;
@@ -66,6 +81,8 @@ LayerCollectives collectives_of(const std::vector<nn::ModelLayer>& whole, std::s
   CountingRank in_context(CollectiveMembers::Context, counted);
   rank.tensor.group = &in_tensor;
   rank.context.group = &in_context;
+  CountingRank between_experts(CollectiveMembers::Experts, counted);
+  rank.experts.group = &between_experts;
   const std::vector<nn::ModelLayer> shared = nn::share_model(whole, rank, "");
   CpuEngine engine;
   TimedLayer<CpuEngine> layer(engine, shared, number, {1});

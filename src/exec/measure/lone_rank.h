@@ -17,6 +17,9 @@ class LoneRank : public nn::RankGroup {
   void all_reduce(std::span<float> values) override;
   void all_gather(std::span<const float> own, std::span<float> all) override;
   void reduce_scatter(std::span<float> all, std::span<float> own) override;
+  /// As if all ranks sent as much as this one keeps.
+  void all_to_all(const std::vector<std::vector<float>>& to,
+                  std::vector<std::vector<float>>& from) override;
 };
 
 /// The collectives of one layer for every micro-batch.

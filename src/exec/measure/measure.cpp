@@ -132,9 +132,45 @@ nn::OptimizerKind optimizer_of(const Optimizer& optimizer, const std::string& so
   return *kind;
 }
 
+/// Whether a layer, a block if it is not null, has a part.
+bool has_part(RecomputedPart part, const TransformerBlockOperation* block) {
+  if (block == nullptr) return false;
+  if (part == RecomputedPart::FeedForward) return !block->experts;
+  if (part == RecomputedPart::Experts) return block->experts.has_value();
+  return true;
+}
+
+bool has_any_of(RecomputedParts parts, const TransformerBlockOperation* block) {
+  return std::any_of(
+      std::begin(kRecomputedParts), std::end(kRecomputedParts),
+      [&](RecomputedPart part) { return parts.contains(part) && has_part(part, block); });
+}
+
+/// Throws Error(BadInput) if a part is to be computed again that no layer has.
+void check_parts(const MeasureOptions& options, const std::vector<nn::ModelLayer>& model,
+                 const std::string& source_name) {
+  for (const RecomputedParts parts : options.recomputes) {
+    for (const RecomputedPart part : kRecomputedParts) {
+      const bool is_somewhere =
+          std::any_of(model.begin(), model.end(), [&](const nn::ModelLayer& layer) {
+            return has_part(part, std::get_if<TransformerBlockOperation>(&layer.operation));
+          });
+      if (!parts.contains(part) || is_somewhere) continue;
+      throw Error{ErrorKind::BadInput,
+                  source_name,
+                  {{"/layers", fmt::format("expected a transformer block with {}, which is to be "
+                                           "computed again, got none",
+                                           part == RecomputedPart::Experts       ? "experts"
+                                           : part == RecomputedPart::FeedForward ? "a feed-forward"
+                                                                                 : "parts")}}};
+    }
+  }
+}
+
 nn::LayerRank first_rank_of(const Parallelism& form) {
   return {.tensor = {.ranks = form.tensor, .is_sequence_parallel = form.sequence},
           .context = {.ranks = form.context},
+          .experts = {.ranks = form.experts},
           .recomputes = form.recomputes};
 }
 
@@ -148,6 +184,7 @@ bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
   nn::LayerRank rank = first_rank_of(form);
   rank.tensor.group = &alone;
   rank.context.group = &alone;
+  rank.experts.group = &alone;
   const std::vector<nn::ModelLayer> shared = nn::share_model(whole.model, rank, source_name);
   const MeasurementSubject subject{.specification = whole.specification,
                                    .model = shared,
@@ -161,16 +198,24 @@ bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
     collectives.push_back(collectives_of(whole.model, first, rank));
   }
   const auto has_variant = [&](const nn::ModelLayer& layer) {
-    return form.recomputes.none() ||
-           std::holds_alternative<TransformerBlockOperation>(layer.operation);
+    const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
+    const bool has_experts = form.experts == 1 || (block != nullptr && block->experts);
+    return has_experts && (form.recomputes.none() || has_any_of(form.recomputes, block));
+  };
+  const auto size_of = [](const nn::ModelLayer& layer, bool only_experts) {
+    std::int64_t numbers = 0;
+    for (const nn::ParameterSpec& parameter : layer.own_parameters()) {
+      if (parameter.is_of_experts || !only_experts) numbers += nn::count_of(parameter.shape);
+    }
+    return Bytes{numbers * static_cast<std::int64_t>(sizeof(float))};
   };
   for (std::size_t i = 0; i < shared.size(); ++i) {
     if (!has_variant(shared[i])) continue;
     const std::size_t kind = subject.kinds.of_layer[i];
     measured.profile.layers[i].variants.push_back(
         {.parallelism = form,
-         .parameters = {nn::parameter_count(shared[i].own_parameters()) *
-                        static_cast<std::int64_t>(sizeof(float))},
+         .parameters = size_of(shared[i], false),
+         .expert_parameters = size_of(shared[i], true),
          .fixed_overhead = {},
          .measurements = layers[kind].measurements,
          .forward_collectives = collectives[kind].forward,
@@ -197,6 +242,16 @@ std::vector<Parallelism> forms_of(const MeasureOptions& options) {
       for (const bool is_sequence_parallel : {false, true}) {
         shared.push_back({.tensor = tensor, .sequence = is_sequence_parallel, .context = context});
       }
+    }
+  }
+  // Ranks with different experts have different positions.
+  const std::size_t without_experts = shared.size();
+  for (const std::int64_t experts : options.expert_degrees) {
+    for (std::size_t i = 0; i < without_experts; ++i) {
+      Parallelism form = shared[i];
+      form.experts = experts;
+      const bool has_other_positions = form.tensor == 1 || form.sequence;
+      if (has_other_positions && form.is_sound()) shared.push_back(form);
     }
   }
   std::vector<Parallelism> forms{shared.begin() + 1, shared.end()};
@@ -293,6 +348,7 @@ MeasuredModel measure_model(const io::Specification& specification, const std::s
   const std::vector<nn::ModelLayer> model =
       nn::make_model(specification.profile, specification.operations, source_name);
   if (options.on_gpu) nn::check_runs_on_gpu(model, source_name);
+  check_parts(options, model, source_name);
   for (const Parallelism& form : forms_of(options)) {
     // Throws before anything is measured.
     nn::share_model(model, first_rank_of(form), source_name);

@@ -39,7 +39,8 @@ class TiedReductionBuffer : public HostReductionBuffer {
 
 CpuMath::CpuMath(const TrainingJob& job, const TrainingDevice& device)
     : tensor_group_(device.layers.tensor.group),
-      context_group_(device.layers.context.group),
+      copies_(device.copy.group),
+      expert_copies_(device.expert_copy.group),
       shard_group_(device.shard.group),
       layers_(*job.layers) {
   if (device.layers.runs_whole_layers()) return;

@@ -83,10 +83,14 @@ class CpuMath {
   }
   /// Sums complete gradients over tensor-parallel ranks, of which each has computed a part.
   void sum_over_tensor_ranks(Numbers gradients) { tensor_group_->all_reduce(gradients); }
-  /// Sums complete gradients over context-parallel ranks. Each has the sum of its part of them,
-  /// which the second function gathers again.
-  void scatter_over_context(Numbers all, Numbers own) { context_group_->reduce_scatter(all, own); }
-  void gather_over_context(Numbers own, Numbers all) { context_group_->all_gather(own, all); }
+  /// Sums complete gradients over the ranks that hold the same parameters.
+  void sum_over_copies(Numbers gradients, bool are_of_experts) {
+    nn::RankGroup* const group = are_of_experts ? expert_copies_ : copies_;
+    if (group != nullptr) group->all_reduce(gradients);
+  }
+  /// The same, but each rank has the sum of its part, which the second function gathers again.
+  void scatter_over_copies(Numbers all, Numbers own) { copies_->reduce_scatter(all, own); }
+  void gather_over_copies(Numbers own, Numbers all) { copies_->all_gather(own, all); }
   /// Gathers all shards from the one that is held here.
   void gather_shards(ParameterView own, std::span<float> all) {
     shard_group_->all_gather(own, all);
@@ -115,7 +119,8 @@ class CpuMath {
   }
 
   nn::RankGroup* tensor_group_;
-  nn::RankGroup* context_group_;
+  nn::RankGroup* copies_;
+  nn::RankGroup* expert_copies_;
   nn::RankGroup* shard_group_;
   /// The rank's layers, which use its group; empty for a device that shares none.
   std::vector<nn::ModelLayer> shared_;

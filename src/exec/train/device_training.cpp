@@ -56,7 +56,7 @@ DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex number, Trans
           schedule_of(job, own_.device),
           [this](const Action& reduction) { return job_.groups.of(reduction); }, *backend_,
           groups_->between_devices(),
-          job.settings.clip_norm || backend_->scales_loss() || job.context_ranks() > 1
+          job.settings.clip_norm || backend_->scales_loss() || job.scatters_copies()
               ? BeforeSteps([this](std::int64_t) { look_at_gradients(); })
               : nullptr) {}
 
@@ -85,7 +85,8 @@ std::vector<DeviceTraining::Rank> DeviceTraining::holders_of(StageIndex stage,
                                                              TensorKind kind) const {
   std::vector<DeviceIndex> replicas = job_.plan.stages[stage.position()].devices;
   if (kind == TensorKind::Parameters || !is_sharded(job_, stage)) replicas.resize(1);
-  const std::int64_t ranks = job_.tensor_ranks() * job_.shard_ranks();
+  const std::int64_t ranks =
+      job_.expert_ranks() > 1 ? job_.ranks() : job_.tensor_ranks() * job_.shard_ranks();
   std::vector<Rank> holders;
   for (const DeviceIndex replica : replicas) {
     for (std::int64_t rank = 0; rank < ranks; ++rank) holders.push_back({replica, rank});
@@ -103,7 +104,7 @@ MessageKey DeviceTraining::key(StageIndex stage, std::int32_t step, DeviceIndex 
 }
 
 void DeviceTraining::look_at_gradients() {
-  if (job_.context_ranks() > 1) backend_->gather_gradients();
+  if (job_.scatters_copies()) backend_->gather_gradients();
   if (!job_.settings.clip_norm && !backend_->scales_loss()) return;
   heed_norm(norm_of(squares()), job_.settings.clip_norm, *backend_);
 }

@@ -310,8 +310,7 @@ typename Math::Tensor ModelBackend<Math>::output_gradient(const Stage& stage,
   if (!is_last(stage)) {
     return fragments_.take_arrived({Direction::Backward, stage.local.index, micro_batch});
   }
-  const float share =
-      1.0F / static_cast<float>(job_.plan.global_batch_size * device_.samples.ranks);
+  const float share = 1.0F / static_cast<float>(job_.global_batch_size());
   return math_->loss_gradient(stage.local.samples.size(), share);
 }
 
@@ -347,7 +346,7 @@ std::unique_ptr<ReductionBuffer> ModelBackend<Math>::gradients(const Action& red
   }
   auto buffer = math_->buffer(gradients, std::move(others));
   // The plan rounds the size of what each of several ranks reduces.
-  const bool is_exact = device_.shard.ranks * device_.layers.context.ranks == 1;
+  const bool is_exact = job_.ranks() == job_.tensor_ranks();
   check(!is_exact || static_cast<std::int64_t>(buffer->size() * sizeof(float)) == size.count,
         "a bucket has another size than the plan says");
   return buffer;

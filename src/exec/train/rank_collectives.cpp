@@ -4,6 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "dapple/core/error.h"
+#include "exec/message/value_payload.h"
+
 namespace dapple::exec {
 namespace {
 
@@ -61,6 +64,7 @@ RankCollectives::RankCollectives(std::vector<DeviceIndex> members, std::int64_t 
                                  std::int32_t number, Transport& transport)
     : transport_(transport), first_step_(number << 28) {
   key_.from = members[static_cast<std::size_t>(rank)];
+  members_ = members;
   ring_ = ring_of(std::move(members));
 }
 
@@ -103,16 +107,43 @@ void RankCollectives::reduce_scatter(std::span<float> all, std::span<float> own)
   }
 }
 
+void RankCollectives::all_to_all(const std::vector<std::vector<float>>& to,
+                                 std::vector<std::vector<float>>& from) {
+  const MessageKey key = next_key();
+  for (std::size_t rank = 0; rank < to.size(); ++rank) {
+    MessageKey message = key;
+    message.to = members_[rank];
+    if (message.to != key.from) transport_.send(message, payload_of(to[rank]));
+  }
+  for (std::size_t rank = 0; rank < to.size(); ++rank) {
+    MessageKey message = key;
+    message.from = members_[rank];
+    message.to = key.from;
+    const bool is_known = !from[rank].empty();
+    std::vector<float> arrived =
+        message.from == key.from ? to[rank] : values_of<float>(transport_.receive(message, {}));
+    check(!is_known || arrived.size() == from[rank].size(),
+          "a rank sends another size than was expected");
+    from[rank] = std::move(arrived);
+  }
+}
+
 RankGroups::RankGroups(const TrainingJob& job, DeviceIndex device, std::int64_t rank,
                        Transport& transport)
     : transport_(transport), device_(job.device_of(device, rank)) {
   if (job.ranks() == 1) return;
   nn::TensorRank& tensor = device_.layers.tensor;
   nn::ContextRank& context = device_.layers.context;
-  ShardRank& shard = device_.shard;
+  nn::ExpertRank& experts = device_.layers.experts;
+  const auto join = [&](GroupRank& own, std::int64_t stride) {
+    own.group = add(job, own.rank, own.ranks, stride, rank);
+  };
   tensor.group = add(job, tensor.rank, tensor.ranks, 1, rank);
   context.group = add(job, context.rank, context.ranks, tensor.ranks, rank);
-  shard.group = add(job, shard.rank, shard.ranks, tensor.ranks, rank);
+  experts.group = add(job, experts.rank, experts.ranks, 1, rank);
+  join(device_.shard, tensor.ranks);
+  join(device_.copy, tensor.ranks);
+  join(device_.expert_copy, experts.ranks);
   between_ = std::make_unique<BetweenDevices>(job, rank, groups_, transport);
 }
 

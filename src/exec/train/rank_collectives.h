@@ -31,10 +31,13 @@ class RankCollectives : public nn::RankGroup {
   void all_reduce(std::span<float> values) override;
   void all_gather(std::span<const float> own, std::span<float> all) override;
   void reduce_scatter(std::span<float> all, std::span<float> own) override;
+  void all_to_all(const std::vector<std::vector<float>>& to,
+                  std::vector<std::vector<float>>& from) override;
 
  private:
   MessageKey next_key();
 
+  std::vector<DeviceIndex> members_;
   ReductionGroup ring_;
   Transport& transport_;
   const std::int32_t first_step_;

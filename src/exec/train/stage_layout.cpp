@@ -30,7 +30,10 @@ ElementRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_c
 }  // namespace
 
 StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, const TrainingDevice& device)
-    : tensor_rank(device.layers.tensor.rank), holds_shards(device.shard.ranks > 1) {
+    : rank(device.number),
+      holds_shards(device.shard.ranks > 1),
+      tensor_ranks_(device.layers.tensor.ranks),
+      expert_ranks_(device.layers.experts.ranks) {
   place_tensors(job, stage);
   if (holds_shards) {
     choose_shards(device.shard);
@@ -45,7 +48,7 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
   const LayerRange layers = job.plan.stages[stage.position()].layers;
   std::size_t offset = 0;
   const auto add_layer = [&](std::int32_t layer, std::optional<std::int32_t> tie) {
-    const nn::ModelLayer& of_model = job.layer(layer, tensor_rank);
+    const nn::ModelLayer& of_model = job.layer(layer, rank);
     for (const nn::ParameterSpec& parameter : of_model.own_parameters()) {
       const auto size = static_cast<std::size_t>(nn::count_of(parameter.shape));
       places.push_back({.name = of_model.name + "." + parameter.name,
@@ -55,7 +58,8 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
                         .shape = parameter.shape,
                         .part = parameter.part,
                         .numbers = {offset, offset + size},
-                        .is_summed_over_ranks = parameter.is_summed_over_ranks});
+                        .is_summed_over_ranks = parameter.is_summed_over_ranks,
+                        .is_of_experts = parameter.is_of_experts});
       const bool has_neighbours = tie || is_bucketed || holds_shards;
       offset += round_up_to(has_neighbours ? 1 : kCacheLine, size);
     }
@@ -104,7 +108,7 @@ void StageLayout::choose_updated(const TrainingJob& job, StageIndex stage, Devic
   for (const std::int32_t tie : ties) add(of_tie(tie));
 }
 
-void StageLayout::choose_shards(const ShardRank& shard) {
+void StageLayout::choose_shards(const GroupRank& shard) {
   std::vector<std::int32_t> owners;
   for (const TensorPlace& place : places) {
     if (!owners.empty() && owners.back() == place.layer) continue;
@@ -157,6 +161,12 @@ ElementRange StageLayout::held(ElementRange numbers) const {
     held.end = begin + own.size();
   }
   return held;
+}
+
+bool StageLayout::is_repeated(const TensorPlace& place) const {
+  const bool is_first_of_copies = holds_shards || rank < tensor_ranks_;
+  if (place.is_of_experts) return rank >= expert_ranks_;
+  return !is_first_of_copies || (rank % tensor_ranks_ > 0 && !place.part);
 }
 
 std::size_t StageLayout::first_held(ElementRange numbers) const {

@@ -40,6 +40,7 @@ struct TensorPlace {
   ElementRange numbers;
   /// Whether each tensor-parallel rank computes a part of the gradient.
   bool is_summed_over_ranks = false;
+  bool is_of_experts = false;
 
   /// The shape of the whole tensor.
   const nn::Shape& whole_shape() const { return part ? part->whole : shape; }
@@ -71,8 +72,8 @@ struct StageLayout {
   /// O(tensors * ranges). Requires: the device of the plan is a replica of the stage.
   StageLayout(const TrainingJob& job, StageIndex stage, const TrainingDevice& device);
 
-  /// The tensor-parallel rank whose layout this is. Ranges of numbers are the same on all ranks.
-  std::int64_t tensor_rank;
+  /// The rank of the device whose layout this is. Ranges of numbers are the same on all ranks.
+  std::int64_t rank;
   /// Whether parameters and gradients are shards.
   bool holds_shards;
   /// The tensors in memory order.
@@ -104,14 +105,17 @@ struct StageLayout {
   ElementRange own(std::int32_t layer) const;
   /// Returns the range of the tensors of which a layer is the owner, copies included.
   ElementRange of_owner(std::int32_t layer) const;
-  /// Whether a tensor is the same on an earlier tensor-parallel rank.
-  bool is_repeated(const TensorPlace& place) const { return tensor_rank > 0 && !place.part; }
+  /// Whether what is held of a tensor is the same on an earlier rank of the device.
+  bool is_repeated(const TensorPlace& place) const;
 
  private:
   void place_tensors(const TrainingJob& job, StageIndex stage);
   void choose_updated(const TrainingJob& job, StageIndex stage, DeviceIndex device);
-  void choose_shards(const ShardRank& shard);
+  void choose_shards(const GroupRank& shard);
   void cut_parts();
+
+  std::int64_t tensor_ranks_;
+  std::int64_t expert_ranks_;
 };
 
 /// Whether the replicas of a stage each hold a shard of the optimizer's state.

@@ -27,8 +27,8 @@ class StageParameters {
                   const TrainingDevice& device)
       : layers_(job.plan.stages[stage.position()].layers),
         states_(static_cast<std::size_t>(nn::state_count(job.settings.optimizer.kind))),
-        // Shards are summed over all ranks that hold some.
-        copies_(device.shard.ranks == 1 ? device.layers.context : nn::ContextRank{}),
+        copies_(job.scatters_copies() ? device.copy : GroupRank{}),
+        has_expert_ranks_(device.layers.experts.ranks > 1),
         layout_(job, stage, device),
         arrays_(math, layout_, job.settings.optimizer) {
     initialize(job);
@@ -83,11 +83,12 @@ class StageParameters {
   }
 
   /// Return the gradients of the untied parameters of layers, or those of a tie.
-  /// Of context-parallel ranks, each has the part of them that it reduces over replicas.
+  /// Of ranks that hold the same, each has the part of them that it reduces over replicas.
   Numbers gradients_of(LayerRange layers) { return reduced_part(layout_.of(layers)); }
   Numbers gradients_of_tie(std::int32_t tie) { return reduced_part(layout_.of_tie(tie)); }
-  /// Sum complete gradients over the tensor-parallel ranks of which each has computed a part: the
-  /// untied ones of a layer, or those of all ties.
+  /// Sum complete gradients over the tensor-parallel ranks of which each has computed a part and,
+  /// where ranks have different experts, over those that hold the same: the untied ones of a layer,
+  /// or those of all ties.
   void sum_over_ranks(Math& math, std::int32_t layer) {
     for (const TensorPlace& place : layout_.places) {
       if (place.layer == layer && !place.tie) sum_parts(math, place);
@@ -98,13 +99,13 @@ class StageParameters {
       if (place.tie) sum_parts(math, place);
     }
   }
-  /// Sum complete gradients over context-parallel ranks, each of which then has the part that it
+  /// Sum complete gradients over ranks that hold the same, each of which then has the part that it
   /// reduces over replicas: the untied ones of layers, or those of a tie.
   void scatter_copies(Math& math, LayerRange layers) { scatter_range(math, layout_.of(layers)); }
   void scatter_copies_of_tie(Math& math, std::int32_t tie) {
     scatter_range(math, layout_.of_tie(tie));
   }
-  /// Give all context-parallel ranks the reduced gradients.
+  /// Give all these ranks the reduced gradients.
   void gather_copies(Math& math, LayerRange layers) { gather_range(math, layout_.of(layers)); }
   void gather_copies_of_tie(Math& math, std::int32_t tie) {
     gather_range(math, layout_.of_tie(tie));
@@ -198,7 +199,7 @@ class StageParameters {
     std::vector<float> values;
     for (const TensorPlace& place : layout_.places) {
       const nn::ParameterSpec& spec =
-          job.layer(place.layer, layout_.tensor_rank).own_parameters()[done[place.layer]++];
+          job.layer(place.layer, layout_.rank).own_parameters()[done[place.layer]++];
       values.resize(place.numbers.size());
       nn::initialize(spec, place.name, job.settings.seed, values);
       arrays_.assign(place, values);
@@ -206,7 +207,9 @@ class StageParameters {
   }
 
   void sum_parts(Math& math, const TensorPlace& place) {
-    if (place.is_summed_over_ranks) math.sum_over_tensor_ranks(arrays_.gradients(place.numbers));
+    const Numbers gradients = arrays_.gradients(place.numbers);
+    if (place.is_summed_over_ranks) math.sum_over_tensor_ranks(gradients);
+    if (has_expert_ranks_) math.sum_over_copies(gradients, place.is_of_experts);
   }
 
   Numbers reduced_part(ElementRange all) {
@@ -214,10 +217,10 @@ class StageParameters {
     return arrays_.gradients(part_of_rank(all, copies_.rank, copies_.ranks));
   }
   void scatter_range(Math& math, ElementRange all) {
-    if (copies_.ranks > 1) math.scatter_over_context(arrays_.gradients(all), reduced_part(all));
+    if (copies_.ranks > 1) math.scatter_over_copies(arrays_.gradients(all), reduced_part(all));
   }
   void gather_range(Math& math, ElementRange all) {
-    if (copies_.ranks > 1) math.gather_over_context(reduced_part(all), arrays_.gradients(all));
+    if (copies_.ranks > 1) math.gather_over_copies(reduced_part(all), arrays_.gradients(all));
   }
 
   void gather(Math& math, std::int32_t layer, OfLayer<typename Math::ParameterView>& all) {
@@ -266,8 +269,9 @@ class StageParameters {
   }
 
   LayerRange layers_;
-  std::size_t states_;      // numbers of the optimizer's state for each parameter
-  nn::ContextRank copies_;  // with the ranks that hold the same parameters
+  std::size_t states_;  // numbers of the optimizer's state for each parameter
+  GroupRank copies_;    // with the ranks that hold the same parameters, unless experts differ
+  bool has_expert_ranks_;
   StageLayout layout_;
   typename Math::Arrays arrays_;
   std::vector<LayerViews> views_;

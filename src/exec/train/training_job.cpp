@@ -48,6 +48,16 @@ std::optional<Violation> parameters_fault(const Layer& layer, const nn::ModelLay
                                         size, layer.name, layer.parameters.count)};
 }
 
+/// Returns how a rank of a group runs layers, without the groups.
+nn::LayerRank layer_rank(const Parallelism& form, std::int64_t rank) {
+  return {.tensor = {.rank = rank % form.tensor,
+                     .ranks = form.tensor,
+                     .is_sequence_parallel = form.sequence},
+          .context = {.rank = rank / form.tensor % form.context, .ranks = form.context},
+          .experts = {.rank = rank % form.experts, .ranks = form.experts},
+          .recomputes = form.recomputes};
+}
+
 /// Returns the plan of the samples of one of the ranks of a group that have different ones.
 Plan of_one_rank(Plan plan) {
   const std::int64_t ranks = plan.parallelism.replicas_in_group();
@@ -78,14 +88,15 @@ std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const S
 }  // namespace
 
 TrainingDevice TrainingJob::device_of(DeviceIndex device, std::int64_t rank) const {
-  return {device,
-          {.tensor = {.rank = rank % tensor_ranks(),
-                      .ranks = tensor_ranks(),
-                      .is_sequence_parallel = plan.parallelism.sequence},
-           .context = {.rank = rank / tensor_ranks() % context_ranks(), .ranks = context_ranks()},
-           .recomputes = plan.parallelism.recomputes},
-          {.rank = shard_ranks() == 1 ? 0 : rank / tensor_ranks(), .ranks = shard_ranks()},
-          {.rank = rank / (tensor_ranks() * context_ranks()), .ranks = sample_ranks()}};
+  TrainingDevice own(device, rank);
+  own.layers = layer_rank(plan.parallelism, rank);
+  own.samples = {.rank = rank / (tensor_ranks() * context_ranks()), .ranks = sample_ranks()};
+  const GroupRank copy{.rank = rank / tensor_ranks(), .ranks = ranks() / tensor_ranks()};
+  (shard_ranks() > 1 ? own.shard : own.copy) = copy;
+  if (expert_ranks() > 1) {
+    own.expert_copy = {.rank = rank / expert_ranks(), .ranks = ranks() / expert_ranks()};
+  }
+  return own;
 }
 
 std::vector<DeviceIndex> TrainingJob::numbers() const {
@@ -137,15 +148,12 @@ std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers,
     const Parallelism& parallelism, const std::string& source_name) {
   std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
-  for (std::int64_t rank = 0; rank < parallelism.tensor; ++rank) {
-    const nn::LayerRank of_layers{.tensor = {.rank = rank,
-                                             .ranks = parallelism.tensor,
-                                             .is_sequence_parallel = parallelism.sequence},
-                                  .context = {.ranks = parallelism.context},
-                                  .recomputes = parallelism.recomputes};
-    if (of_layers.runs_whole_layers()) return {layers};
-    of_ranks.push_back(std::make_shared<const std::vector<nn::ModelLayer>>(
-        nn::share_model(*layers, of_layers, source_name)));
+  for (std::int64_t rank = 0; rank < parallelism.group_size(); ++rank) {
+    const nn::LayerRank of_rank = layer_rank(parallelism, rank);
+    of_ranks.push_back(of_rank.runs_whole_layers()
+                           ? layers
+                           : std::make_shared<const std::vector<nn::ModelLayer>>(
+                                 nn::share_model(*layers, of_rank, source_name)));
   }
   return of_ranks;
 }
@@ -181,7 +189,7 @@ TrainingJob make_training_job(const Plan& whole_plan, const ModelProfile& whole_
 }
 
 TrainingJob on_one_device(const TrainingJob& job) {
-  Plan plan{.global_batch_size = job.plan.global_batch_size * job.sample_ranks(),
+  Plan plan{.global_batch_size = job.global_batch_size(),
             .micro_batch_size = job.plan.micro_batch_size * job.sample_ranks(),
             .num_micro_batches = job.plan.num_micro_batches,
             .family = ScheduleFamily::OneFOneB,

@@ -126,6 +126,7 @@ ProfileRequest profile_request(const command_line::Options& options) {
   }
   measure.tensor_degrees = degrees_of("tensor", options, request.device);
   measure.context_degrees = degrees_of("context", options, request.device);
+  measure.expert_degrees = degrees_of("experts", options, request.device);
   measure.recomputes = recomputed_sets(options, request.device);
   measure.device = options.name("device-name").value_or(measure.on_gpu ? "cuda" : "cpu");
   return request;
@@ -237,9 +238,15 @@ std::vector<command_line::OptionSection> profile_options() {
          .text = "Also measure layers on one of N parts of each sequence.",
          .details = "These are context-parallel ranks, and with --tensor there are variants for "
                     "every pair of degrees too."},
+        {.name = "experts",
+         .value = "N,N,...",
+         .text = "Also measure blocks with experts on N ranks.",
+         .details = "There are variants with every degree above, but for tensor-parallel ranks "
+                    "only with sequence parallelism. It is taken that all ranks have as many "
+                    "positions for each other."},
         {.name = "recompute",
          .value = "PARTS,...",
-         .text = "Also measure blocks that compute parts again.",
+         .text = "Also measure blocks that compute again full, core_attn, mlp or moe.",
          .details =
              "PARTS are full, core_attn, mlp, moe, or core_attn with one of the last two, as in "
              "core_attn+mlp; there are variants for each of them and for each with the "

@@ -29,7 +29,7 @@ namespace dapple::exec_app {
 namespace {
 
 double samples_per_second(const TrainingSession& session, Duration time) {
-  return static_cast<double>(session.job.plan.global_batch_size) * 1e9 /
+  return static_cast<double>(session.job.global_batch_size()) * 1e9 /
          static_cast<double>(std::max<std::int64_t>(1, time.ns));
 }
 
@@ -76,7 +76,7 @@ void report_head(const RunnablePlan& plan, const TrainingSession& session, const
   teller.out << fmt::format(
       "{} on {}, trained on {}{}{}, {} a step", printable(plan.document.profile.name),
       printable(plan.document.topology.name), plural(devices * ranks, carrier), groups,
-      to_text(device), plural(session.job.plan.global_batch_size, "sample"));
+      to_text(device), plural(session.job.global_batch_size(), "sample"));
   const std::string_view optimizer = nn::to_string(session.job.settings.optimizer.kind);
   const std::string& planned = plan.document.profile.optimizer.name;
   teller.out << fmt::format(", by {}", optimizer);

@@ -76,43 +76,64 @@ void check_resumed(const TrainRequest& request, const exec::Checkpoint& start,
   }
 }
 
-/// Throws Error(BadInput) if ranks of a group would train on different numbers of samples.
+/// Throws Error(BadInput) if ranks of a group would train on different numbers of samples, or some
+/// group on none.
 void refuse_uneven_samples(const Plan& plan, const std::string& source) {
   const std::int64_t ranks = plan.parallelism.replicas_in_group();
-  if (plan.micro_batch_size % ranks == 0) return;
-  throw Error(ErrorKind::BadInput, source,
-              {{"/micro_batch_size",
-                fmt::format("expected a multiple of {}, as so many devices of a group train on as "
-                            "many samples each, got {}",
-                            ranks, plan.micro_batch_size)}});
+  const auto refuse = [&](const std::string& place, std::string message) {
+    throw Error(ErrorKind::BadInput, source, {{place, std::move(message)}});
+  };
+  if (plan.micro_batch_size % ranks != 0) {
+    refuse("/micro_batch_size",
+           fmt::format("expected a multiple of {}, as so many devices of a group train on as many "
+                       "samples each, got {}",
+                       ranks, plan.micro_batch_size));
+  }
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StagePlan& stage = plan.stages[s];
+    const auto groups = static_cast<std::int64_t>(stage.devices.size());
+    if (stage.replication == Replication::Deal || groups * ranks <= plan.micro_batch_size) continue;
+    refuse(fmt::format("/stages/{}/devices", s),
+           fmt::format("expected at most {} groups, as a micro-batch has {} samples and {} devices "
+                       "of each group train on different ones, got {}",
+                       plan.micro_batch_size / ranks, plan.micro_batch_size, ranks, groups));
+  }
 }
 
-/// Throws Error(BadInput) if the plan's devices are groups with expert-parallel ranks, or any
-/// groups of GPUs, or if parts of layers are recomputed that cannot be. The optimizer's state may
-/// be sharded over replicas, unless these have context-parallel ranks.
+/// Returns the form without what groups of CPUs train.
+Parallelism without_trained(Parallelism form) {
+  const bool has_experts = form.experts > 1;
+  // Ranks with different experts have different positions, and whole state of them.
+  const bool are_experts_trained = form.expert_tensor == 1 && form.full_shards == 1 &&
+                                   !form.shards_optimizer && (form.tensor == 1 || form.sequence);
+  if (has_experts && !are_experts_trained) return form;
+  // Devices with parts of the same sequences hold the same state.
+  if (form.context == 1) form.shards_optimizer = false;
+  if (nn::kRecomputable.includes(form.recomputes)) form.recomputes = {};
+  form.tensor = 1;
+  form.sequence = false;
+  form.context = 1;
+  form.experts = 1;
+  form.full_shards = 1;
+  return form;
+}
+
+/// Throws Error(BadInput) if a plan's groups or recomputation are not those that training has.
 void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
                    const std::string& source) {
   const Parallelism& parallelism = plan.document.plan.parallelism;
   const bool is_on_cpu = device.kind == ComputeDevice::Kind::Cpu;
   Parallelism others = parallelism;
   others.shards_optimizer = false;
-  if (is_on_cpu) {
-    others.tensor = 1;
-    others.sequence = false;
-    others.context = 1;
-    others.full_shards = 1;
-    if (nn::kRecomputable.includes(others.recomputes)) others.recomputes = {};
-    // Devices with parts of the same sequences hold the same state.
-    if (parallelism.context > 1) others.shards_optimizer = parallelism.shards_optimizer;
-  }
+  if (is_on_cpu) others = without_trained(parallelism);
   if (others.is_none()) return refuse_uneven_samples(plan.document.plan, source);
   const char* const expected =
-      is_on_cpu
-          ? "expected at most tensor and sequence parallelism, context parallelism without "
-            "sharded optimizer state, sharded state, and recomputed stages, layers, core_attn "
-            "and mlp, got "
-          : "expected at most sharded optimizer state, as groups train on CPUs only, and at "
-            "most whole stages to be recomputed, got ";
+      is_on_cpu ? "expected tensor, sequence and context parallelism, whole experts on ranks with "
+                  "different positions and unsharded state, sharded state, the optimizer's alone "
+                  "only without context parallelism, and recomputed stages, layers, core_attn, mlp "
+                  "and moe, got "
+                : "expected at most sharded optimizer state, as groups train on CPUs only, and at "
+                  "most whole stages to be recomputed, got ";
   throw Error(ErrorKind::BadInput, source, {{"/parallelism", expected + to_text(parallelism)}});
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "dapple/core/error.h"
 #include "nn/modules.h"
@@ -41,12 +42,11 @@ class LayerSharing {
   }
   std::unique_ptr<Module> operator()(const TransformerBlockOperation& operation) {
     need_heads(attention_of(operation));
-    need(operation.feed_forward, rank_.tensor.ranks, "columns of the feed-forward layer");
-    if (rank_.recomputes.contains(RecomputedPart::Experts) && !operation.experts) {
-      refuse("blocks with experts, which are to be computed again,");
-    }
-    if (rank_.recomputes.contains(RecomputedPart::FeedForward) && operation.experts) {
-      refuse("blocks without experts, as their feed-forward is to be computed again,");
+    const bool has_parallel_experts = rank_.experts.ranks > 1 && operation.experts;
+    if (has_parallel_experts) {
+      need(operation.experts->count, rank_.experts.ranks, "experts");
+    } else {
+      need(operation.feed_forward, rank_.tensor.ranks, "columns of the feed-forward layer");
     }
     need_sequence(operation.sequence);
     return is_well() ? make_transformer_block(operation, rank_) : nullptr;
@@ -98,9 +98,17 @@ class LayerSharing {
   bool is_well() const { return fault_.empty(); }
   void refuse(const std::string& expected) {
     if (!is_well()) return;
-    std::string ranks = fmt::format("{} tensor-parallel", rank_.tensor.ranks);
-    if (rank_.tensor.ranks == 1) ranks = fmt::format("{} context-parallel", rank_.context.ranks);
-    fault_ = fmt::format("expected {} in a model that {} ranks share", expected, ranks);
+    fault_ = fmt::format("expected {} in a model that {} ranks share", expected, ranks_in_words());
+  }
+  std::string ranks_in_words() const {
+    std::vector<std::string> kinds;
+    const auto add = [&](std::int64_t ranks, const char* kind) {
+      if (ranks > 1) kinds.push_back(fmt::format("{} {}-parallel", ranks, kind));
+    };
+    add(rank_.tensor.ranks, "tensor");
+    add(rank_.context.ranks, "context");
+    add(rank_.experts.ranks, "expert");
+    return fmt::format("{}", fmt::join(kinds, " and "));
   }
   void need(std::int64_t count, std::int64_t parts, const char* what) {
     if (count % parts == 0) return;

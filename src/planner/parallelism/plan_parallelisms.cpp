@@ -113,7 +113,11 @@ void ParallelismComparison::refuse_without_parts() const {
   } else if (options.sharding == Sharding::Full || pins.shards) {
     reason = "no number of devices can share a device's parameters";
   }
-  if (pins.recomputed_parts && asked_.empty()) {
+  const std::vector<Parallelism> every = parallelisms_of(context_.profile);
+  const bool has_parts = std::any_of(every.begin(), every.end(), [&](const Parallelism& form) {
+    return form.recomputes == pins.recomputed_parts.value_or(form.recomputes);
+  });
+  if (!has_parts) {
     throw Error(
         ErrorKind::BadInput, "",
         {{"/request/pins",

@@ -40,6 +40,9 @@ struct MeasureOptions {
   /// counted.
   std::vector<std::int64_t> tensor_degrees = {};
   std::vector<std::int64_t> context_degrees = {};
+  /// The degrees of expert parallelism, for each of these forms and for whole layers, where ranks
+  /// then have different positions: of tensor-parallel ones those with sequence parallelism.
+  std::vector<std::int64_t> expert_degrees = {};
   /// The sets of parts of blocks that variants compute again, for each of these forms and for whole
   /// layers.
   std::vector<RecomputedParts> recomputes = {};

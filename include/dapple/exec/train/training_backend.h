@@ -49,9 +49,9 @@ class TrainingBackend : public Backend {
   /// parameters; with sharded state, of those that this replica updates. Of what all ranks of a
   /// tensor-parallel group hold whole, only the first rank counts the gradients.
   virtual std::vector<double> squares(StageIndex stage) = 0;
-  /// Gives all context-parallel ranks the gradients of which each has reduced a part. To be called
-  /// once per iteration where there are such ranks, when all gradients are reduced and no optimizer
-  /// step has begun.
+  /// Gives all ranks that hold the same parameters the gradients of which each has reduced a part.
+  /// To be called once per iteration where there are such ranks (TrainingJob::scatters_copies()),
+  /// when all gradients are reduced and no optimizer step has begun.
   virtual void gather_gradients() {}
   /// Multiplies all gradients of all stages, before the optimizer's steps.
   virtual void scale_gradients(float factor) = 0;

@@ -32,8 +32,8 @@ struct TrainingSettings {
   cuda::Precision precision = cuda::Precision::Float32;
 };
 
-/// A rank of a group whose ranks hold a shard each of all state.
-struct ShardRank {
+/// A rank of a group of ranks, alone by default.
+struct GroupRank {
   std::int64_t rank = 0;
   std::int64_t ranks = 1;
   /// Needed if there are several ranks.
@@ -52,32 +52,42 @@ struct SampleRank {
 struct TrainingDevice {
   /// A device that shares nothing with others.
   TrainingDevice(DeviceIndex alone) : device(alone) {}  // NOLINT(google-explicit-constructor)
-  TrainingDevice(DeviceIndex of_plan, const nn::LayerRank& of_layers, ShardRank of_shards,
-                 SampleRank of_samples)
-      : device(of_plan), layers(of_layers), shard(of_shards), samples(of_samples) {}
+  TrainingDevice(DeviceIndex of_plan, std::int64_t rank) : device(of_plan), number(rank) {}
 
-  /// The device of the plan.
+  /// The device of the plan, and the rank's number in it.
   DeviceIndex device;
+  std::int64_t number = 0;
   nn::LayerRank layers = {};
-  ShardRank shard = {};
+  /// Among the ranks that hold shards of all state.
+  GroupRank shard = {};
+  /// Among the ranks that hold the same parameters, outside experts and of the same experts.
+  GroupRank copy = {};
+  GroupRank expert_copy = {};
   SampleRank samples = {};
 };
 
 struct TrainingJob {
-  /// Returns a layer as a tensor-parallel rank runs it, the first one of context-parallel ranks.
-  /// All ranks have the same shapes.
+  /// Returns a layer as a rank runs it. All ranks have the same shapes.
   const nn::ModelLayer& layer(std::int32_t number, std::int64_t rank = 0) const {
     return (*of_ranks[static_cast<std::size_t>(rank)])[static_cast<std::size_t>(number)];
   }
 
   /// Each of the plan's devices consists of so many ranks: first of the tensor-parallel ones that
   /// have the same part of the same sequences, then of those with other parts, then of those with
-  /// other samples. Those of the last two kinds together hold the shards of all state.
+  /// other samples. Those of the last two kinds together hold the shards of all state. Ranks with
+  /// different experts follow one another, whatever their kind.
   std::int64_t ranks() const { return plan.parallelism.group_size(); }
   std::int64_t tensor_ranks() const { return plan.parallelism.tensor; }
   std::int64_t context_ranks() const { return plan.parallelism.context; }
+  std::int64_t expert_ranks() const { return plan.parallelism.experts; }
   std::int64_t shard_ranks() const { return plan.parallelism.full_shards; }
   std::int64_t sample_ranks() const { return plan.parallelism.replicas_in_group(); }
+  /// The samples of a step, of all ranks.
+  std::int64_t global_batch_size() const { return plan.global_batch_size * sample_ranks(); }
+  /// Whether ranks that hold the same parameters reduce a part of the gradients each.
+  bool scatters_copies() const {
+    return shard_ranks() == 1 && expert_ranks() == 1 && ranks() > tensor_ranks();
+  }
   /// Returns the number, among all devices, of a rank of one of the plan's devices.
   DeviceIndex number_of(DeviceIndex device, std::int64_t rank) const {
     return {static_cast<std::int32_t>(device.value * ranks() + rank)};
@@ -101,7 +111,7 @@ struct TrainingJob {
   ReductionGroups groups;
   /// The whole layers.
   std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
-  /// The layers as each tensor-parallel rank runs them, by rank; a single rank has whole ones.
+  /// The layers as each rank of a device runs them, by rank; a single rank has whole ones.
   std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
   /// The same layers as measured in the profile.
   std::vector<Layer> measured;
@@ -120,7 +130,7 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
                                        const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings);
 
-/// Returns the layers as each tensor-parallel rank of the plan's devices runs them. Throws
+/// Returns the layers as each rank of the plan's devices runs them. Throws
 /// Error(BadInput), as nn::share_model() does. O(ranks * layers).
 std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers,
