@@ -44,12 +44,12 @@ std::unique_ptr<Module> make_experts(const TransformerBlockOperation& operation,
 /// [sequence, ...], in which the heads of queries, keys and values follow one another in the last
 /// dimension; of a context-parallel rank, at its positions. Requires: the operation has a rotary
 /// base.
-std::unique_ptr<Module> make_rotary(const AttentionOperation& operation, const ContextRank& rank);
+std::unique_ptr<Module> make_rotary(const AttentionOperation& operation, const GroupRank& rank);
 /// Creates scaled dot-product attention with several heads, from [sequence, ...], in which the
 /// heads of queries, keys and values follow one another in the last dimension, to [sequence, heads
 /// * width]. A context-parallel rank has the queries at its positions, and gathers keys and values.
 std::unique_ptr<Module> make_attention_heads(const AttentionOperation& operation,
-                                             const ContextRank& rank);
+                                             const GroupRank& rank);
 std::unique_ptr<Module> make_convolution(const ConvolutionOperation& operation);
 std::unique_ptr<Module> make_max_pool(const MaxPoolOperation& operation);
 std::unique_ptr<Module> make_flatten();

@@ -40,18 +40,18 @@ std::unique_ptr<Module> make_vocabulary_parallel_cross_entropy(
 
 /// Returns the positions of a sequence that a context-parallel rank has, in their order. Requires:
 /// twice as many chunks as ranks divide the sequence.
-std::vector<std::int64_t> positions_of(const ContextRank& rank, std::int64_t sequence);
+std::vector<std::int64_t> positions_of(const GroupRank& rank, std::int64_t sequence);
 /// Returns the tensor with all positions of each sequence, of which the ranks have theirs. The
 /// first dimension counts samples, the second one positions.
-Tensor gather_positions(const Tensor& own, const ContextRank& rank);
+Tensor gather_positions(const Tensor& own, const GroupRank& rank);
 /// Returns the sum over the ranks, at the rank's positions.
-Tensor scatter_positions(const Tensor& whole, const ContextRank& rank);
+Tensor scatter_positions(const Tensor& whole, const GroupRank& rank);
 
 /// Creates a module that takes the rank's positions out of sequences of tokens.
-std::unique_ptr<Module> make_own_positions(const ContextRank& rank);
+std::unique_ptr<Module> make_own_positions(const GroupRank& rank);
 /// Creates a loss over whole sequences from one over the rank's positions of them.
 std::unique_ptr<Module> make_context_parallel_loss(std::unique_ptr<Module> of_rank,
-                                                   const ContextRank& rank);
+                                                   const GroupRank& rank);
 /// Creates a position embedding that is whole on every rank, for the rank's part of each sequence.
 std::unique_ptr<Module> make_shared_position_embedding(const PositionEmbeddingOperation& whole,
                                                        const LayerRank& rank);

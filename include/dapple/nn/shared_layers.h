@@ -51,36 +51,29 @@ class RankGroup {
                           std::vector<std::vector<float>>& from) = 0;
 };
 
+/// A rank of a group, alone by default.
+struct GroupRank {
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
+  /// In layers, needed by everything but parameters() and output_shape() if there are several
+  /// ranks.
+  RankGroup* group = nullptr;
+};
+
 /// A rank of a tensor-parallel group, and how the group shares layers.
 struct TensorRank {
   std::int64_t rank = 0;
   std::int64_t ranks = 1;
   bool is_sequence_parallel = false;
-  /// Needed by everything but parameters() and output_shape() if there are several ranks.
-  RankGroup* group = nullptr;
-};
-
-/// A rank of a context-parallel group.
-struct ContextRank {
-  std::int64_t rank = 0;
-  std::int64_t ranks = 1;
-  /// Needed as that of a tensor-parallel rank.
-  RankGroup* group = nullptr;
-};
-
-/// A rank of an expert-parallel group.
-struct ExpertRank {
-  std::int64_t rank = 0;
-  std::int64_t ranks = 1;
-  /// Needed as that of a tensor-parallel rank.
+  /// Needed as that of a GroupRank.
   RankGroup* group = nullptr;
 };
 
 /// How a rank runs layers.
 struct LayerRank {
   TensorRank tensor = {};
-  ContextRank context = {};
-  ExpertRank experts = {};
+  GroupRank context = {};
+  GroupRank experts = {};
   /// The parts of each transformer block of which only the input is kept, and which are computed
   /// again before their gradients: the whole layer, the heads of attention, the feed-forward, or
   /// the experts with their router.

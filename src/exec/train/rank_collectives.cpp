@@ -133,9 +133,9 @@ RankGroups::RankGroups(const TrainingJob& job, DeviceIndex device, std::int64_t 
     : transport_(transport), device_(job.device_of(device, rank)) {
   if (job.ranks() == 1) return;
   nn::TensorRank& tensor = device_.layers.tensor;
-  nn::ContextRank& context = device_.layers.context;
-  nn::ExpertRank& experts = device_.layers.experts;
-  const auto join = [&](GroupRank& own, std::int64_t stride) {
+  nn::GroupRank& context = device_.layers.context;
+  nn::GroupRank& experts = device_.layers.experts;
+  const auto join = [&](nn::GroupRank& own, std::int64_t stride) {
     own.group = add(job, own.rank, own.ranks, stride, rank);
   };
   tensor.group = add(job, tensor.rank, tensor.ranks, 1, rank);

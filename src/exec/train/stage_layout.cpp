@@ -108,7 +108,7 @@ void StageLayout::choose_updated(const TrainingJob& job, StageIndex stage, Devic
   for (const std::int32_t tie : ties) add(of_tie(tie));
 }
 
-void StageLayout::choose_shards(const GroupRank& shard) {
+void StageLayout::choose_shards(const nn::GroupRank& shard) {
   std::vector<std::int32_t> owners;
   for (const TensorPlace& place : places) {
     if (!owners.empty() && owners.back() == place.layer) continue;

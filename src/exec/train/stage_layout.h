@@ -111,7 +111,7 @@ struct StageLayout {
  private:
   void place_tensors(const TrainingJob& job, StageIndex stage);
   void choose_updated(const TrainingJob& job, StageIndex stage, DeviceIndex device);
-  void choose_shards(const GroupRank& shard);
+  void choose_shards(const nn::GroupRank& shard);
   void cut_parts();
 
   std::int64_t tensor_ranks_;

@@ -27,7 +27,7 @@ class StageParameters {
                   const TrainingDevice& device)
       : layers_(job.plan.stages[stage.position()].layers),
         states_(static_cast<std::size_t>(nn::state_count(job.settings.optimizer.kind))),
-        copies_(job.scatters_copies() ? device.copy : GroupRank{}),
+        copies_(job.scatters_copies() ? device.copy : nn::GroupRank{}),
         has_expert_ranks_(device.layers.experts.ranks > 1),
         layout_(job, stage, device),
         arrays_(math, layout_, job.settings.optimizer) {
@@ -269,8 +269,8 @@ class StageParameters {
   }
 
   LayerRange layers_;
-  std::size_t states_;  // numbers of the optimizer's state for each parameter
-  GroupRank copies_;    // with the ranks that hold the same parameters, unless experts differ
+  std::size_t states_;    // numbers of the optimizer's state for each parameter
+  nn::GroupRank copies_;  // with the ranks that hold the same parameters, unless experts differ
   bool has_expert_ranks_;
   StageLayout layout_;
   typename Math::Arrays arrays_;

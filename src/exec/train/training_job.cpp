@@ -91,7 +91,7 @@ TrainingDevice TrainingJob::device_of(DeviceIndex device, std::int64_t rank) con
   TrainingDevice own(device, rank);
   own.layers = layer_rank(plan.parallelism, rank);
   own.samples = {.rank = rank / (tensor_ranks() * context_ranks()), .ranks = sample_ranks()};
-  const GroupRank copy{.rank = rank / tensor_ranks(), .ranks = ranks() / tensor_ranks()};
+  const nn::GroupRank copy{.rank = rank / tensor_ranks(), .ranks = ranks() / tensor_ranks()};
   (shard_ranks() > 1 ? own.shard : own.copy) = copy;
   if (expert_ranks() > 1) {
     own.expert_copy = {.rank = rank / expert_ranks(), .ranks = ranks() / expert_ranks()};

@@ -19,7 +19,7 @@ using ConstBlock = Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>>;
 /// Sources: Vaswani et al. 2017, equation 1; Ainslie et al. 2023, "GQA".
 class AttentionHeads : public WithoutParameters {
  public:
-  AttentionHeads(const AttentionOperation& operation, const ContextRank& rank)
+  AttentionHeads(const AttentionOperation& operation, const GroupRank& rank)
       : rank_(rank),
         heads_(operation.heads),
         kv_heads_(kv_heads_of(operation)),
@@ -161,7 +161,7 @@ class AttentionHeads : public WithoutParameters {
     }
   }
 
-  ContextRank rank_;
+  GroupRank rank_;
   std::int64_t heads_;
   std::int64_t kv_heads_;
   std::int64_t width_;
@@ -172,7 +172,7 @@ class AttentionHeads : public WithoutParameters {
 }  // namespace
 
 std::unique_ptr<Module> make_attention_heads(const AttentionOperation& operation,
-                                             const ContextRank& rank) {
+                                             const GroupRank& rank) {
   return std::make_unique<AttentionHeads>(operation, rank);
 }
 

@@ -66,7 +66,7 @@ std::vector<Turn> first_turns(double base, std::int64_t pairs) {
 /// weights in Hugging Face's form.
 class Rotary : public WithoutParameters {
  public:
-  Rotary(const AttentionOperation& operation, const ContextRank& rank)
+  Rotary(const AttentionOperation& operation, const GroupRank& rank)
       : rank_(rank),
         turned_heads_(operation.heads + kv_heads_of(operation)),
         columns_((operation.heads + 2 * kv_heads_of(operation)) * head_width_of(operation)),
@@ -132,7 +132,7 @@ class Rotary : public WithoutParameters {
     }
   }
 
-  ContextRank rank_;
+  GroupRank rank_;
   std::int64_t turned_heads_;
   std::int64_t columns_;
   std::vector<Turn> turns_;
@@ -140,7 +140,7 @@ class Rotary : public WithoutParameters {
 
 }  // namespace
 
-std::unique_ptr<Module> make_rotary(const AttentionOperation& operation, const ContextRank& rank) {
+std::unique_ptr<Module> make_rotary(const AttentionOperation& operation, const GroupRank& rank) {
   return std::make_unique<Rotary>(operation, rank);
 }
 

@@ -13,7 +13,7 @@ namespace {
 /// Calls `copy` for each sample, rank and position of the rank, with the row of the position among
 /// those of all samples and with its row where the samples of one rank follow those of another.
 template <class Copy>
-void for_each_position(std::int64_t samples, std::int64_t sequence, const ContextRank& rank,
+void for_each_position(std::int64_t samples, std::int64_t sequence, const GroupRank& rank,
                        const Copy& copy) {
   std::int64_t by_rank = 0;
   for (std::int64_t other = 0; other < rank.ranks; ++other) {
@@ -28,7 +28,7 @@ void for_each_position(std::int64_t samples, std::int64_t sequence, const Contex
 }
 
 /// Returns the values at the rank's positions of each sample, in [samples, sequence].
-Tensor own_positions(const Tensor& whole, const ContextRank& rank) {
+Tensor own_positions(const Tensor& whole, const GroupRank& rank) {
   const std::int64_t sequence = whole.shape[1];
   Tensor own = zeros({whole.samples(), sequence / rank.ranks});
   auto to = own.values.begin();
@@ -42,7 +42,7 @@ Tensor own_positions(const Tensor& whole, const ContextRank& rank) {
 
 class OwnPositions : public WithoutParameters {
  public:
-  explicit OwnPositions(const ContextRank& rank) : rank_(rank) {}
+  explicit OwnPositions(const GroupRank& rank) : rank_(rank) {}
   Shape output_shape(const Shape& sample) const override {
     if (sample.size() != 1) refuse_shape("an input of tokens", sample);
     return {sample.front() / rank_.ranks};
@@ -54,13 +54,13 @@ class OwnPositions : public WithoutParameters {
   Tensor input_gradient(Parameters, Tensor, Stash&) const override { return {}; }
 
  private:
-  ContextRank rank_;
+  GroupRank rank_;
 };
 
 /// The mean over all positions is the mean of the ranks' means, as all have as many.
 class ContextParallelLoss : public WithoutParameters {
  public:
-  ContextParallelLoss(std::unique_ptr<Module> of_rank, const ContextRank& rank)
+  ContextParallelLoss(std::unique_ptr<Module> of_rank, const GroupRank& rank)
       : of_rank_(std::move(of_rank)), rank_(rank) {}
 
   Shape output_shape(const Shape& sample) const override { return of_rank_->output_shape(sample); }
@@ -80,12 +80,12 @@ class ContextParallelLoss : public WithoutParameters {
 
  private:
   std::unique_ptr<Module> of_rank_;
-  ContextRank rank_;
+  GroupRank rank_;
 };
 
 }  // namespace
 
-std::vector<std::int64_t> positions_of(const ContextRank& rank, std::int64_t sequence) {
+std::vector<std::int64_t> positions_of(const GroupRank& rank, std::int64_t sequence) {
   const std::int64_t chunks = rank.ranks == 1 ? 1 : 2 * rank.ranks;
   check(sequence % chunks == 0, "context-parallel ranks share what they do not divide");
   const std::int64_t size = sequence / chunks;
@@ -98,7 +98,7 @@ std::vector<std::int64_t> positions_of(const ContextRank& rank, std::int64_t seq
   return positions;
 }
 
-Tensor gather_positions(const Tensor& own, const ContextRank& rank) {
+Tensor gather_positions(const Tensor& own, const GroupRank& rank) {
   Shape shape = own.shape;
   shape[1] *= rank.ranks;
   Tensor whole = zeros(std::move(shape));
@@ -111,7 +111,7 @@ Tensor gather_positions(const Tensor& own, const ContextRank& rank) {
   return whole;
 }
 
-Tensor scatter_positions(const Tensor& whole, const ContextRank& rank) {
+Tensor scatter_positions(const Tensor& whole, const GroupRank& rank) {
   Shape shape = whole.shape;
   shape[1] /= rank.ranks;
   Tensor own = zeros(std::move(shape));
@@ -124,12 +124,12 @@ Tensor scatter_positions(const Tensor& whole, const ContextRank& rank) {
   return own;
 }
 
-std::unique_ptr<Module> make_own_positions(const ContextRank& rank) {
+std::unique_ptr<Module> make_own_positions(const GroupRank& rank) {
   return std::make_unique<OwnPositions>(rank);
 }
 
 std::unique_ptr<Module> make_context_parallel_loss(std::unique_ptr<Module> of_rank,
-                                                   const ContextRank& rank) {
+                                                   const GroupRank& rank) {
   return std::make_unique<ContextParallelLoss>(std::move(of_rank), rank);
 }
 

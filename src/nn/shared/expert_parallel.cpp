@@ -273,7 +273,7 @@ class ExpertParallel : public Module {
     return entries;
   }
 
-  ExpertRank rank_;
+  GroupRank rank_;
   std::int64_t hidden_;
   ExpertsForm experts_;
   std::int64_t own_;  // experts

@@ -32,14 +32,6 @@ struct TrainingSettings {
   cuda::Precision precision = cuda::Precision::Float32;
 };
 
-/// A rank of a group of ranks, alone by default.
-struct GroupRank {
-  std::int64_t rank = 0;
-  std::int64_t ranks = 1;
-  /// Needed if there are several ranks.
-  nn::RankGroup* group = nullptr;
-};
-
 /// A rank of a group whose ranks train on different samples: of N ranks, rank i on every N-th
 /// sample of the global batch, from sample i on.
 struct SampleRank {
@@ -59,10 +51,10 @@ struct TrainingDevice {
   std::int64_t number = 0;
   nn::LayerRank layers = {};
   /// Among the ranks that hold shards of all state.
-  GroupRank shard = {};
+  nn::GroupRank shard = {};
   /// Among the ranks that hold the same parameters, outside experts and of the same experts.
-  GroupRank copy = {};
-  GroupRank expert_copy = {};
+  nn::GroupRank copy = {};
+  nn::GroupRank expert_copy = {};
   SampleRank samples = {};
 };
 
@@ -121,17 +113,16 @@ struct TrainingJob {
 
 /// Returns what prevents the plan from being trained, with JSON pointers into it: a layer's size of
 /// parameters that is not that of a rank's, or output size that is not that of its tensor in the
-/// precision (only the first); gradients whose size is
-/// not that of the parameters; and parameters updated bucket by bucket although gradients are to be
-/// clipped, or checked to be finite as in half precision.
-/// O(layers). Requires: costing_faults() is empty, and the layers are the profile's as a rank runs
-/// them.
+/// precision (only the first); gradients whose size is not that of the parameters; and parameters
+/// updated bucket by bucket although gradients are to be clipped, or checked to be finite as in
+/// half precision. O(layers). Requires: costing_faults() is empty, and the layers are the profile's
+/// as a rank runs them.
 std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& profile,
                                        const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings);
 
-/// Returns the layers as each rank of the plan's devices runs them. Throws
-/// Error(BadInput), as nn::share_model() does. O(ranks * layers).
+/// Returns the layers as each rank of the plan's devices runs them. Throws Error(BadInput), as
+/// nn::share_model() does. O(ranks * layers).
 std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers,
     const Parallelism& parallelism, const std::string& source_name);
