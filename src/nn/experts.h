@@ -50,21 +50,20 @@ void scale_rows(std::span<const float> factors, Tensor& rows);
 Tensor gradient_of_scores(const Routing& routing, std::int64_t experts,
                           std::span<const float> of_shares);
 
-/// The feed-forwards of `count` experts, as far as a rank computes each of them. `first` says where
+/// The feed-forwards of some experts, as far as a rank computes each of them. `first` says where
 /// each expert's rows begin, and at last how many there are.
 class ExpertFeedForwards {
  public:
   /// `width` numbers of each expert are behind its activation.
-  ExpertFeedForwards(std::int64_t count, std::int64_t hidden, std::int64_t width,
-                     FeedForwardKind activation);
+  ExpertFeedForwards(std::int64_t hidden, std::int64_t width, FeedForwardKind activation);
 
   std::int64_t width() const { return width_; }
   /// The numbers before the activation.
   std::int64_t expanded() const { return expanded_; }
 
   struct Weights {
-    std::span<const float> expand;  // [count, hidden, expanded]
-    std::span<const float> reduce;  // [count, width, hidden]
+    std::span<const float> expand;  // [experts, hidden, expanded]
+    std::span<const float> reduce;  // [experts, width, hidden]
   };
   struct Gradients {
     Tensor of_rows;
@@ -87,7 +86,6 @@ class ExpertFeedForwards {
                             std::span<float> expand, std::span<float> reduce) const;
 
  private:
-  std::int64_t count_;
   std::int64_t hidden_;
   std::int64_t width_;
   std::int64_t expanded_;

@@ -24,7 +24,7 @@ Tensor scatter_sequences(Tensor whole, const TensorRank& rank);
 /// Creates a linear layer of which each rank computes the outputs in `columns`, from whole inputs.
 /// Its outputs are the rank's.
 std::unique_ptr<Module> make_column_parallel(const LinearOperation& whole,
-                                             std::vector<ParameterPart::Range> columns,
+                                             const std::vector<ParameterPart::Range>& columns,
                                              const TensorRank& rank);
 /// Creates a linear layer of which each rank has an equal part of the inputs, as the output of a
 /// column-parallel layer. Its outputs are the whole layer's. Requires: it is not transposed.

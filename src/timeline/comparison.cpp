@@ -31,17 +31,40 @@ bool is_transfer(ActionKind kind) {
   return kind == ActionKind::SendActivation || kind == ActionKind::SendGradient;
 }
 
-/// Returns all lengths by kind and lane. Several lanes may make a transfer together, so for
+/// Identifies a reduction by what its members have in common: each of them lists a reduction of
+/// tied gradients under a stage of its own.
+std::pair<Kind, std::int32_t> reduction_of(const Action& action) {
+  const bool is_tied = action.kind == ActionKind::ReduceTied;
+  return {{is_tied ? StageIndex{0} : action.stage, action.kind}, action.index};
+}
+
+/// Returns when the last member of each reduction has begun it.
+std::map<std::pair<Kind, std::int32_t>, Duration> beginnings_of_reductions(
+    const Timeline& timeline) {
+  std::map<std::pair<Kind, std::int32_t>, Duration> begun;
+  for (const TimedAction& timed : timeline.actions) {
+    if (!reduces(timed.action.kind)) continue;
+    Duration& last = begun.try_emplace(reduction_of(timed.action), timed.start).first->second;
+    last = std::max(last, timed.start);
+  }
+  return begun;
+}
+
+/// Returns all lengths by kind and lane. A reduction takes until its end from when its last member
+/// has begun it, for which the others wait. Several lanes may make a transfer together, so for
 /// transfers there is one length per micro-batch, from the first start to the last end, all stored
 /// under one lane.
 std::map<Kind, std::map<LaneIndex, std::vector<Duration>>> lengths_by_lane(
     const Timeline& timeline) {
   std::map<Kind, std::map<LaneIndex, std::vector<Duration>>> lengths;
   std::map<std::pair<Kind, std::int32_t>, std::pair<Duration, Duration>> spans;
+  const auto begun = beginnings_of_reductions(timeline);
   for (const TimedAction& timed : timeline.actions) {
     const Kind kind{timed.action.stage, timed.action.kind};
     if (!is_transfer(kind.kind)) {
-      lengths[kind][timed.lane].push_back(timed.end - timed.start);
+      Duration start = timed.start;
+      if (reduces(kind.kind)) start = std::min(timed.end, begun.at(reduction_of(timed.action)));
+      lengths[kind][timed.lane].push_back(timed.end - start);
       continue;
     }
     const auto [found, is_new] =

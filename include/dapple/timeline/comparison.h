@@ -10,7 +10,8 @@
 namespace dapple {
 
 /// The predicted and measured length of the actions of one kind and stage. For computations and
-/// reductions it is the median length, on the lane on which that median is longest. For transfers
+/// reductions it is the median length, on the lane on which that median is longest; a reduction's
+/// length is without the time in which members wait for the last one to begin. For transfers
 /// it is the time from the first start to the last end of the transfers of one micro-batch, as the
 /// median over micro-batches.
 struct LengthComparison {

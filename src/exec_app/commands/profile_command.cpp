@@ -198,67 +198,69 @@ int run_profile(const command_line::Options& options, command_line::Console& con
   return command_line::kDone;
 }
 
+std::vector<command_line::OptionSpec> variant_rows() {
+  return {{.name = "tensor",
+           .value = "N,N,...",
+           .text = "Also measure layers shared by N tensor-parallel ranks.",
+           .details = "Each layer has one more variant for every degree, and one with sequence "
+                      "parallelism, as one rank computes it. Plans add the time of the ranks' "
+                      "collectives by the topology's links."},
+          {.name = "context",
+           .value = "N,N,...",
+           .text = "Also measure layers on one of N parts of each sequence.",
+           .details = "These are context-parallel ranks, and with --tensor there are variants for "
+                      "every pair of degrees too."},
+          {.name = "experts",
+           .value = "N,N,...",
+           .text = "Also measure blocks with experts on N ranks.",
+           .details = "There are variants with every degree above, but for tensor-parallel ranks "
+                      "only with sequence parallelism. Times are as if all experts had as many "
+                      "positions."},
+          {.name = "recompute",
+           .value = "PARTS,...",
+           .text = "Also measure blocks that compute again full, core_attn, mlp or moe.",
+           .details =
+               "PARTS are full, core_attn, mlp, moe, or core_attn with one of the last two, as in "
+               "core_attn+mlp; there are variants for each of them and for each with the "
+               "degrees above."}};
+}
+
 std::vector<command_line::OptionSection> profile_options() {
-  return {
-      {"",
-       {{.name = "spec",
-         .value = "FILE",
-         .kind = command_line::ValueKind::File,
-         .text = "Measure the layers of this specification or profile.",
-         .details = "A specification is described in profiles/README.md; \"-\" is stdin."},
-        command_line::output_option("Write the profile.", "./MODEL.profile.json")}},
-      {"Measurement",
-       {{.name = "batch-sizes",
-         .value = "N,N,...",
-         .text = "Measure N samples at once, ascending.",
-         .default_value = "1,2,4,8",
-         .details = "N is at most 100,000."},
-        {.name = "repeat",
-         .value = "N",
-         .text = "Take the median of N passes over all layers.",
-         .default_value = "as many as it takes",
-         .details = "N is at most 10,000. By default there are 15, and up to 120 until the "
-                    "medians of the first and of the second half of the passes differ by 2 % "
-                    "of a pass at most, added up over the layers. If they differ by more, a "
-                    "warning says so."},
-        {.name = "cores",
-         .value = "N",
-         .text = "Measure on N cores at once, each with its passes.",
-         .default_value = "1",
-         .details = "That is for plans whose devices are cores of this machine."}}},
-      {"Variants",
-       {{.name = "tensor",
-         .value = "N,N,...",
-         .text = "Also measure layers shared by N tensor-parallel ranks.",
-         .details = "Each layer has one more variant for every degree, and one with sequence "
-                    "parallelism, as one rank computes it. Plans add the time of the ranks' "
-                    "collectives by the topology's links."},
-        {.name = "context",
-         .value = "N,N,...",
-         .text = "Also measure layers on one of N parts of each sequence.",
-         .details = "These are context-parallel ranks, and with --tensor there are variants for "
-                    "every pair of degrees too."},
-        {.name = "experts",
-         .value = "N,N,...",
-         .text = "Also measure blocks with experts on N ranks.",
-         .details = "There are variants with every degree above, but for tensor-parallel ranks "
-                    "only with sequence parallelism. It is taken that all ranks have as many "
-                    "positions for each other."},
-        {.name = "recompute",
-         .value = "PARTS,...",
-         .text = "Also measure blocks that compute again full, core_attn, mlp or moe.",
-         .details =
-             "PARTS are full, core_attn, mlp, moe, or core_attn with one of the last two, as in "
-             "core_attn+mlp; there are variants for each of them and for each with the "
-             "degrees above."}}},
-      {"Device",
-       {device_option("Measure on {}, the first GPU."),
-        precision_option(),
-        kernels_option(),
-        {.name = "device-name",
-         .value = "NAME",
-         .text = "Call the device NAME, as topologies do.",
-         .default_value = "the kind"}}}};
+  return {{"",
+           {{.name = "spec",
+             .value = "FILE",
+             .kind = command_line::ValueKind::File,
+             .text = "Measure the layers of this specification or profile.",
+             .details = "A specification is described in profiles/README.md; \"-\" is stdin."},
+            command_line::output_option("Write the profile.", "./MODEL.profile.json")}},
+          {"Measurement",
+           {{.name = "batch-sizes",
+             .value = "N,N,...",
+             .text = "Measure N samples at once, ascending.",
+             .default_value = "1,2,4,8",
+             .details = "N is at most 100,000."},
+            {.name = "repeat",
+             .value = "N",
+             .text = "Take the median of N passes over all layers.",
+             .default_value = "as many as it takes",
+             .details = "N is at most 10,000. By default there are 15, and up to 120 until the "
+                        "medians of the first and of the second half of the passes differ by 2 % "
+                        "of a pass at most, added up over the layers. If they differ by more, a "
+                        "warning says so."},
+            {.name = "cores",
+             .value = "N",
+             .text = "Measure on N cores at once, each with its passes.",
+             .default_value = "1",
+             .details = "That is for plans whose devices are cores of this machine."}}},
+          {"Variants", variant_rows()},
+          {"Device",
+           {device_option("Measure on {}, the first GPU."),
+            precision_option(),
+            kernels_option(),
+            {.name = "device-name",
+             .value = "NAME",
+             .text = "Call the device NAME, as topologies do.",
+             .default_value = "the kind"}}}};
 }
 
 }  // namespace

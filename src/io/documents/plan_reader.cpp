@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "dapple/core/characters.h"
 #include "dapple/cost/device_groups.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/runtime.h"
@@ -53,7 +54,13 @@ DeviceIndex DeviceNames::read(const Field& field) const {
   const std::optional<std::string> name = read_text(field);
   if (!name || topology_ == nullptr) return {};
   const std::optional<DeviceIndex> device = topology_->find_device(*name);
-  if (!device) field.refuse("the name of a device of the topology, such as \"node0:3\"");
+  if (!device) {
+    const std::int64_t size = topology_->description().group_size;
+    field.refuse(fmt::format(
+        "the name of a device{} of the topology, such as \"{}\"",
+        size == 1 ? "" : fmt::format(", here a group of {},", size),
+        printable(topology_->device(DeviceIndex{topology_->device_count() - 1}).name)));
+  }
   return device.value_or(DeviceIndex{});
 }
 

@@ -41,10 +41,9 @@ void for_each_expert(std::span<const std::int64_t> first, const Work& work) {
 
 }  // namespace
 
-ExpertFeedForwards::ExpertFeedForwards(std::int64_t count, std::int64_t hidden, std::int64_t width,
+ExpertFeedForwards::ExpertFeedForwards(std::int64_t hidden, std::int64_t width,
                                        FeedForwardKind activation)
-    : count_(count),
-      hidden_(hidden),
+    : hidden_(hidden),
       width_(width),
       expanded_(activation == FeedForwardKind::SwiGlu ? 2 * width : width),
       activation_(activation == FeedForwardKind::SwiGlu ? make_swiglu() : make_gelu()) {}

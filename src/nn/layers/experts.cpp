@@ -18,8 +18,7 @@ class Experts : public Module {
       : rank_(rank),
         hidden_(operation.hidden),
         experts_(*operation.experts),
-        feed_forwards_(experts_.count, hidden_, operation.feed_forward / rank.ranks,
-                       operation.activation),
+        feed_forwards_(hidden_, operation.feed_forward / rank.ranks, operation.activation),
         parameters_(expert_parameters(operation)) {
     if (rank.ranks == 1) return;
     const std::int64_t whole = operation.feed_forward;

@@ -1,6 +1,7 @@
 // Experts that are on different ranks: each position's rows go to the ranks of its experts and
 // back.
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -134,11 +135,10 @@ class ExpertParallel : public Module {
         hidden_(operation.hidden),
         experts_(*operation.experts),
         own_(experts_.count / rank_.ranks),
-        feed_forwards_(own_, hidden_, operation.feed_forward, operation.activation),
+        feed_forwards_(hidden_, operation.feed_forward, operation.activation),
         parameters_(expert_parameters(operation)) {
     parameters_[0].is_summed_over_ranks = rank.tensor.is_sequence_parallel;
-    for (const std::size_t weights : {1, 2}) {
-      ParameterSpec& parameter = parameters_[weights];
+    for (ParameterSpec& parameter : std::span(parameters_).subspan(1)) {
       parameter.is_of_experts = true;
       parameter.part = {.whole = parameter.shape,
                         .dimension = 0,

@@ -28,7 +28,7 @@ LinearOperation with_inputs(LinearOperation operation, std::int64_t inputs) {
 /// gradient, and between the parts of a backward the output's gradient.
 class ColumnParallel : public Module {
  public:
-  ColumnParallel(const LinearOperation& whole, std::vector<ParameterPart::Range> columns,
+  ColumnParallel(const LinearOperation& whole, const std::vector<ParameterPart::Range>& columns,
                  const TensorRank& rank)
       : operation_(with_outputs(whole, size_of(columns))),
         rank_(rank),
@@ -155,9 +155,9 @@ class RowParallel : public Module {
 }  // namespace
 
 std::unique_ptr<Module> make_column_parallel(const LinearOperation& whole,
-                                             std::vector<ParameterPart::Range> columns,
+                                             const std::vector<ParameterPart::Range>& columns,
                                              const TensorRank& rank) {
-  return std::make_unique<ColumnParallel>(whole, std::move(columns), rank);
+  return std::make_unique<ColumnParallel>(whole, columns, rank);
 }
 
 std::unique_ptr<Module> make_row_parallel(const LinearOperation& whole, const TensorRank& rank) {

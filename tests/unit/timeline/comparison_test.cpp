@@ -61,6 +61,29 @@ TEST_CASE("a transfer lasts from its first part's start to its last part's end")
   CHECK(length.measured == Duration{7});
 }
 
+TEST_CASE("a reduction begins with its last member, of replicas and of tied stages") {
+  const std::vector<Timeline::LaneName> lanes{{{StageIndex{0}}, {DeviceIndex{0}}},
+                                              {{StageIndex{1}}, {DeviceIndex{1}}}};
+  const Timeline predicted{
+      .lanes = lanes,
+      .actions = {action(0, K::AllReduce, 0, 20, 30), action(0, K::ReduceTied, 0, 40, 50),
+                  action(1, K::ReduceTied, 0, 40, 50, 1)},
+      .memory = {}};
+  // Stage 1 is ready for the tied gradients long before stage 0, and waits for it.
+  const Timeline measured{
+      .lanes = lanes,
+      .actions = {action(0, K::AllReduce, 0, 20, 32), action(0, K::ReduceTied, 0, 44, 55),
+                  action(1, K::ReduceTied, 0, 10, 56, 1)},
+      .memory = {}};
+  const TimelineComparison comparison = compare_timelines(predicted, measured);
+  REQUIRE(comparison.lengths.size() == 3);
+  for (const LengthComparison& length : comparison.lengths) {
+    CHECK(length.predicted == Duration{10});
+    const bool waits = length.kind == K::ReduceTied && length.stage == StageIndex{1};
+    CHECK(length.measured == Duration{waits || length.kind == K::AllReduce ? 12 : 11});
+  }
+}
+
 TEST_CASE("what is slower by a tenth and matters is named, the costliest first") {
   Timeline predicted{
       .lanes = {{{StageIndex{0}, StageIndex{1}}, {DeviceIndex{0}}}}, .actions = {}, .memory = {}};
