@@ -104,9 +104,13 @@ Instance random_sequence_module(std::int64_t samples, Dice& dice) {
           "attention of any form",
           small::in_random_form(AttentionOperation{hidden, 2 * heads, causal, {.width = 3}}, dice),
           shape, dice);
-    case 7:
-      return with_input("transformer_block of any form", small::in_random_form(block, dice),
-                        wide_shape, dice);
+    case 7: {
+      TransformerBlockOperation of_any_form = small::in_random_form(block, dice);
+      // All of them: the slope of a choice is not what changing it does.
+      const std::int64_t experts = dice.roll(1, 3);
+      if (dice.chance(40)) of_any_form.experts = {.count = experts, .per_token = experts};
+      return with_input("transformer_block of any form", of_any_form, wide_shape, dice);
+    }
     case 8:
       return with_input("rms_norm", RmsNormOperation{hidden + 3}, {samples, sequence, hidden + 3},
                         dice);

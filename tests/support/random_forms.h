@@ -33,9 +33,6 @@ inline TransformerBlockOperation in_random_form(TransformerBlockOperation block,
   block.bias = attention.bias;
   block.norm = dice.chance(70) ? NormKind::RmsNorm : NormKind::LayerNorm;
   block.activation = dice.chance(70) ? FeedForwardKind::SwiGlu : FeedForwardKind::Gelu;
-  // All of them: the slope of a choice is not what changing it does.
-  const std::int64_t experts = dice.roll(1, 3);
-  if (dice.chance(40)) block.experts = {.count = experts, .per_token = experts};
   return block;
 }
 

@@ -210,7 +210,7 @@ TEST_CASE("a plan that is wrong is refused with what was expected") {
       {"dapple-plan/1", "dapple-topology/1",
        "/schema: expected \"dapple-plan/1\", got \"dapple-topology/1\", another kind of document"},
       {"\"n0:0\"", "\"n7:0\"",
-       "/stages/0/devices/0: expected the name of a device of the topology, such as \"n0:7\", "
+       "/stages/0/devices/0: expected the name of a device of the topology, such as \"n1:1\", "
        "got "
        "\"n7:0\""},
       {"\"chunks_per_device\": 1", "\"chunks_per_device\": 0",
