@@ -143,6 +143,11 @@ class TrainedGroups(ToolTest):
                  variant.get("recompute")): variant["measurements"][0]["stash_bytes"]
                 for variant in blocks["variants"]}
         self.assertEqual(len(kept), 2 + 2 * 3)
+        # What a pinned part is refused for is not the part, where layers have it.
+        result = self.run_tool("--model", "profile.json", "--topo", self.write("two.json", cores(
+            2, "1 GB/s")), "--shard", "full", "--pin", "tensor=2", "--pin", "recompute=full")
+        self.assert_error(result, BAD_INPUT,
+                          "no number of devices can share a device's parameters")
         # The input alone; with heads and feed-forward computed again, the scores are not kept.
         self.assertEqual(kept[1, False, "full"], 4 * 64 * 64)
         self.assertLess(kept[1, False, "core_attn+mlp"],
