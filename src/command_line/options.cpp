@@ -102,6 +102,18 @@ Error usage_error(const std::string& option, const std::string& message) {
   return Error{ErrorKind::Usage, "", {{option, message}}};
 }
 
+std::vector<std::string> parts_of_list(const std::string& list) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  for (std::size_t comma = list.find(','); comma != std::string::npos;
+       comma = list.find(',', begin)) {
+    parts.push_back(list.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  parts.push_back(list.substr(begin));
+  return parts;
+}
+
 std::vector<OptionSpec> common_options() {
   return {
       {.name = "verbose", .letter = 'v', .text = "Show more of what is done and what is found."},

@@ -33,6 +33,11 @@ struct Routing {
 Tensor expert_scores(const Tensor& x, std::int64_t hidden, std::span<const float> router,
                      std::int64_t experts);
 
+/// Adds to the gradient of each row what it gets from that of its scores.
+void add_gradient_of_rows(const Tensor& of_scores, std::span<const float> router, Tensor& gradient);
+/// Adds to the gradient of the router what it gets from that of the scores for each row of `x`.
+void add_gradient_of_router(const Tensor& x, const Tensor& of_scores, std::span<float> gradient);
+
 /// Returns the routing by scores, [positions, experts].
 Routing routing_of(const Tensor& scores, std::int64_t experts, std::int64_t per_token);
 
@@ -64,6 +69,9 @@ class ExpertFeedForwards {
   struct Weights {
     std::span<const float> expand;  // [experts, hidden, expanded]
     std::span<const float> reduce;  // [experts, width, hidden]
+
+    /// `parameters` are those of expert_parameters(), in their order.
+    static Weights of(Parameters parameters) { return {parameters[1], parameters[2]}; }
   };
   struct Gradients {
     Tensor of_rows;

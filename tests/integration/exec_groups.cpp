@@ -178,7 +178,7 @@ Parallelism random_form(Dice& dice) {
   if (form.tensor < 4 && dice.chance(40)) form.context = dice.roll(2, 3);
   const bool is_alone = form.tensor * form.context == 1;
   if (form.tensor < 4 && (form.tensor == 1 || form.sequence) && dice.chance(35)) {
-    // Of which each has other positions.
+    // Each of these ranks has other positions.
     form.experts =
         form.tensor * form.context * dice.roll(form.tensor * form.context == 1 ? 2 : 1, 2);
     if (form.group_size() > 8) form.experts = 1;

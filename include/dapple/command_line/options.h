@@ -55,6 +55,10 @@ std::string sentence_of(const OptionSpec& option);
 /// Returns "a, b or c".
 std::string list_of(const std::vector<std::string>& words);
 
+/// Returns the parts of a list between its commas, which may be empty; the whole text if it has no
+/// comma. O(length).
+std::vector<std::string> parts_of_list(const std::string& list);
+
 /// Returns the usage error of one option; exit code 2.
 Error usage_error(const std::string& option, const std::string& message);
 

@@ -11,8 +11,6 @@
 namespace dapple::exec {
 namespace {
 
-constexpr const char* kInGroup = "a GPU is in a group";
-
 /// Returns the elements of a range of samples of a tensor.
 cuda::View numbers_of(const cuda::DeviceTensor& tensor, SampleRange samples) {
   const std::int64_t each = tensor.count() / std::max<std::int64_t>(1, tensor.samples());
@@ -27,6 +25,7 @@ CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
       on_gpu_(gpu, cuda_memory(job, device).total()),
       device_(on_gpu_.memory()),
       loss_scale_(precision_ == cuda::Precision::Float16) {
+  check(job.ranks() == 1, "a GPU is in a group");
   modules_.resize(job.layers->size());
   for (std::size_t s = 0; s < job.plan.stages.size(); ++s) {
     const auto own = local_stage(job, index_at<StageIndex>(s), device);
@@ -38,22 +37,6 @@ CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
     }
     std::ranges::move(cuda::make_modules(operations, precision_), modules_.begin() + layers.begin);
   }
-}
-
-void CudaMath::sum_over_tensor_ranks(const Numbers& /*gradients*/) {
-  throw Bug(kInGroup);
-}
-
-void CudaMath::sum_over_copies(const Numbers& /*gradients*/, bool /*are_of_experts*/) {
-  throw Bug(kInGroup);
-}
-
-void CudaMath::scatter_over_copies(const Numbers& /*all*/, const Numbers& /*own*/) {
-  throw Bug(kInGroup);
-}
-
-void CudaMath::gather_over_copies(const Numbers& /*own*/, const Numbers& /*all*/) {
-  throw Bug(kInGroup);
 }
 
 cuda::DeviceTensor CudaMath::zeros(nn::Shape shape) {

@@ -33,7 +33,7 @@ class CudaMath {
   using Arrays = CudaArrays;
   using Range = CudaRange;
 
-  static constexpr bool kHoldsShards = false;
+  static constexpr bool kHasGroups = false;
 
   CudaMath(const TrainingJob& job, DeviceIndex device, int gpu);
 
@@ -78,11 +78,6 @@ class CudaMath {
     module(layer).weight_gradient(device_, stash, sums);
   }
 
-  /// GPUs are in no groups.
-  void sum_over_tensor_ranks(const Numbers& gradients);
-  void sum_over_copies(const Numbers& gradients, bool are_of_experts);
-  void scatter_over_copies(const Numbers& all, const Numbers& own);
-  void gather_over_copies(const Numbers& own, const Numbers& all);
   std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others) {
     return on_gpu_.buffer(gradients, std::move(others));
   }

@@ -36,8 +36,9 @@ class CpuMath {
     explicit Range(const Action& /*action*/) {}
   };
 
-  /// Whether a stage may hold shards of its parameters.
-  static constexpr bool kHoldsShards = true;
+  /// Whether the device may be a rank of a group. The functions that gather, scatter or sum over
+  /// ranks are needed only then.
+  static constexpr bool kHasGroups = true;
 
   /// The job and the device's groups must outlive it.
   CpuMath(const TrainingJob& job, const TrainingDevice& device);

@@ -54,7 +54,7 @@ class StageParameters {
   OfLayer<typename Math::ParameterView> parameters(Math& math, std::int32_t layer) {
     OfLayer<typename Math::ParameterView> all;
     all.views_ = of(layer).parameters;
-    if constexpr (Math::kHoldsShards) {
+    if constexpr (Math::kHasGroups) {
       if (layout_.holds_shards) gather(math, layer, all);
     }
     return all;
@@ -63,7 +63,7 @@ class StageParameters {
   OfLayer<Numbers> gradients(std::int32_t layer) {
     OfLayer<Numbers> sums;
     sums.views_ = of(layer).gradients;
-    if constexpr (Math::kHoldsShards) {
+    if constexpr (Math::kHasGroups) {
       if (!layout_.holds_shards) return sums;
       for (const std::int32_t owner : of(layer).owners) {
         sums.gathered_.emplace_back(layout_.of_owner(owner).size());
@@ -75,7 +75,7 @@ class StageParameters {
   }
   /// Adds the sum over all ranks of such gradients to this rank's shard, where it holds only that.
   void add_shards(Math& math, std::int32_t layer, OfLayer<Numbers> sums) {
-    if constexpr (Math::kHoldsShards) {
+    if constexpr (Math::kHasGroups) {
       for (std::size_t i = 0; i < sums.gathered_.size(); ++i) {
         math.add_shard(sums.gathered_[i], arrays_.gradients(layout_.of_owner(of(layer).owners[i])));
       }
@@ -83,7 +83,8 @@ class StageParameters {
   }
 
   /// Return the gradients of the untied parameters of layers, or those of a tie.
-  /// Of ranks that hold the same, each has the part of them that it reduces over replicas.
+  /// A rank that holds the same parameters as others gets only the part of these gradients that it
+  /// reduces over replicas.
   Numbers gradients_of(LayerRange layers) { return reduced_part(layout_.of(layers)); }
   Numbers gradients_of_tie(std::int32_t tie) { return reduced_part(layout_.of_tie(tie)); }
   /// Sum complete gradients over the tensor-parallel ranks of which each has computed a part and,
@@ -208,8 +209,10 @@ class StageParameters {
 
   void sum_parts(Math& math, const TensorPlace& place) {
     const Numbers gradients = arrays_.gradients(place.numbers);
-    if (place.is_summed_over_ranks) math.sum_over_tensor_ranks(gradients);
-    if (has_expert_ranks_) math.sum_over_copies(gradients, place.is_of_experts);
+    if constexpr (Math::kHasGroups) {
+      if (place.is_summed_over_ranks) math.sum_over_tensor_ranks(gradients);
+      if (has_expert_ranks_) math.sum_over_copies(gradients, place.is_of_experts);
+    }
   }
 
   Numbers reduced_part(ElementRange all) {
@@ -217,10 +220,14 @@ class StageParameters {
     return arrays_.gradients(part_of_rank(all, copies_.rank, copies_.ranks));
   }
   void scatter_range(Math& math, ElementRange all) {
-    if (copies_.ranks > 1) math.scatter_over_copies(arrays_.gradients(all), reduced_part(all));
+    if constexpr (Math::kHasGroups) {
+      if (copies_.ranks > 1) math.scatter_over_copies(arrays_.gradients(all), reduced_part(all));
+    }
   }
   void gather_range(Math& math, ElementRange all) {
-    if (copies_.ranks > 1) math.gather_over_copies(reduced_part(all), arrays_.gradients(all));
+    if constexpr (Math::kHasGroups) {
+      if (copies_.ranks > 1) math.gather_over_copies(reduced_part(all), arrays_.gradients(all));
+    }
   }
 
   void gather(Math& math, std::int32_t layer, OfLayer<typename Math::ParameterView>& all) {

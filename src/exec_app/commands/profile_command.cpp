@@ -29,10 +29,7 @@ namespace {
 std::vector<std::int64_t> ascending_numbers(const std::string& option, const std::string& text,
                                             std::int64_t most) {
   std::vector<std::int64_t> numbers;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
+  for (const std::string& part : command_line::parts_of_list(text)) {
     // Options parses the number and reports errors.
     const command_line::Options one({"--" + option + "=" + part}, {{.name = option, .value = "N"}});
     const std::int64_t number = one.positive_integer(option, most).value_or(0);
@@ -42,7 +39,6 @@ std::vector<std::int64_t> ascending_numbers(const std::string& option, const std
           fmt::format("expected ascending numbers, got {} after {}", number, numbers.back()));
     }
     numbers.push_back(number);
-    begin = end + 1;
   }
   return numbers;
 }
@@ -78,10 +74,7 @@ std::vector<RecomputedParts> recomputed_sets(const command_line::Options& option
   if (device.kind == ComputeDevice::Kind::Cuda) {
     throw command_line::usage_error("--recompute", "needs --device cpu, got cuda");
   }
-  std::size_t begin = 0;
-  while (begin <= text->size()) {
-    const std::size_t end = std::min(text->find(',', begin), text->size());
-    const std::string part = text->substr(begin, end - begin);
+  for (const std::string& part : command_line::parts_of_list(*text)) {
     const std::optional<RecomputedParts> parts = recomputed_parts(part);
     const bool is_known =
         parts && !parts->none() && parts->is_sound() && nn::kRecomputable.includes(*parts);
@@ -94,7 +87,6 @@ std::vector<RecomputedParts> recomputed_sets(const command_line::Options& option
               printable(part)));
     }
     sets.push_back(*parts);
-    begin = end + 1;
   }
   return sets;
 }

@@ -30,6 +30,19 @@ Tensor expert_scores(const Tensor& x, std::int64_t hidden, std::span<const float
   return scores;
 }
 
+void add_gradient_of_rows(const Tensor& of_scores, std::span<const float> router,
+                          Tensor& gradient) {
+  const std::int64_t experts = of_scores.shape.back();
+  add_product(plain(rows_of(of_scores, experts)), transposed(rows_of(router, experts)),
+              rows_of(gradient, gradient.shape.back()));
+}
+
+void add_gradient_of_router(const Tensor& x, const Tensor& of_scores, std::span<float> gradient) {
+  const std::int64_t experts = of_scores.shape.back();
+  add_product(transposed(rows_of(x, x.shape.back())), plain(rows_of(of_scores, experts)),
+              rows_of(gradient, experts));
+}
+
 Routing routing_of(const Tensor& scores, std::int64_t experts, std::int64_t per_token) {
   const ConstMatrix rows = rows_of(scores, experts);
   Routing routing;

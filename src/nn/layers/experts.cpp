@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "nn/matrix.h"
 #include "nn/modules.h"
 #include "nn/shared_modules.h"
 
@@ -47,9 +46,9 @@ class Experts : public Module {
     Tensor scores = expert_scores(x, hidden_, parameters[0], experts_.count);
     const Routing routing = routing_of(scores, experts_.count, experts_.per_token);
     Tensor activated;
-    Tensor entries =
-        feed_forwards_.forward(weights(parameters), rows_of_entries(x, hidden_, routing),
-                               routing.first, activated, stash.parts.emplace_back());
+    Tensor entries = feed_forwards_.forward(ExpertFeedForwards::Weights::of(parameters),
+                                            rows_of_entries(x, hidden_, routing), routing.first,
+                                            activated, stash.parts.emplace_back());
     scale_rows(ordered_shares(routing), entries);
     Tensor output = zeros(x.shape);
     add_to_positions(entries, routing, output);
@@ -65,16 +64,15 @@ class Experts : public Module {
         divides_sequences() ? all_positions(output_gradient) : std::move(output_gradient);
     const Routing routing = routing_of(stash.tensors[1], experts_.count, experts_.per_token);
     ExpertFeedForwards::Gradients gradients = feed_forwards_.backward(
-        weights(parameters), rows_of_entries(slope, hidden_, routing), ordered_shares(routing),
-        routing.first, stash.tensors[2], stash.parts.front());
+        ExpertFeedForwards::Weights::of(parameters), rows_of_entries(slope, hidden_, routing),
+        ordered_shares(routing), routing.first, stash.tensors[2], stash.parts.front());
     stash.parts.clear();
     if (rank_.ranks > 1) rank_.group->all_reduce(gradients.of_shares);
     Tensor of_scores = gradient_of_scores(routing, experts_.count, gradients.of_shares);
     Tensor gradient = zeros(slope.shape);
     add_to_positions(gradients.of_rows, routing, gradient);
     if (rank_.rank == 0) {  // of all ranks, which have the same
-      add_product(plain(rows_of(std::as_const(of_scores), experts_.count)),
-                  transposed(rows_of(parameters[0], experts_.count)), rows_of(gradient, hidden_));
+      add_gradient_of_rows(of_scores, parameters[0], gradient);
     }
     stash.tensors.push_back(std::move(of_scores));
     stash.tensors.push_back(std::move(gradients.of_expanded));
@@ -86,9 +84,7 @@ class Experts : public Module {
     const Tensor gathered = all_positions(stash.tensors[0]);
     const Tensor& x = divides_sequences() ? gathered : stash.tensors[0];
     const Routing routing = routing_of(stash.tensors[1], experts_.count, experts_.per_token);
-    add_product(transposed(rows_of(x, hidden_)),
-                plain(rows_of(std::as_const(stash.tensors[3]), experts_.count)),
-                rows_of(sums[0], experts_.count));
+    add_gradient_of_router(x, stash.tensors[3], sums[0]);
     feed_forwards_.add_weight_gradients(rows_of_entries(x, hidden_, routing), stash.tensors[2],
                                         stash.tensors[4], stash.tensors[5], routing.first, sums[1],
                                         sums[2]);
@@ -96,9 +92,6 @@ class Experts : public Module {
   }
 
  private:
-  static ExpertFeedForwards::Weights weights(Parameters parameters) {
-    return {parameters[1], parameters[2]};
-  }
   bool divides_sequences() const { return rank_.ranks > 1 && rank_.is_sequence_parallel; }
   /// Returns whole sequences of a rank's part of them; nothing where it has them.
   Tensor all_positions(const Tensor& own) const {

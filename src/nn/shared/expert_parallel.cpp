@@ -165,8 +165,9 @@ class ExpertParallel : public Module {
     arrivals.take(from);
     Tensor rows = arrivals.by_expert(from, hidden_);
     Tensor activated;
-    const Tensor output_rows = feed_forwards_.forward(weights(parameters), rows, arrivals.first(),
-                                                      activated, stash.parts.emplace_back());
+    const Tensor output_rows =
+        feed_forwards_.forward(ExpertFeedForwards::Weights::of(parameters), rows, arrivals.first(),
+                               activated, stash.parts.emplace_back());
     Tensor entries = returned(arrivals.by_rank(output_rows), routing, hidden_);
     scale_rows(ordered_shares(routing), entries);
     Tensor output = zeros(input.shape);
@@ -194,8 +195,8 @@ class ExpertParallel : public Module {
     Tensor slopes = arrivals.by_expert(from, hidden_ + 1);
     const std::vector<float> shares = take_column(slopes);
     ExpertFeedForwards::Gradients gradients =
-        feed_forwards_.backward(weights(parameters), std::move(slopes), shares, arrivals.first(),
-                                stash.tensors[4], stash.parts.front());
+        feed_forwards_.backward(ExpertFeedForwards::Weights::of(parameters), std::move(slopes),
+                                shares, arrivals.first(), stash.tensors[4], stash.parts.front());
     stash.parts.clear();
     Tensor entries = returned(arrivals.by_rank(with_column(gradients.of_rows, gradients.of_shares)),
                               routing, hidden_ + 1);
@@ -203,8 +204,7 @@ class ExpertParallel : public Module {
     Tensor of_scores = gradient_of_scores(routing, experts_.count, of_shares);
     Tensor gradient = zeros(output_gradient.shape);
     add_to_positions(entries, routing, gradient);
-    add_product(plain(rows_of(std::as_const(of_scores), experts_.count)),
-                transposed(rows_of(parameters[0], experts_.count)), rows_of(gradient, hidden_));
+    add_gradient_of_rows(of_scores, parameters[0], gradient);
     stash.tensors.push_back(std::move(of_scores));
     stash.tensors.push_back(std::move(gradients.of_expanded));
     stash.tensors.push_back(std::move(gradients.of_output));
@@ -213,19 +213,13 @@ class ExpertParallel : public Module {
 
   void weight_gradient(Stash& stash, Gradients sums) const override {
     const Arrivals arrivals(rank_.ranks, own_, stash.tensors[3]);
-    add_product(transposed(rows_of(std::as_const(stash.tensors[0]), hidden_)),
-                plain(rows_of(std::as_const(stash.tensors[5]), experts_.count)),
-                rows_of(sums[0], experts_.count));
+    add_gradient_of_router(stash.tensors[0], stash.tensors[5], sums[0]);
     feed_forwards_.add_weight_gradients(stash.tensors[2], stash.tensors[4], stash.tensors[6],
                                         stash.tensors[7], arrivals.first(), sums[1], sums[2]);
     stash.tensors.clear();
   }
 
  private:
-  static ExpertFeedForwards::Weights weights(Parameters parameters) {
-    return {parameters[1], parameters[2]};
-  }
-
   /// Returns where the entries of a rank's experts begin.
   std::int64_t first_entry(const Routing& routing, std::int64_t rank) const {
     return routing.first[static_cast<std::size_t>(rank * own_)];

@@ -34,6 +34,13 @@ TEST_CASE("a choice is one of the row's, and the first of them by default") {
   CHECK_THROWS_AS(Options({}, table()).choice("colour"), Bug);
 }
 
+TEST_CASE("a list has one part more than commas") {
+  CHECK(parts_of_list("") == std::vector<std::string>{""});
+  CHECK(parts_of_list("1") == std::vector<std::string>{"1"});
+  CHECK(parts_of_list("1,,b") == std::vector<std::string>{"1", "", "b"});
+  CHECK(parts_of_list("1,") == std::vector<std::string>{"1", ""});
+}
+
 TEST_CASE("the nearest word has at most a third of its letters wrong") {
   CHECK(nearest("simulat", {"validate", "simulate"}) == "simulate");
   CHECK(nearest("ZBV", {"zb-h1", "zb-v"}) == "zb-v");

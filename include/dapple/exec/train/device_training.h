@@ -59,9 +59,8 @@ class DeviceTraining {
   NamedTensors gather(TensorKind kind);
 
   /// Returns the measurements of these iterations, which end with the last one run, on the lead;
-  /// nothing on other devices. Of a group the times are those of the first rank.
-  /// The bytes sent are the mean over all iterations run so far, times the number of these
-  /// iterations.
+  /// nothing on other devices. Of a group the times are those of the first rank. The bytes sent are
+  /// the mean over all iterations run so far, times the number of these iterations.
   std::optional<MeasuredRun> gather_measured(std::vector<MeasuredIteration> iterations);
 
   /// Whether the answer of any device is true; all devices get the same result.
@@ -89,7 +88,7 @@ class DeviceTraining {
   const std::vector<DeviceIndex> numbers_;  // of all devices
   const DeviceIndex number_;
   const Rank own_;
-  // Of all devices by their numbers.
+  // It connects all devices by their numbers.
   Transport& transport_;
   const std::unique_ptr<RankGroups> groups_;
   std::int64_t iteration_ = -1;  // the last one run

@@ -38,7 +38,7 @@ class TrainingBackend : public Backend {
   virtual const std::vector<StageIndex>& stages() const = 0;
 
   /// The losses of this iteration's samples that this device has run through the last stage, in the
-  /// order of their forwards; the same on all ranks of a tensor-parallel group.
+  /// order of their forwards; the same on all ranks of a group.
   virtual std::vector<SampleLoss> losses() = 0;
 
   /// The largest count and size, each on its own, that a stage has held at one time since the
@@ -46,8 +46,8 @@ class TrainingBackend : public Backend {
   virtual Held most_held(StageIndex stage) const = 0;
 
   /// Returns, for each layer of a stage, the sum of the squares of the gradients of the layer's own
-  /// parameters; with sharded state, of those that this replica updates. Of what all ranks of a
-  /// tensor-parallel group hold whole, only the first rank counts the gradients.
+  /// parameters; with sharded state, of those that this replica updates. Of what several ranks
+  /// of a group hold, only the first of them counts the gradients.
   virtual std::vector<double> squares(StageIndex stage) = 0;
   /// Gives all ranks that hold the same parameters the gradients of which each has reduced a part.
   /// To be called once per iteration where there are such ranks (TrainingJob::scatters_copies()),

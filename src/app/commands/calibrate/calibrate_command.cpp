@@ -44,10 +44,7 @@ struct CalibrateRequest {
 std::vector<FittedConstant> constants_in(const std::string& text) {
   std::vector<FittedConstant> constants;
   if (text == "none") return constants;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string name = text.substr(begin, end - begin);
+  for (const std::string& name : command_line::parts_of_list(text)) {
     const auto* const found =
         std::find_if(std::begin(kFittedConstants), std::end(kFittedConstants),
                      [&](FittedConstant some) { return to_string(some) == name; });
@@ -61,7 +58,6 @@ std::vector<FittedConstant> constants_in(const std::string& text) {
               printable(text)));
     }
     constants.push_back(*found);
-    begin = end + 1;
   }
   return constants;
 }

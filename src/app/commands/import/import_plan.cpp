@@ -84,24 +84,12 @@ std::vector<std::string> names_of_groups(const std::vector<std::string>& devices
   return names;
 }
 
-std::vector<std::string> parts_of(const std::string& list) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  for (std::size_t comma = list.find(','); comma != std::string::npos;
-       comma = list.find(',', begin)) {
-    parts.push_back(list.substr(begin, comma - begin));
-    begin = comma + 1;
-  }
-  parts.push_back(list.substr(begin));
-  return parts;
-}
-
 std::vector<std::int64_t> replicas_option(const command_line::Options& options) {
   std::vector<std::int64_t> replicas;
   const std::optional<std::string> text = options.text("replicas");
   if (!text) return replicas;
   constexpr std::size_t kMostDigits = 5;
-  for (const std::string& part : parts_of(*text)) {
+  for (const std::string& part : command_line::parts_of_list(*text)) {
     const bool is_number = !part.empty() && part.size() <= kMostDigits &&
                            part.find_first_not_of("0123456789") == std::string::npos &&
                            part.find_first_not_of('0') != std::string::npos;
@@ -122,7 +110,8 @@ interop::ForeignPlanOptions plan_options_of(const command_line::Options& options
   plan.micro_batch = options.positive_integer("micro-batch", kMaxCount);
   plan.replicas = replicas_option(options);
   if (const auto devices = options.text("devices")) {
-    for (const std::string& part : parts_of(*devices)) add_devices(part, plan.devices);
+    for (const std::string& part : command_line::parts_of_list(*devices))
+      add_devices(part, plan.devices);
   }
   plan.tensor_parallel = options.positive_integer("tensor-parallel", 1024);
   if (options.has("replication")) {
