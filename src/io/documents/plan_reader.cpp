@@ -56,10 +56,10 @@ DeviceIndex DeviceNames::read(const Field& field) const {
   const std::optional<DeviceIndex> device = topology_->find_device(*name);
   if (!device) {
     const std::int64_t size = topology_->description().group_size;
-    field.refuse(fmt::format(
-        "the name of a device{} of the topology, such as \"{}\"",
-        size == 1 ? "" : fmt::format(", here a group of {},", size),
-        printable(topology_->device(DeviceIndex{topology_->device_count() - 1}).name)));
+    field.refuse(
+        fmt::format("the name of a device{} of the topology, such as \"{}\"",
+                    size == 1 ? "" : fmt::format(", here a group of {},", size),
+                    printable(topology_->device(DeviceIndex{topology_->device_count() - 1}).name)));
   }
   return device.value_or(DeviceIndex{});
 }
