@@ -4,6 +4,7 @@
 
 #include "../../support/impatient.h"
 #include "../../support/pipeline.h"
+#include "even_model.h"
 
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/make_plan.h"
@@ -15,13 +16,9 @@ using namespace dapple;
 
 namespace {
 
+using small::batch;
 using small::bytes_per_ns;
-
-planner::PlannerOptions batch(std::int64_t global) {
-  planner::PlannerOptions options;
-  options.global_batch_size = global;
-  return options;
-}
+using small::even_model;
 
 PlanDocument plan_for(const ModelProfile& profile, const Topology& topology,
                       const planner::PlannerOptions& options) {
@@ -40,13 +37,6 @@ planner::Infeasible refusal(const ModelProfile& profile, const Topology& topolog
 TopologyDescription with_memory(TopologyDescription description, std::int64_t bytes) {
   description.devices.front().memory = {bytes};
   return description;
-}
-
-/// Four layers of 10 forward and 20 backward per sample.
-ModelProfile even_model(std::int64_t parameters, std::int64_t output, std::int64_t stash) {
-  return small::model_of(std::vector<small::LayerFigures>(
-      4,
-      {.forward = 10, .backward = 20, .output = output, .parameters = parameters, .stash = stash}));
 }
 
 }  // namespace

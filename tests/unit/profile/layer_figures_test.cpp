@@ -8,7 +8,7 @@
 namespace dapple {
 namespace {
 
-Measurement measured(std::int64_t batch, std::int64_t forward, std::int64_t backward) {
+Measurement timed(std::int64_t batch, std::int64_t forward, std::int64_t backward) {
   Measurement point;
   point.batch_size = batch;
   point.forward = {forward};
@@ -25,7 +25,7 @@ Layer layer_of(std::vector<Measurement> measurements, std::int64_t overhead = 0)
 }
 
 TEST_CASE("A single proportional measurement scales with the samples, rounded up") {
-  const Layer layer = layer_of({measured(4, 10, 21)});
+  const Layer layer = layer_of({timed(4, 10, 21)});
   const auto scaling = BatchScaling::Proportional;
   // 10 * 1 / 4 = 2.5, 10 * 2 / 4 = 5, 10 * 7 / 4 = 17.5
   CHECK(forward_time(layer, 1, scaling, kOne) == Duration{3});
@@ -37,7 +37,7 @@ TEST_CASE("A single proportional measurement scales with the samples, rounded up
 }
 
 TEST_CASE("A single measurement with a floor is never faster than it was measured") {
-  const Layer layer = layer_of({measured(4, 10, 20)});
+  const Layer layer = layer_of({timed(4, 10, 20)});
   CHECK(forward_time(layer, 1, BatchScaling::Floor, kOne) == Duration{10});
   CHECK(forward_time(layer, 4, BatchScaling::Floor, kOne) == Duration{10});
   // 10 * 6 / 4 = 15
@@ -45,7 +45,7 @@ TEST_CASE("A single measurement with a floor is never faster than it was measure
 }
 
 TEST_CASE("The fixed overhead of a single measurement does not scale") {
-  const Layer layer = layer_of({measured(4, 100, 0)}, 20);
+  const Layer layer = layer_of({timed(4, 100, 0)}, 20);
   // 20 + 80 * 1 / 4 = 40, 20 + 80 * 8 / 4 = 180, 20 + 80 * 3 / 4 = 80
   CHECK(forward_time(layer, 1, BatchScaling::Proportional, kOne) == Duration{40});
   CHECK(forward_time(layer, 8, BatchScaling::Proportional, kOne) == Duration{180});
@@ -58,7 +58,7 @@ TEST_CASE("The fixed overhead of a single measurement does not scale") {
 }
 
 TEST_CASE("Times are linear between measurements and flat below the smallest") {
-  const Layer layer = layer_of({measured(2, 10, 7), measured(5, 20, 8), measured(9, 21, 40)});
+  const Layer layer = layer_of({timed(2, 10, 7), timed(5, 20, 8), timed(9, 21, 40)});
   CHECK(forward_time(layer, 1, std::nullopt, kOne) == Duration{10});
   CHECK(forward_time(layer, 2, std::nullopt, kOne) == Duration{10});
   // 10 + 10 * 1 / 3 = 13.33, 10 + 10 * 2 / 3 = 16.67
@@ -72,11 +72,11 @@ TEST_CASE("Times are linear between measurements and flat below the smallest") {
 }
 
 TEST_CASE("Above the largest measurement the last slope goes on, unless it falls") {
-  const Layer rising = layer_of({measured(2, 10, 0), measured(4, 13, 0)});
+  const Layer rising = layer_of({timed(2, 10, 0), timed(4, 13, 0)});
   // 13 + 3 * 1 / 2 = 14.5, 13 + 3 * 6 / 2 = 22
   CHECK(forward_time(rising, 5, std::nullopt, kOne) == Duration{15});
   CHECK(forward_time(rising, 10, std::nullopt, kOne) == Duration{22});
-  const Layer falling = layer_of({measured(2, 16, 0), measured(4, 13, 0)});
+  const Layer falling = layer_of({timed(2, 16, 0), timed(4, 13, 0)});
   // 16 - 3 * 1 / 2 = 14.5
   CHECK(forward_time(falling, 3, std::nullopt, kOne) == Duration{15});
   CHECK(forward_time(falling, 4, std::nullopt, kOne) == Duration{13});
@@ -84,7 +84,7 @@ TEST_CASE("Above the largest measurement the last slope goes on, unless it falls
 }
 
 TEST_CASE("The time scale is inside the one rounding") {
-  const Layer layer = layer_of({measured(4, 10, 0)});
+  const Layer layer = layer_of({timed(4, 10, 0)});
   // 10 * 1 / 4 * 0.4 = 1 exactly; rounded before the scale it would be 3 * 0.4 = 1.2, so 2.
   CHECK(forward_time(layer, 1, BatchScaling::Proportional, Factor{400'000'000}) == Duration{1});
   // 10 * 0.4 = 4; 10 * 0.400000001 = 4.00000001
@@ -94,7 +94,7 @@ TEST_CASE("The time scale is inside the one rounding") {
 }
 
 TEST_CASE("The largest figures of a file do not overflow") {
-  const Layer layer = layer_of({measured(kMaxCount, kMaxCount, 0)});
+  const Layer layer = layer_of({timed(kMaxCount, kMaxCount, 0)});
   // 10^15 * (10^15 - 1) / 10^15 * 0.5 = 499,999,999,999,999.5; the product of the three integers is
   // 5 * 10^38, above 2^127.
   CHECK(forward_time(layer, kMaxCount - 1, BatchScaling::Proportional, Factor{500'000'000}) ==
@@ -103,7 +103,7 @@ TEST_CASE("The largest figures of a file do not overflow") {
 }
 
 TEST_CASE("A time that leaves 63 bits is a bug of the caller, not a wrong number") {
-  const Layer layer = layer_of({measured(1, kMaxCount, 0)});
+  const Layer layer = layer_of({timed(1, kMaxCount, 0)});
   CHECK_THROWS_AS(forward_time(layer, kMaxCount, BatchScaling::Proportional, kOne), Bug);
   CHECK_THROWS_AS(forward_time(layer, 1, std::nullopt, kOne), Bug);
   CHECK_THROWS_AS(forward_time(layer, 0, BatchScaling::Proportional, kOne), Bug);
@@ -153,7 +153,7 @@ TEST_CASE("Random times are the exact rational, rounded up once") {
     std::int64_t batch = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       batch += draw(1, 20);
-      points.push_back(measured(batch, draw(0, 1'000'000), 0));
+      points.push_back(timed(batch, draw(0, 1'000'000), 0));
     }
     const Layer layer = layer_of(points, draw(0, 3) == 0 ? draw(0, 2'000'000) : 0);
     const auto scaling = draw(0, 1) == 0 ? BatchScaling::Proportional : BatchScaling::Floor;
@@ -169,9 +169,9 @@ TEST_CASE("Random times are the exact rational, rounded up once") {
 }
 
 TEST_CASE("Sizes are proportional to samples, from the largest measured batch, rounded up") {
-  Measurement small = measured(2, 1, 1);
+  Measurement small = timed(2, 1, 1);
   small.output = {1'000'000};
-  Measurement large = measured(8, 1, 1);
+  Measurement large = timed(8, 1, 1);
   large.output = {100};
   large.stash = {33};
   large.workspace = {7};
@@ -184,7 +184,7 @@ TEST_CASE("Sizes are proportional to samples, from the largest measured batch, r
 }
 
 TEST_CASE("The published output of a BERT-48 encoder is that of its formula") {
-  Measurement encoder = measured(2, 2'690'000, 4'470'000);
+  Measurement encoder = timed(2, 2'690'000, 4'470'000);
   encoder.output = {4'325'376};
   // 384 tokens * (1024 hidden + 384 mask) * 4 bytes = 2,162,688 for one sample
   CHECK(output_size(layer_of({encoder}), 1) == Bytes{2'162'688});

@@ -5,14 +5,12 @@
 #include <catch2/catch.hpp>
 
 #include "../../support/pipeline.h"
+#include "both_modes.h"
 
 namespace dapple::simulate {
 namespace {
 
 using namespace small;
-
-const SimulationOptions kBothModes[] = {{.contention = Contention::Shared},
-                                        {.contention = Contention::Off}};
 
 /// Two replicas, a sample each, of three layers: backward 10, 6 and 4 from the last to the first,
 /// with gradients of 4, 8 and 10 bytes; latency 1.

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "dapple/simulate/lane_scheduler.h"
+#include "lane.h"
 
 namespace dapple::simulate {
 namespace {
 
-constexpr LaneIndex kFirst{0};
-constexpr LaneIndex kSecond{1};
+constexpr LaneIndex kFirstLane{0};
+constexpr LaneIndex kSecondLane{1};
 
 /// A forward of 10 ns, and a backward of 20, whose input gradient takes 12 and whose weight
 /// gradient the other 8. Its buckets are ready after these times.
@@ -31,15 +32,6 @@ StageCost stage_cost(std::vector<Duration> in_backward = {},
   cost.bucket_ready_in_weights = std::move(in_weights);
   cost.optimizer_step = {5};
   return cost;
-}
-
-/// A lane of one device.
-Lane lane(std::vector<StageIndex> stages, const std::string& actions) {
-  Lane result;
-  result.stages = std::move(stages);
-  result.devices.resize(1);
-  result.actions = parse_actions(actions);
-  return result;
 }
 
 /// The scheduler of one stage on one lane, with what it refers to.
@@ -77,34 +69,34 @@ TEST_CASE("a computation starts when its input has arrived, on a lane that compu
   LaneScheduler lanes(schedule, costs);
 
   // The first stage needs no activation.
-  REQUIRE(lanes.is_waiting(kFirst));
-  CHECK(next_of(lanes, kFirst) == "0F0");
-  CHECK(lanes.input_time(kFirst) == Duration{0});
-  CHECK(lanes.start(kFirst, {3}).time == Duration{3 + 10});
-  CHECK_FALSE(lanes.is_waiting(kFirst));
-  CHECK_FALSE(lanes.finish(kFirst).made_all_gradients);
-  REQUIRE(lanes.is_waiting(kFirst));
-  CHECK(next_of(lanes, kFirst) == "0B0");
-  CHECK(lanes.input_time(kFirst).is_infinite());
+  REQUIRE(lanes.is_waiting(kFirstLane));
+  CHECK(next_of(lanes, kFirstLane) == "0F0");
+  CHECK(lanes.input_time(kFirstLane) == Duration{0});
+  CHECK(lanes.start(kFirstLane, {3}).time == Duration{3 + 10});
+  CHECK_FALSE(lanes.is_waiting(kFirstLane));
+  CHECK_FALSE(lanes.finish(kFirstLane).made_all_gradients);
+  REQUIRE(lanes.is_waiting(kFirstLane));
+  CHECK(next_of(lanes, kFirstLane) == "0B0");
+  CHECK(lanes.input_time(kFirstLane).is_infinite());
 
   // The second needs it; the gradient that its backward starts from is its own.
-  CHECK(lanes.input_time(kSecond).is_infinite());
-  lanes.expect(kSecond, {.stage = {1}, .micro_batch = 0}, {17});
-  CHECK(lanes.input_time(kSecond) == Duration{17});
-  CHECK(run_next(lanes, kSecond, {17}) == Duration{17 + 10});
-  CHECK(lanes.input_time(kSecond) == Duration{0});
-  CHECK(run_next(lanes, kSecond, {27}) == Duration{27 + 20});
+  CHECK(lanes.input_time(kSecondLane).is_infinite());
+  lanes.expect(kSecondLane, {.stage = {1}, .micro_batch = 0}, {17});
+  CHECK(lanes.input_time(kSecondLane) == Duration{17});
+  CHECK(run_next(lanes, kSecondLane, {17}) == Duration{17 + 10});
+  CHECK(lanes.input_time(kSecondLane) == Duration{0});
+  CHECK(run_next(lanes, kSecondLane, {27}) == Duration{27 + 20});
 
-  lanes.expect(kFirst, {.stage = {0}, .micro_batch = 0, .is_gradient = true}, {50});
-  CHECK(lanes.input_time(kFirst) == Duration{50});
-  CHECK(lanes.start(kFirst, {50}).time == Duration{50 + 20});
-  const LaneScheduler::Finished backward = lanes.finish(kFirst);
+  lanes.expect(kFirstLane, {.stage = {0}, .micro_batch = 0, .is_gradient = true}, {50});
+  CHECK(lanes.input_time(kFirstLane) == Duration{50});
+  CHECK(lanes.start(kFirstLane, {50}).time == Duration{50 + 20});
+  const LaneScheduler::Finished backward = lanes.finish(kFirstLane);
   CHECK(to_text(backward.computation) == "0B0");
   CHECK(backward.made_all_gradients);
-  CHECK(next_of(lanes, kFirst) == "0STEP");
-  CHECK(run_next(lanes, kFirst, {70}) == Duration{70 + 5});
-  CHECK(lanes.is_done(kFirst));
-  CHECK_FALSE(lanes.is_done(kSecond));
+  CHECK(next_of(lanes, kFirstLane) == "0STEP");
+  CHECK(run_next(lanes, kFirstLane, {70}) == Duration{70 + 5});
+  CHECK(lanes.is_done(kFirstLane));
+  CHECK_FALSE(lanes.is_done(kSecondLane));
 }
 
 TEST_CASE("inputs are those of one stage of a lane and of one micro-batch") {
@@ -116,102 +108,102 @@ TEST_CASE("inputs are those of one stage of a lane and of one micro-batch") {
       .stages = {stage_cost(), stage_cost(), stage_cost()}, .boundaries = {}, .ties = {}};
   costs.stages[2].forward = {4};
   LaneScheduler lanes(schedule, costs);
-  CHECK(run_next(lanes, kFirst, {0}) == Duration{10});
-  lanes.expect(kFirst, {.stage = {2}, .micro_batch = 1}, {40});
-  CHECK(lanes.input_time(kFirst).is_infinite());
-  lanes.expect(kFirst, {.stage = {2}, .micro_batch = 0}, {30});
-  CHECK(lanes.input_time(kFirst) == Duration{30});
-  CHECK(run_next(lanes, kFirst, {30}) == Duration{34});
-  CHECK(lanes.input_time(kFirst) == Duration{0});
-  CHECK(run_next(lanes, kFirst, {34}) == Duration{44});
-  CHECK(next_of(lanes, kFirst) == "2F1");
-  CHECK(lanes.input_time(kFirst) == Duration{40});
+  CHECK(run_next(lanes, kFirstLane, {0}) == Duration{10});
+  lanes.expect(kFirstLane, {.stage = {2}, .micro_batch = 1}, {40});
+  CHECK(lanes.input_time(kFirstLane).is_infinite());
+  lanes.expect(kFirstLane, {.stage = {2}, .micro_batch = 0}, {30});
+  CHECK(lanes.input_time(kFirstLane) == Duration{30});
+  CHECK(run_next(lanes, kFirstLane, {30}) == Duration{34});
+  CHECK(lanes.input_time(kFirstLane) == Duration{0});
+  CHECK(run_next(lanes, kFirstLane, {34}) == Duration{44});
+  CHECK(next_of(lanes, kFirstLane) == "2F1");
+  CHECK(lanes.input_time(kFirstLane) == Duration{40});
 }
 
 TEST_CASE("an optimizer that steps by bucket takes the time of each part") {
   StageCost cost = stage_cost();
   cost.bucket_steps = {{1}, {4}};
   OneStage driven("0F0 0B0 0STEP 0STEP1", 1, std::move(cost));
-  run_next(driven.lanes, kFirst, {0});
-  run_next(driven.lanes, kFirst, {10});
-  CHECK(run_next(driven.lanes, kFirst, {30}) == Duration{31});
-  CHECK(run_next(driven.lanes, kFirst, {40}) == Duration{44});
-  CHECK(driven.lanes.is_done(kFirst));
+  run_next(driven.lanes, kFirstLane, {0});
+  run_next(driven.lanes, kFirstLane, {10});
+  CHECK(run_next(driven.lanes, kFirstLane, {30}) == Duration{31});
+  CHECK(run_next(driven.lanes, kFirstLane, {40}) == Duration{44});
+  CHECK(driven.lanes.is_done(kFirstLane));
 }
 
 TEST_CASE("the last backward has a milestone at each bucket") {
   OneStage driven("0F0 0B0 0F1 0B1 0STEP", 2, stage_cost({{6}, {13}}));
   LaneScheduler& lanes = driven.lanes;
-  run_next(lanes, kFirst, {0});
+  run_next(lanes, kFirstLane, {0});
   // Gradients are added up until the last backward.
-  CHECK(run_next(lanes, kFirst, {10}) == Duration{30});
-  CHECK(run_next(lanes, kFirst, {30}) == Duration{40});
+  CHECK(run_next(lanes, kFirstLane, {10}) == Duration{30});
+  CHECK(run_next(lanes, kFirstLane, {30}) == Duration{40});
 
-  const LaneScheduler::Forecast first = lanes.start(kFirst, {40});
+  const LaneScheduler::Forecast first = lanes.start(kFirstLane, {40});
   CHECK(first.time == Duration{40 + 6});
-  CHECK(lanes.is_current(kFirst, first.version));
-  REQUIRE(lanes.has_milestone(kFirst));
-  const LaneScheduler::Milestone second = lanes.pass_milestone(kFirst, {46});
+  CHECK(lanes.is_current(kFirstLane, first.version));
+  REQUIRE(lanes.has_milestone(kFirstLane));
+  const LaneScheduler::Milestone second = lanes.pass_milestone(kFirstLane, {46});
   CHECK(second.bucket == 0);
   CHECK(second.next.time == Duration{40 + 13});
-  CHECK_FALSE(lanes.is_current(kFirst, first.version));
-  REQUIRE(lanes.has_milestone(kFirst));
-  const LaneScheduler::Milestone end = lanes.pass_milestone(kFirst, {53});
+  CHECK_FALSE(lanes.is_current(kFirstLane, first.version));
+  REQUIRE(lanes.has_milestone(kFirstLane));
+  const LaneScheduler::Milestone end = lanes.pass_milestone(kFirstLane, {53});
   CHECK(end.bucket == 1);
   CHECK(end.next.time == Duration{40 + 20});
-  CHECK_FALSE(lanes.has_milestone(kFirst));
-  CHECK(lanes.finish(kFirst).made_all_gradients);
+  CHECK_FALSE(lanes.has_milestone(kFirstLane));
+  CHECK(lanes.finish(kFirstLane).made_all_gradients);
 }
 
 TEST_CASE("in a split backward the last weight gradient has the milestones") {
   OneStage driven("0F0 0F1 0I0 0I1 0W0 0W1 0STEP", 2, stage_cost({{6}}, {{3}}));
   LaneScheduler& lanes = driven.lanes;
-  run_next(lanes, kFirst, {0});
-  run_next(lanes, kFirst, {10});
-  CHECK(run_next(lanes, kFirst, {20}) == Duration{20 + 12});
-  CHECK(run_next(lanes, kFirst, {32}) == Duration{32 + 12});
-  CHECK(lanes.input_time(kFirst) == Duration{0});
-  CHECK(run_next(lanes, kFirst, {44}) == Duration{44 + 8});
-  CHECK(lanes.start(kFirst, {52}).time == Duration{52 + 3});
-  REQUIRE(lanes.has_milestone(kFirst));
-  CHECK(lanes.pass_milestone(kFirst, {55}).next.time == Duration{52 + 8});
-  CHECK(lanes.finish(kFirst).made_all_gradients);
+  run_next(lanes, kFirstLane, {0});
+  run_next(lanes, kFirstLane, {10});
+  CHECK(run_next(lanes, kFirstLane, {20}) == Duration{20 + 12});
+  CHECK(run_next(lanes, kFirstLane, {32}) == Duration{32 + 12});
+  CHECK(lanes.input_time(kFirstLane) == Duration{0});
+  CHECK(run_next(lanes, kFirstLane, {44}) == Duration{44 + 8});
+  CHECK(lanes.start(kFirstLane, {52}).time == Duration{52 + 3});
+  REQUIRE(lanes.has_milestone(kFirstLane));
+  CHECK(lanes.pass_milestone(kFirstLane, {55}).next.time == Duration{52 + 8});
+  CHECK(lanes.finish(kFirstLane).made_all_gradients);
 }
 
 TEST_CASE("only a computation of a known length starts ahead of its input") {
   OneStage steady("0F0 0B0 0F1 0B1 0STEP", 2, stage_cost({{6}}));
   for (const char* computation : {"0F0", "0B0", "0F1"}) {
-    CHECK(next_of(steady.lanes, kFirst) == computation);
-    CHECK(steady.lanes.may_start_ahead(kFirst));
-    run_next(steady.lanes, kFirst, {0});
+    CHECK(next_of(steady.lanes, kFirstLane) == computation);
+    CHECK(steady.lanes.may_start_ahead(kFirstLane));
+    run_next(steady.lanes, kFirstLane, {0});
   }
-  CHECK(next_of(steady.lanes, kFirst) == "0B1");
-  CHECK_FALSE(steady.lanes.may_start_ahead(kFirst));
+  CHECK(next_of(steady.lanes, kFirstLane) == "0B1");
+  CHECK_FALSE(steady.lanes.may_start_ahead(kFirstLane));
   const OneStage slowed("0F0 0B0 0STEP", 1, stage_cost(), Factor{1'100'000'000});
-  CHECK_FALSE(slowed.lanes.may_start_ahead(kFirst));
+  CHECK_FALSE(slowed.lanes.may_start_ahead(kFirstLane));
 }
 
 TEST_CASE("a reduction slows a computation down until it is over, rounded up at the end") {
   OneStage driven("0F0 0B0 0STEP", 1, stage_cost(), Factor{1'500'000'000});
   LaneScheduler& lanes = driven.lanes;
-  const LaneScheduler::Forecast alone = lanes.start(kFirst, {0});
+  const LaneScheduler::Forecast alone = lanes.start(kFirstLane, {0});
   CHECK(alone.time == Duration{10});
   // 4 of 10 ns are done, the other 6 take 6 * 1.5 = 9.
-  const auto slowed = lanes.set_reducing(kFirst, true, {4});
+  const auto slowed = lanes.set_reducing(kFirstLane, true, {4});
   REQUIRE(slowed);
   CHECK(slowed->time == Duration{4 + 9});
-  CHECK_FALSE(lanes.is_current(kFirst, alone.version));
-  CHECK(lanes.is_current(kFirst, slowed->version));
-  CHECK_FALSE(lanes.set_reducing(kFirst, true, {5}));
+  CHECK_FALSE(lanes.is_current(kFirstLane, alone.version));
+  CHECK(lanes.is_current(kFirstLane, slowed->version));
+  CHECK_FALSE(lanes.set_reducing(kFirstLane, true, {5}));
   // In 5 ns 5 / 1.5 = 3.33 are done: 2.67 of the 6 are left, and end at 11.67.
-  const auto resumed = lanes.set_reducing(kFirst, false, {9});
+  const auto resumed = lanes.set_reducing(kFirstLane, false, {9});
   REQUIRE(resumed);
   CHECK(resumed->time == Duration{12});
-  lanes.finish(kFirst);
+  lanes.finish(kFirstLane);
 
   // A lane that waits is told, and its next computation is slow from the start: 20 * 1.5 = 30.
-  CHECK_FALSE(lanes.set_reducing(kFirst, true, {12}));
-  CHECK(run_next(lanes, kFirst, {20}) == Duration{50});
+  CHECK_FALSE(lanes.set_reducing(kFirstLane, true, {12}));
+  CHECK(run_next(lanes, kFirstLane, {20}) == Duration{50});
 }
 
 TEST_CASE("a milestone is as far off as the work in front of it") {
@@ -220,20 +212,20 @@ TEST_CASE("a milestone is as far off as the work in front of it") {
   // = 20, and 20 + 7 = 27.
   OneStage driven("0F0 0B0 0STEP", 1, stage_cost({{6}, {13}}), Factor{2'000'000'000});
   LaneScheduler& lanes = driven.lanes;
-  run_next(lanes, kFirst, {0});
-  CHECK(lanes.start(kFirst, {0}).time == Duration{6});
-  CHECK(lanes.set_reducing(kFirst, true, {2})->time == Duration{10});
-  CHECK(lanes.pass_milestone(kFirst, {10}).next.time == Duration{24});
-  CHECK(lanes.set_reducing(kFirst, false, {16})->time == Duration{20});
-  CHECK(lanes.pass_milestone(kFirst, {20}).next.time == Duration{27});
+  run_next(lanes, kFirstLane, {0});
+  CHECK(lanes.start(kFirstLane, {0}).time == Duration{6});
+  CHECK(lanes.set_reducing(kFirstLane, true, {2})->time == Duration{10});
+  CHECK(lanes.pass_milestone(kFirstLane, {10}).next.time == Duration{24});
+  CHECK(lanes.set_reducing(kFirstLane, false, {16})->time == Duration{20});
+  CHECK(lanes.pass_milestone(kFirstLane, {20}).next.time == Duration{27});
 }
 
 TEST_CASE("without a slowdown reductions change no forecast") {
   OneStage driven("0F0 0B0 0STEP", 1, stage_cost({{6}}));
-  run_next(driven.lanes, kFirst, {0});
-  const LaneScheduler::Forecast milestone = driven.lanes.start(kFirst, {10});
-  CHECK_FALSE(driven.lanes.set_reducing(kFirst, true, {12}));
-  CHECK(driven.lanes.is_current(kFirst, milestone.version));
+  run_next(driven.lanes, kFirstLane, {0});
+  const LaneScheduler::Forecast milestone = driven.lanes.start(kFirstLane, {10});
+  CHECK_FALSE(driven.lanes.set_reducing(kFirstLane, true, {12}));
+  CHECK(driven.lanes.is_current(kFirstLane, milestone.version));
 }
 
 /// A stage of two replicas of which the second, with backwards of 15, is the faster one.
@@ -259,23 +251,23 @@ TEST_CASE("a dealt replica counts its own micro-batches, at its own speed") {
   const PlanCost costs{.stages = {uneven_replicas(), stage_cost()}, .boundaries = {}, .ties = {}};
   LaneScheduler lanes(schedule, costs);
 
-  CHECK(run_next(lanes, kFirst, {0}) == Duration{10});
-  lanes.expect(kFirst, {.stage = {0}, .micro_batch = 2, .is_gradient = true}, {90});
-  CHECK(lanes.input_time(kFirst).is_infinite());
-  lanes.expect(kFirst, {.stage = {0}, .micro_batch = 0, .is_gradient = true}, {30});
-  CHECK(run_next(lanes, kFirst, {30}) == Duration{50});
-  CHECK(run_next(lanes, kFirst, {50}) == Duration{60});
-  CHECK(lanes.input_time(kFirst) == Duration{90});
+  CHECK(run_next(lanes, kFirstLane, {0}) == Duration{10});
+  lanes.expect(kFirstLane, {.stage = {0}, .micro_batch = 2, .is_gradient = true}, {90});
+  CHECK(lanes.input_time(kFirstLane).is_infinite());
+  lanes.expect(kFirstLane, {.stage = {0}, .micro_batch = 0, .is_gradient = true}, {30});
+  CHECK(run_next(lanes, kFirstLane, {30}) == Duration{50});
+  CHECK(run_next(lanes, kFirstLane, {50}) == Duration{60});
+  CHECK(lanes.input_time(kFirstLane) == Duration{90});
   // Micro-batch 2 is the last of replica 0.
-  CHECK(lanes.start(kFirst, {90}).time == Duration{90 + 6});
+  CHECK(lanes.start(kFirstLane, {90}).time == Duration{90 + 6});
 
   // Micro-batch 1 is the only one of replica 1. The moments are those of the slowest replica, but
   // the second bucket, ready after 18 there, is ready at the end of the 15 here.
-  CHECK(run_next(lanes, kSecond, {0}) == Duration{8});
-  CHECK(lanes.start(kSecond, {50}).time == Duration{50 + 6});
-  CHECK(lanes.pass_milestone(kSecond, {56}).next.time == Duration{50 + 15});
-  CHECK(lanes.pass_milestone(kSecond, {65}).next.time == Duration{50 + 15});
-  CHECK(lanes.finish(kSecond).made_all_gradients);
+  CHECK(run_next(lanes, kSecondLane, {0}) == Duration{8});
+  CHECK(lanes.start(kSecondLane, {50}).time == Duration{50 + 6});
+  CHECK(lanes.pass_milestone(kSecondLane, {56}).next.time == Duration{50 + 15});
+  CHECK(lanes.pass_milestone(kSecondLane, {65}).next.time == Duration{50 + 15});
+  CHECK(lanes.finish(kSecondLane).made_all_gradients);
 }
 
 TEST_CASE("an independent replica has its own times and its own moments") {
@@ -285,14 +277,14 @@ TEST_CASE("an independent replica has its own times and its own moments") {
   const Schedule schedule{1, {first, second}};
   const PlanCost costs{.stages = {uneven_replicas()}, .boundaries = {}, .ties = {}};
   LaneScheduler lanes(schedule, costs);
-  CHECK(run_next(lanes, kFirst, {0}) == Duration{10});
-  CHECK(lanes.start(kFirst, {10}).time == Duration{10 + 6});
+  CHECK(run_next(lanes, kFirstLane, {0}) == Duration{10});
+  CHECK(lanes.start(kFirstLane, {10}).time == Duration{10 + 6});
   // The weight gradient is what the input gradient leaves of the backward: 15 - 9 = 6.
-  CHECK(run_next(lanes, kSecond, {0}) == Duration{8});
-  CHECK(run_next(lanes, kSecond, {8}) == Duration{8 + 9});
-  CHECK(lanes.start(kSecond, {17}).time == Duration{17 + 1});
-  CHECK(lanes.pass_milestone(kSecond, {18}).next.time == Duration{17 + 5});
-  CHECK(lanes.pass_milestone(kSecond, {22}).next.time == Duration{17 + 6});
+  CHECK(run_next(lanes, kSecondLane, {0}) == Duration{8});
+  CHECK(run_next(lanes, kSecondLane, {8}) == Duration{8 + 9});
+  CHECK(lanes.start(kSecondLane, {17}).time == Duration{17 + 1});
+  CHECK(lanes.pass_milestone(kSecondLane, {18}).next.time == Duration{17 + 5});
+  CHECK(lanes.pass_milestone(kSecondLane, {22}).next.time == Duration{17 + 6});
 }
 
 }  // namespace

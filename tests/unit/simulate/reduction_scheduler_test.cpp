@@ -12,20 +12,14 @@
 #include <vector>
 
 #include "dapple/simulate/reduction_scheduler.h"
+#include "lane.h"
 
 namespace dapple::simulate {
 namespace {
 
-constexpr GroupIndex kFirst{0};
-constexpr GroupIndex kSecond{1};
-constexpr GroupIndex kThird{2};
-
-Lane lane(std::vector<StageIndex> stages, const std::string& actions) {
-  Lane result;
-  result.stages = std::move(stages);
-  result.actions = parse_actions(actions);
-  return result;
-}
+constexpr GroupIndex kFirstGroup{0};
+constexpr GroupIndex kSecondGroup{1};
+constexpr GroupIndex kThirdGroup{2};
 
 /// Stages with these numbers of buckets, and ties of these stages.
 PlanCost costs_of(const std::vector<std::size_t>& buckets,
@@ -50,17 +44,17 @@ TEST_CASE("buckets are reduced one after another, in the order of the schedule")
   ReductionScheduler reductions(schedule, costs);
   // Bucket 1 waits for bucket 0, though it is ready first.
   CHECK_FALSE(reductions.bucket_ready({0}, 1));
-  CHECK_FALSE(reductions.is_reducing(kFirst));
+  CHECK_FALSE(reductions.is_reducing(kFirstGroup));
   CHECK(reductions.bucket_ready({0}, 0) == bucket(0, 0));
-  CHECK(reductions.is_reducing(kFirst));
-  CHECK_FALSE(reductions.start_next(kFirst));
+  CHECK(reductions.is_reducing(kFirstGroup));
+  CHECK_FALSE(reductions.start_next(kFirstGroup));
   reductions.finish(bucket(0, 0));
   CHECK_FALSE(reductions.is_reduced_for(step(0)));
-  CHECK(reductions.start_next(kFirst) == bucket(0, 1));
-  CHECK(to_text(reductions.last_started(kFirst)) == "0REDUCE_GRAD1");
+  CHECK(reductions.start_next(kFirstGroup) == bucket(0, 1));
+  CHECK(to_text(reductions.last_started(kFirstGroup)) == "0REDUCE_GRAD1");
   reductions.finish(bucket(0, 1));
-  CHECK_FALSE(reductions.start_next(kFirst));
-  CHECK_FALSE(reductions.is_reducing(kFirst));
+  CHECK_FALSE(reductions.start_next(kFirstGroup));
+  CHECK_FALSE(reductions.is_reducing(kFirstGroup));
   CHECK(reductions.is_reduced_for(step(0)));
 }
 
@@ -71,7 +65,7 @@ TEST_CASE("a bucket that is ready while another is reduced waits until that is o
   CHECK(reductions.bucket_ready({0}, 0) == bucket(0, 0));
   CHECK_FALSE(reductions.bucket_ready({0}, 1));
   reductions.finish(bucket(0, 0));
-  CHECK(reductions.start_next(kFirst) == bucket(0, 1));
+  CHECK(reductions.start_next(kFirstGroup) == bucket(0, 1));
 }
 
 TEST_CASE("a bucket waits for every lane of its group, and for no other") {
@@ -83,9 +77,9 @@ TEST_CASE("a bucket waits for every lane of its group, and for no other") {
                            lane({{1}}, second), lane({{1}}, second)}};
   const PlanCost costs = costs_of({1, 1});
   ReductionScheduler reductions(schedule, costs);
-  CHECK(reductions.lanes_of(kFirst).count == 3);
-  CHECK(reductions.lanes_of(kSecond).first == LaneIndex{3});
-  CHECK(reductions.lanes_of(kSecond).count == 2);
+  CHECK(reductions.lanes_of(kFirstGroup).count == 3);
+  CHECK(reductions.lanes_of(kSecondGroup).first == LaneIndex{3});
+  CHECK(reductions.lanes_of(kSecondGroup).count == 2);
   CHECK_FALSE(reductions.bucket_ready({0}, 0));
   CHECK_FALSE(reductions.bucket_ready({1}, 0));
   CHECK_FALSE(reductions.bucket_ready({0}, 0));
@@ -93,10 +87,10 @@ TEST_CASE("a bucket waits for every lane of its group, and for no other") {
   // The groups reduce side by side.
   CHECK(reductions.bucket_ready({0}, 0) == bucket(0, 0));
   REQUIRE(reductions.groups_of(bucket(1, 0)).size() == 1);
-  CHECK(reductions.groups_of(bucket(1, 0)).front() == kSecond);
+  CHECK(reductions.groups_of(bucket(1, 0)).front() == kSecondGroup);
   reductions.finish(bucket(1, 0));
-  CHECK(reductions.is_reducing(kFirst));
-  CHECK_FALSE(reductions.is_reducing(kSecond));
+  CHECK(reductions.is_reducing(kFirstGroup));
+  CHECK_FALSE(reductions.is_reducing(kSecondGroup));
 }
 
 TEST_CASE("the stages of one group share one order") {
@@ -109,7 +103,7 @@ TEST_CASE("the stages of one group share one order") {
   reductions.finish(bucket(1, 0));
   CHECK(reductions.is_reduced_for(step(1)));
   CHECK_FALSE(reductions.is_reduced_for(step(0)));
-  CHECK(reductions.start_next(kFirst) == bucket(0, 0));
+  CHECK(reductions.start_next(kFirstGroup) == bucket(0, 0));
 }
 
 TEST_CASE("tied gradients are reduced by all groups at once, behind the buckets of each") {
@@ -128,17 +122,17 @@ TEST_CASE("tied gradients are reduced by all groups at once, behind the buckets 
   reductions.finish(bucket(0, 0));
   CHECK_FALSE(reductions.is_reduced_for(step(0)));
 
-  CHECK(reductions.start_next(kFirst) == tie);
+  CHECK(reductions.start_next(kFirstGroup) == tie);
   const std::span<const GroupIndex> groups = reductions.groups_of(tie);
   CHECK(std::vector<GroupIndex>(groups.begin(), groups.end()) ==
-        std::vector<GroupIndex>{kFirst, kThird});
-  CHECK(reductions.is_reducing(kFirst));
-  CHECK_FALSE(reductions.is_reducing(kSecond));
-  CHECK(reductions.is_reducing(kThird));
-  CHECK(to_text(reductions.last_started(kThird)) == "2REDUCE_TIED0");
-  CHECK_FALSE(reductions.start_next(kThird));
+        std::vector<GroupIndex>{kFirstGroup, kThirdGroup});
+  CHECK(reductions.is_reducing(kFirstGroup));
+  CHECK_FALSE(reductions.is_reducing(kSecondGroup));
+  CHECK(reductions.is_reducing(kThirdGroup));
+  CHECK(to_text(reductions.last_started(kThirdGroup)) == "2REDUCE_TIED0");
+  CHECK_FALSE(reductions.start_next(kThirdGroup));
   reductions.finish(tie);
-  CHECK_FALSE(reductions.is_reducing(kThird));
+  CHECK_FALSE(reductions.is_reducing(kThirdGroup));
   CHECK(reductions.is_reduced_for(step(0)));
   CHECK(reductions.is_reduced_for(step(2)));
 }
@@ -182,12 +176,12 @@ TEST_CASE("a tie waits where a group has another one in front of it") {
   CHECK_FALSE(reductions.gradients_made({2}));
   CHECK_FALSE(reductions.gradients_made({1}));
   CHECK(reductions.gradients_made({0}) == first);
-  CHECK_FALSE(reductions.start_next(kSecond));
+  CHECK_FALSE(reductions.start_next(kSecondGroup));
   reductions.finish(first);
   CHECK(reductions.is_reduced_for(step(0)));
-  CHECK_FALSE(reductions.start_next(kFirst));
-  CHECK(reductions.start_next(kThird) == second);
-  CHECK(reductions.is_reducing(kSecond));
+  CHECK_FALSE(reductions.start_next(kFirstGroup));
+  CHECK(reductions.start_next(kThirdGroup) == second);
+  CHECK(reductions.is_reducing(kSecondGroup));
   reductions.finish(second);
   CHECK(reductions.is_reduced_for(step(1)));
   CHECK(reductions.is_reduced_for(step(2)));

@@ -4,14 +4,12 @@
 #include <catch2/catch.hpp>
 
 #include "../../support/pipeline.h"
+#include "both_modes.h"
 
 namespace dapple::simulate {
 namespace {
 
 using namespace small;
-
-const SimulationOptions kBothModes[] = {{.contention = Contention::Shared},
-                                        {.contention = Contention::Off}};
 
 /// Two stages of two replicas: 10 ns there and 10 back per sample, then 5 and 5, 4 bytes between.
 Pipeline two_pairs(std::int64_t micro_batches, TopologyDescription description) {

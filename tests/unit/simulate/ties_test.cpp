@@ -4,14 +4,12 @@
 #include <catch2/catch.hpp>
 
 #include "../../support/pipeline.h"
+#include "both_modes.h"
 
 namespace dapple::simulate {
 namespace {
 
 using namespace small;
-
-const SimulationOptions kBothModes[] = {{.contention = Contention::Shared},
-                                        {.contention = Contention::Off}};
 
 ModelProfile tied(const std::vector<LayerFigures>& layers, std::int32_t owner, std::int32_t user) {
   ModelProfile profile = model_of(layers);

@@ -4,14 +4,12 @@
 #include <catch2/catch.hpp>
 
 #include "../../support/pipeline.h"
+#include "both_modes.h"
 
 namespace dapple::simulate {
 namespace {
 
 using namespace small;
-
-const SimulationOptions kBothModes[] = {{.contention = Contention::Shared},
-                                        {.contention = Contention::Off}};
 
 TEST_CASE("one stage alternates forward and backward at depth 1") {
   // 3 * (2 + 3) = 15.

@@ -9,13 +9,14 @@
 namespace dapple {
 namespace {
 
+using namespace small;
+using K = ActionKind;
+
 TEST_CASE("a timeline without actions is sorted as it is") {
   Timeline timeline;
   sort_actions(timeline);
   CHECK(timeline.actions.empty());
 }
-
-using namespace small;
 
 DeviceMemory memory_on(LaneIndex lane) {
   return {.device = DeviceIndex{0},
@@ -75,7 +76,6 @@ TEST_CASE("what ends at a moment is given back before what starts at it is taken
 }
 
 TEST_CASE("what is taken and given back in no time still counts for the peak") {
-  using K = ActionKind;
   Timeline timeline;
   timeline.lanes = {{{StageIndex{0}}, {DeviceIndex{0}}}};
   timeline.actions = {timed(kLane0, {K::Forward, 0}, 0, 0), timed(kLane0, {K::Backward, 0}, 0, 0),
@@ -97,7 +97,6 @@ TEST_CASE("micro-batches in flight are counted lane by lane") {
 }
 
 TEST_CASE("messages that overlap by their latency get rows of their own") {
-  using K = ActionKind;
   Timeline timeline;
   timeline.lanes = {{{StageIndex{0}}, {DeviceIndex{0}}}, {{StageIndex{1}}, {DeviceIndex{1}}}};
   // The third begins when the first ends: their row is free again.

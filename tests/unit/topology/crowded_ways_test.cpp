@@ -12,15 +12,8 @@ namespace {
 
 using meshes::kGigabyte;
 using meshes::link;
+using meshes::port_names;
 using Names = std::vector<std::string>;
-
-Names port_names(const Topology& topology, const Route& route) {
-  Names names;
-  for (const PortIndex port : route.ports) {
-    names.push_back(topology.ports()[port.position()].name);
-  }
-  return names;
-}
 
 PcieRoot root(std::vector<std::int32_t> devices, std::vector<std::int32_t> nics,
               std::int64_t gigabytes) {

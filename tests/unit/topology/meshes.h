@@ -1,4 +1,4 @@
-// Topologies that the tests of this folder share.
+// Topologies that the tests of this folder share, and what their routes go over.
 #pragma once
 
 #include <string>
@@ -6,6 +6,7 @@
 
 #include "dapple/core/index.h"
 #include "dapple/topology/description.h"
+#include "dapple/topology/topology.h"
 
 namespace dapple::meshes {
 
@@ -88,6 +89,14 @@ inline std::vector<DeviceIndex> devices(const std::vector<std::int32_t>& numbers
   std::vector<DeviceIndex> result;
   for (const std::int32_t number : numbers) result.push_back({number});
   return result;
+}
+
+inline std::vector<std::string> port_names(const Topology& topology, const Route& route) {
+  std::vector<std::string> names;
+  for (const PortIndex port : route.ports) {
+    names.push_back(topology.ports()[port.position()].name);
+  }
+  return names;
 }
 
 }  // namespace dapple::meshes

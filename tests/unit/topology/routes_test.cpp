@@ -10,15 +10,7 @@ namespace {
 
 using meshes::kGigabyte;
 using meshes::link;
-
-std::vector<std::string> port_names(const Topology& topology, const Route& route) {
-  std::vector<std::string> names;
-  for (const PortIndex port : route.ports) {
-    names.push_back(topology.ports()[port.position()].name);
-  }
-  return names;
-}
-
+using meshes::port_names;
 using Names = std::vector<std::string>;
 
 TEST_CASE("A message takes the latency and its bytes at the bandwidth, rounded up") {

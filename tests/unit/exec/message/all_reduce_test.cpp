@@ -13,7 +13,7 @@ using namespace small;
 constexpr Action kReduction{ActionKind::AllReduce, 0, {}};
 
 /// What every member ends up with, and the bytes that passed.
-struct Outcome {
+struct ReductionOutcome {
   std::vector<std::vector<float>> values;
   Bytes sent;
 };
@@ -28,11 +28,11 @@ ReductionGroup group_of(std::size_t members, std::size_t servers) {
   return group;
 }
 
-Outcome reduce(const std::vector<std::vector<float>>& values, std::size_t servers) {
+ReductionOutcome reduce(const std::vector<std::vector<float>>& values, std::size_t servers) {
   const Topology topology(full_mesh(values.size(), {bytes_per_ns(1), {}}));
   ThreadNetwork network(topology, all_devices(topology), {});
   const ReductionGroup group = group_of(values.size(), servers);
-  Outcome outcome;
+  ReductionOutcome outcome;
   outcome.values.resize(values.size());
   side_by_side(values.size(), [&](std::size_t i) {
     const auto end = network.end_of(index_at<DeviceIndex>(i));
@@ -52,7 +52,8 @@ Outcome reduce(const std::vector<std::vector<float>>& values, std::size_t server
 
 TEST_CASE("every member ends up with the sum") {
   // Whole numbers, so that no order of adding up rounds.
-  const Outcome outcome = reduce({{1, 2, 3, 4, 5}, {10, 20, 30, 40, 50}, {7, 7, 7, 7, 7}}, 1);
+  const ReductionOutcome outcome =
+      reduce({{1, 2, 3, 4, 5}, {10, 20, 30, 40, 50}, {7, 7, 7, 7, 7}}, 1);
   for (const std::vector<float>& values : outcome.values) {
     CHECK(values == std::vector<float>{18, 29, 40, 51, 62});
   }
@@ -150,7 +151,7 @@ TEST_CASE("all members round alike") {
   for (std::vector<float>& own : values) {
     for (float& value : own) value = static_cast<float>(dice.roll(1, 1'000'000)) * 1e-3F;
   }
-  const Outcome outcome = reduce(values, 1);
+  const ReductionOutcome outcome = reduce(values, 1);
   for (const std::vector<float>& own : outcome.values) CHECK(own == outcome.values.front());
 }
 
@@ -179,7 +180,7 @@ TEST_CASE("what a device reduces is known by its members and sizes") {
 }
 
 TEST_CASE("a member alone keeps what it has and sends nothing") {
-  const Outcome outcome = reduce({{1, 2, 3}}, 1);
+  const ReductionOutcome outcome = reduce({{1, 2, 3}}, 1);
   CHECK(outcome.values.front() == std::vector<float>{1, 2, 3});
   CHECK(outcome.sent.count == 0);
 }

@@ -9,20 +9,13 @@
 #include <cstdint>
 
 #include "../../../support/job.h"
+#include "../message_key.h"
 
 namespace dapple::exec {
 namespace {
 
 using namespace small;
 using namespace std::chrono_literals;
-
-MessageKey key(std::int32_t from, std::int32_t to, std::int32_t number = 0) {
-  return {.iteration = 0,
-          .action = {ActionKind::SendActivation, number, {0}},
-          .step = 0,
-          .from = {from},
-          .to = {to}};
-}
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -126,7 +119,7 @@ TEST_CASE("who waits for a message that never comes is told which one") {
   ThreadNetwork network(topology, all_devices(topology), {.pacing = {}, .timeout = 20ms});
   const auto receiver = network.end_of({2});
   REQUIRE_THROWS_WITH(receiver->receive(key(1, 2, 7), {}),
-                      "node1:0: 0SEND_F7: expected a message from node0:1 within 0.02 s, got none");
+                      "node1:0: 5SEND_F7: expected a message from node0:1 within 0.02 s, got none");
   REQUIRE_THROWS_WITH(receiver->barrier(),
                       "node1:0: barrier: expected all 4 devices within 0.02 s, got 1");
 }

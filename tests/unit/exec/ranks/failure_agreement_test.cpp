@@ -3,15 +3,12 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 
+#include "moments.h"
+
 namespace dapple::exec {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// A moment that long after some start.
-std::int64_t at(std::chrono::nanoseconds time) {
-  return 1'000'000'000'000 + time.count();
-}
 
 TEST_CASE("the first rank to fail reports, and the lowest of those that fail at once") {
   const auto is_first = [](const RankFailure& own, const std::vector<RankFailure>& others) {

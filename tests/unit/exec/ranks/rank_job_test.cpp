@@ -17,6 +17,7 @@
 
 #include "../../../support/job.h"
 #include "../../../support/memory_network.h"
+#include "../message_key.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/ranks/failure_agreement.h"
 
@@ -27,14 +28,6 @@ using namespace small;
 using namespace std::chrono_literals;
 
 constexpr const char* kOver = "the job was aborted";
-
-MessageKey key(std::int32_t from, std::int32_t to, std::int32_t number = 0) {
-  return {.iteration = 0,
-          .action = {ActionKind::SendActivation, number, {5}},
-          .step = 0,
-          .from = {from},
-          .to = {to}};
-}
 
 /// What the call throws, or an empty text.
 template <class Call>

@@ -294,17 +294,18 @@ Placed placed(const std::vector<std::int32_t>& layers, const std::vector<std::in
   return {std::move(model), std::move(pipeline)};
 }
 
-struct Outcome {
+struct TrainingOutcome {
   std::vector<double> losses;
   Checkpoint checkpoint;
 };
 
-Outcome train_for(const Placed& placed, std::int64_t steps, const Checkpoint* start = nullptr) {
+TrainingOutcome train_for(const Placed& placed, std::int64_t steps,
+                          const Checkpoint* start = nullptr) {
   const TrainingSettings settings{.optimizer = {.learning_rate = 0.02F}, .clip_norm = 0.3};
   const TrainingJob job =
       make_training_job(placed.pipeline.plan, placed.model.profile, placed.pipeline.topology,
                         placed.model.layers, placed.model.batches, settings);
-  Outcome outcome;
+  TrainingOutcome outcome;
   TrainOptions options{.steps_before = start != nullptr ? start->steps : 0, .steps = steps};
   options.on_step = [&](const StepReport& step) { outcome.losses.push_back(step.loss); };
   options.save = [&](std::int64_t made, NamedTensors tensors) {
@@ -322,19 +323,19 @@ Outcome train_for(const Placed& placed, std::int64_t steps, const Checkpoint* st
 
 TEST_CASE("training goes on as if it had not been interrupted") {
   const Placed two = placed({2, 2}, {1, 1}, 3);
-  const Outcome whole = train_for(two, 8);
-  const Outcome first = train_for(two, 5);
+  const TrainingOutcome whole = train_for(two, 8);
+  const TrainingOutcome first = train_for(two, 5);
   const Checkpoint stored = read_checkpoint(write_checkpoint(first.checkpoint), "m");
   REQUIRE(stored.steps == 5);
   REQUIRE_FALSE(restoring_fault(stored, *two.model.layers, nn::OptimizerKind::AdamW));
-  const Outcome rest = train_for(two, 3, &stored);
+  const TrainingOutcome rest = train_for(two, 3, &stored);
   CHECK(rest.losses == std::vector<double>(whole.losses.begin() + 5, whole.losses.end()));
   CHECK(write_checkpoint(rest.checkpoint) == write_checkpoint(whole.checkpoint));
 }
 
 TEST_CASE("training goes on under another plan with the same losses") {
-  const Outcome whole = train_for(placed({2, 2}, {1, 1}, 3), 8);
-  const Outcome first = train_for(placed({2, 2}, {1, 1}, 3), 5);
+  const TrainingOutcome whole = train_for(placed({2, 2}, {1, 1}, 3), 8);
+  const TrainingOutcome first = train_for(placed({2, 2}, {1, 1}, 3), 5);
   const std::vector<double> expected(whole.losses.begin() + 5, whole.losses.end());
   // Other stages with the same micro-batches: the same bits.
   for (const Placed& other : {placed({4}, {1}, 3), placed({1, 2, 1}, {1, 1, 1}, 3)}) {
@@ -342,7 +343,7 @@ TEST_CASE("training goes on under another plan with the same losses") {
   }
   // Other replicas and micro-batches: sums in another order.
   for (const Placed& other : {placed({2, 2}, {2, 1}, 4), placed({1, 3}, {2, 3}, 6)}) {
-    const Outcome rest = train_for(other, 3, &first.checkpoint);
+    const TrainingOutcome rest = train_for(other, 3, &first.checkpoint);
     REQUIRE(rest.losses.size() == 3);
     for (std::size_t i = 0; i < 3; ++i) CHECK(rest.losses[i] == Approx(expected[i]).epsilon(1e-5));
   }

@@ -15,8 +15,10 @@ namespace dapple::interop {
 namespace {
 
 using test::changed;
+using test::check_refusals;
 using test::Malformed;
 using test::sample;
+using test::warns;
 
 ForeignFile foreign(std::string text, const std::string& name = "file") {
   const auto format = detect_topology_format(text);
@@ -35,12 +37,8 @@ ForeignTopologyOptions all_figures() {
   return options;
 }
 
-std::string refusal_of(const ForeignFile& file, const ForeignTopologyOptions& options) {
+std::string refusal_of_topology(const ForeignFile& file, const ForeignTopologyOptions& options) {
   return test::refusal_of([&] { import_topology({file}, options); });
-}
-
-bool warns(const ImportedTopology& imported, const std::string& words) {
-  return test::warns(imported.warnings, words);
 }
 
 /// Each variant of a sound text is refused with its reason.
@@ -104,7 +102,7 @@ TEST_CASE("devices across sockets share what the sockets carry, others do not ne
 TEST_CASE("cells that differ between a row and its column count as the slower one") {
   const ImportedTopology imported =
       import_topology({foreign(changed(kTable, "GPU1\tNV2", "GPU1\tSYS"))}, all_figures());
-  CHECK(warns(imported, "GPU1 sees GPU0 in another way"));
+  CHECK(warns(imported.warnings, "GPU1 sees GPU0 in another way"));
   CHECK(imported.description.servers.front().links.kinds.empty());
 }
 
@@ -164,8 +162,8 @@ TEST_CASE("bridges and virtual interfaces of NCCL's list are no NICs") {
     text.insert(at, nics);
   }
   const ImportedTopology imported = import_topology({foreign(text)}, {});
-  CHECK(warns(imported, "docker0, veth12, veth34 stand below no PCI device"));
-  CHECK(warns(imported, "count for nothing: "));
+  CHECK(warns(imported.warnings, "docker0, veth12, veth34 stand below no PCI device"));
+  CHECK(warns(imported.warnings, "count for nothing: "));
   CHECK(io::write_topology(imported.description) == io::write_topology(plain.description));
   // Where nothing else is there, somebody has to say what there is.
   const std::string alone =
@@ -174,10 +172,10 @@ TEST_CASE("bridges and virtual interfaces of NCCL's list are no NICs") {
       "<gpu dev='0' sm='80'/></pci><nic><net name='eth0' speed='100000'/></nic></cpu></system>";
   ForeignTopologyOptions several = all_figures();
   several.servers = 2;
-  CHECK_THAT(refusal_of(foreign(alone), several), Catch::Contains("--nic"));
+  CHECK_THAT(refusal_of_topology(foreign(alone), several), Catch::Contains("--nic"));
   several.nic = Bandwidth{1'250'000'000};
   several.nics = 1;
-  CHECK(warns(import_topology({foreign(alone)}, several),
+  CHECK(warns(import_topology({foreign(alone)}, several).warnings,
               "eth0 stands below no PCI device, as bridges and virtual interfaces do, and counts "
               "for nothing: no NIC is left"));
 }
@@ -194,11 +192,12 @@ TEST_CASE("a table that may have left NVLinks out is told so") {
   const auto import = [](const std::string& text) {
     return import_topology({foreign(text)}, all_figures());
   };
-  CHECK(warns(import(table), "the table has no NVLinks: the devices are taken to have PCIe alone"));
-  CHECK(warns(import(table + legend), "the table has no NVLinks, nor does its legend"));
+  CHECK(warns(import(table).warnings,
+              "the table has no NVLinks: the devices are taken to have PCIe alone"));
+  CHECK(warns(import(table + legend).warnings, "the table has no NVLinks, nor does its legend"));
   const std::string of_m = "  NV#  = Connection traversing a bonded set of # NVLinks\n";
-  CHECK_FALSE(warns(import(table + legend + of_m), "no NVLinks"));
-  CHECK_FALSE(warns(import_topology({foreign(kTable)}, all_figures()), "no NVLinks"));
+  CHECK_FALSE(warns(import(table + legend + of_m).warnings, "no NVLinks"));
+  CHECK_FALSE(warns(import_topology({foreign(kTable)}, all_figures()).warnings, "no NVLinks"));
 }
 
 TEST_CASE("malformed topologies of NCCL are refused by line") {
@@ -231,8 +230,8 @@ TEST_CASE("NCCL's defaults stand for what a dump leaves out, with a warning") {
   std::string text = changed(sample("switched.xml"), "speed=\"100000\"", "speed=\"-1\"");
   text = changed(text, "link_speed=\"16 GT/s\"", "link_speed=\"\"");
   const ImportedTopology imported = import_topology({foreign(text)}, {});
-  CHECK(warns(imported, "states no link speed"));
-  CHECK(warns(imported, "mlx5_0 states no speed (-1): 10000 Mbit/s"));
+  CHECK(warns(imported.warnings, "states no link speed"));
+  CHECK(warns(imported.warnings, "mlx5_0 states no speed (-1): 10000 Mbit/s"));
   // The hosts are no longer alike.
   CHECK(imported.description.servers.size() == 2);
 }
@@ -243,7 +242,7 @@ TEST_CASE("a result over servers is what all NICs of one carry, unless that cann
     text = changed(text, "15.00   22.50", "15.00 " + bus);
     const ImportedTopology imported =
         import_topology({foreign(sample("switched.xml")), foreign(text)}, {});
-    CHECK(warns(imported, "above what the NICs") == (bus == "30.00"));
+    CHECK(warns(imported.warnings, "above what the NICs") == (bus == "30.00"));
     return imported.description.servers.front().nics.front().link.bandwidth.bytes_per_second;
   };
   // Two NICs of 12.5 GB/s: 22.5 GB/s are 11.25 each, 30 are more than they have.
@@ -260,7 +259,7 @@ TEST_CASE("the times of an all-reduce are bus bandwidths by the size of the mess
                  " 200.0   14.00   21.00      0    200.0");
   const ImportedTopology imported =
       import_topology({foreign(sample("switched.xml")), foreign(text)}, {});
-  CHECK(warns(imported, "1 message that took longer than a larger one is left out"));
+  CHECK(warns(imported.warnings, "1 message that took longer than a larger one is left out"));
   const std::vector<BusBandwidthTable>& tables = imported.description.servers.front().bus_bandwidth;
   REQUIRE(tables.size() == 1);
   CHECK(tables[0].servers == 2);
@@ -344,7 +343,7 @@ TEST_CASE("Slurm's leaves are racks in the order of the tree, and hosts keep the
   CHECK(description.racks[0].count == 3);
   CHECK(description.pods.size() == 2);
   CHECK(description.notes.front() == "servers 0 to 1 are gpu01 to gpu02, on switch leaf1");
-  CHECK(warns(imported, "2 kinds of names (gpu, login)"));
+  CHECK(warns(imported.warnings, "2 kinds of names (gpu, login)"));
 }
 
 TEST_CASE("malformed topologies of Slurm are refused by line") {
@@ -450,7 +449,7 @@ TEST_CASE("malformed XML of hwloc is refused by line") {
 
 TEST_CASE("what files do not say is asked for, all at once") {
   CHECK(
-      refusal_of(foreign(kTable), {}) ==
+      refusal_of_topology(foreign(kTable), {}) ==
       "--device: expected the kind of the devices, which file does not say: V100-16GB, V100-32GB, "
       "A100-40GB, A100-80GB, A100-PCIe-40GB, A100-PCIe-80GB, A800-80GB, H100-80GB, "
       "H100-PCIe-80GB, H800-80GB, H200-141GB, B200-180GB, A10-24GB, L4-24GB, RTX-6000-Ada, "
@@ -466,7 +465,7 @@ TEST_CASE("a network faster than its NICs is doubted") {
   options.nic = Bandwidth{1'250'000'000};       // 10 Gbit/s
   options.network = Bandwidth{20'000'000'000};  // 20 GB/s
   const ImportedTopology imported = import_topology({foreign(kTable)}, options);
-  CHECK(warns(imported, "the network has 20 GB/s a port and the NICs only 1.25 GB/s"));
+  CHECK(warns(imported.warnings, "the network has 20 GB/s a port and the NICs only 1.25 GB/s"));
 }
 
 }  // namespace

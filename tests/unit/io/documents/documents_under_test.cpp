@@ -92,21 +92,20 @@ ServerLinks random_matrix(Dice& dice, std::int32_t devices) {
   return links;
 }
 
-bool same(const Measurement& a, const Measurement& b) {
+bool same_measurement(const Measurement& a, const Measurement& b) {
   return a.batch_size == b.batch_size && a.forward == b.forward && a.backward == b.backward &&
          a.input_gradient == b.input_gradient && a.weight_gradient == b.weight_gradient &&
          a.output == b.output && a.stash == b.stash && a.workspace == b.workspace;
 }
 
-bool same(const Layer& a, const Layer& b) {
+bool same_layer(const Layer& a, const Layer& b) {
   return a.name == b.name && a.parameters == b.parameters && a.fixed_overhead == b.fixed_overhead &&
          a.inputs == b.inputs && a.operation == b.operation &&
          std::equal(a.measurements.begin(), a.measurements.end(), b.measurements.begin(),
-                    b.measurements.end(),
-                    [](const Measurement& x, const Measurement& y) { return same(x, y); });
+                    b.measurements.end(), same_measurement);
 }
 
-bool same(const ServerLinks& a, const ServerLinks& b) {
+bool same_links(const ServerLinks& a, const ServerLinks& b) {
   const auto same_kind = [](const LinkKind& x, const LinkKind& y) {
     return x.name == y.name && x.source == y.source && x.link == y.link && x.lanes == y.lanes;
   };
@@ -117,7 +116,16 @@ bool same(const ServerLinks& a, const ServerLinks& b) {
          a.host_path_source == b.host_path_source;
 }
 
-bool same(const ServerGroup& a, const ServerGroup& b) {
+bool same_uplinks(const std::vector<UplinkGroup>& a, const std::vector<UplinkGroup>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const UplinkGroup& x, const UplinkGroup& y) {
+                      return x.source == y.source && x.count == y.count && x.members == y.members &&
+                             x.bandwidth == y.bandwidth &&
+                             x.oversubscription == y.oversubscription && x.latency == y.latency;
+                    });
+}
+
+bool same_server(const ServerGroup& a, const ServerGroup& b) {
   const auto same_nic = [](const Nic& x, const Nic& y) {
     return x.source == y.source && x.link == y.link && x.devices == y.devices;
   };
@@ -129,7 +137,7 @@ bool same(const ServerGroup& a, const ServerGroup& b) {
            x.points == y.points;
   };
   return a.name == b.name && a.count == b.count && a.device == b.device && a.devices == b.devices &&
-         same(a.links, b.links) &&
+         same_links(a.links, b.links) &&
          std::equal(a.bus_bandwidth.begin(), a.bus_bandwidth.end(), b.bus_bandwidth.begin(),
                     b.bus_bandwidth.end(), same_table) &&
          std::equal(a.nics.begin(), a.nics.end(), b.nics.begin(), b.nics.end(), same_nic) &&
@@ -137,7 +145,7 @@ bool same(const ServerGroup& a, const ServerGroup& b) {
                     b.pcie_roots.end(), same_root);
 }
 
-bool same(const Plan& a, const Plan& b) {
+bool same_plan(const Plan& a, const Plan& b) {
   const auto same_stage = [](const StagePlan& x, const StagePlan& y) {
     return x.layers == y.layers && x.devices == y.devices && x.replication == y.replication &&
            x.recompute == y.recompute && x.gradient_buckets == y.gradient_buckets;
@@ -148,7 +156,7 @@ bool same(const Plan& a, const Plan& b) {
          std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(), same_stage);
 }
 
-bool same(const Prediction& a, const Prediction& b) {
+bool same_prediction(const Prediction& a, const Prediction& b) {
   const auto same_stage = [](const StageFigures& x, const StageFigures& y) {
     return x.forward == y.forward && x.backward == y.backward && x.send == y.send &&
            x.all_reduce == y.all_reduce && x.optimizer_step == y.optimizer_step;
@@ -199,17 +207,7 @@ bool same(const ModelProfile& a, const ModelProfile& b) {
              b.optimizer.framework_bytes_per_parameter_byte &&
          a.optimizer.step_ns_per_parameter_byte == b.optimizer.step_ns_per_parameter_byte &&
          a.ties == b.ties &&
-         std::equal(a.layers.begin(), a.layers.end(), b.layers.begin(), b.layers.end(),
-                    [](const Layer& x, const Layer& y) { return same(x, y); });
-}
-
-bool same(const std::vector<UplinkGroup>& a, const std::vector<UplinkGroup>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const UplinkGroup& x, const UplinkGroup& y) {
-                      return x.source == y.source && x.count == y.count && x.members == y.members &&
-                             x.bandwidth == y.bandwidth &&
-                             x.oversubscription == y.oversubscription && x.latency == y.latency;
-                    });
+         std::equal(a.layers.begin(), a.layers.end(), b.layers.begin(), b.layers.end(), same_layer);
 }
 
 bool same(const TopologyDescription& a, const TopologyDescription& b) {
@@ -222,9 +220,10 @@ bool same(const TopologyDescription& a, const TopologyDescription& b) {
          std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
                     same_kind) &&
          std::equal(a.servers.begin(), a.servers.end(), b.servers.begin(), b.servers.end(),
-                    [](const ServerGroup& x, const ServerGroup& y) { return same(x, y); }) &&
-         a.network == b.network && a.network_source == b.network_source && same(a.racks, b.racks) &&
-         same(a.pods, b.pods) && a.overlap_slowdown == b.overlap_slowdown;
+                    same_server) &&
+         a.network == b.network && a.network_source == b.network_source &&
+         same_uplinks(a.racks, b.racks) && same_uplinks(a.pods, b.pods) &&
+         a.overlap_slowdown == b.overlap_slowdown;
 }
 
 bool same(const PlanDocument& a, const PlanDocument& b) {
@@ -234,7 +233,7 @@ bool same(const PlanDocument& a, const PlanDocument& b) {
            x.depth_limited == y.depth_limited;
   };
   return a.tool == b.tool && same(a.profile, b.profile) && same(a.topology, b.topology) &&
-         same(a.plan, b.plan) && same(a.prediction, b.prediction) &&
+         same_plan(a.plan, b.plan) && same_prediction(a.prediction, b.prediction) &&
          std::equal(a.baselines.begin(), a.baselines.end(), b.baselines.begin(), b.baselines.end(),
                     same_baseline) &&
          a.search.planner == b.search.planner && a.search.complete == b.search.complete &&

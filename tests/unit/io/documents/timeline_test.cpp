@@ -171,7 +171,13 @@ TEST_CASE("messages that overlap are on tracks of their own in a trace") {
 TEST_CASE("a long timeline and its trace are handed on in pieces") {
   const Topology topology(io::read_topology(kTopologyText, "t"));
   Timeline timeline = small_timeline();
-  while (timeline.actions.size() < 50'000) timeline.actions.push_back(timeline.actions.back());
+  // One action after another: those that overlap would each have a row of their own.
+  while (timeline.actions.size() < 50'000) {
+    TimedAction next = timeline.actions.back();
+    next.start = next.end;
+    next.end = next.start + Duration{2};
+    timeline.actions.push_back(next);
+  }
   for (const TextSource& source :
        {io::write_timeline(timeline, topology, "abc"), io::write_trace(timeline, topology)}) {
     std::string text;

@@ -7,6 +7,7 @@
 #include "../../../support/impatient.h"
 #include "../../../support/pipeline.h"
 #include "../../../support/random_problem.h"
+#include "../even_model.h"
 #include "dapple/plan/validate.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/request/planner_options.h"
@@ -15,18 +16,8 @@ using namespace dapple;
 
 namespace {
 
-planner::PlannerOptions batch(std::int64_t global) {
-  planner::PlannerOptions options;
-  options.global_batch_size = global;
-  return options;
-}
-
-/// Four layers of 10 forward and 20 backward per sample.
-ModelProfile even_model(std::int64_t parameters, std::int64_t output, std::int64_t stash) {
-  return small::model_of(std::vector<small::LayerFigures>(
-      4,
-      {.forward = 10, .backward = 20, .output = output, .parameters = parameters, .stash = stash}));
-}
+using small::batch;
+using small::even_model;
 
 Topology pair_of_devices(std::int64_t memory = kMaxCount) {
   TopologyDescription description = small::cluster({.servers = 2, .devices = 1});

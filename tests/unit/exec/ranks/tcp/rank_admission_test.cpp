@@ -5,16 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "../moments.h"
+
 namespace dapple::exec {
 namespace {
 
 using namespace std::chrono_literals;
 using Caller = RankAdmission::Caller;
-
-/// A moment that long after some start.
-std::int64_t at(std::chrono::nanoseconds time) {
-  return 1'000'000'000'000 + time.count();
-}
 
 /// Rank 0 of a job of four ranks, whose secret is "secret" and whose number is 77.
 RankAdmission root(std::size_t most_unproven = 8) {
