@@ -26,6 +26,12 @@ std::string_view to_string(BoundProof proof) {
       return "orders";
     case BoundProof::Exhaustion:
       return "exhaustion";
+    case BoundProof::Diagrams:
+      return "diagrams";
+    case BoundProof::Search:
+      return "search";
+    case BoundProof::ProofFile:
+      return "proof-file";
   }
   throw Bug("a proof of a bound without a name");
 }

@@ -12,6 +12,7 @@
 #include "dapple/interop/profiles/pipedream.h"
 #include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/documents/proof_document.h"
 #include "dapple/io/documents/specification.h"
 #include "dapple/io/gpus/gpus_document.h"
 #include "dapple/nn/model.h"
@@ -168,6 +169,17 @@ std::string example_timeline() {
   {"device": "node0:1", "stream": "compute", "action": "1B0", "start_ns": 200, "end_ns": 300}],
  "memory": [{"device": "node0:0", "fixed_bytes": 1, "bytes_per_micro_batch": 2,
   "recompute_bytes": 0, "peak_bytes": 3, "limit_bytes": 9}]})";
+}
+
+std::string example_proof() {
+  return R"({"schema": "dapple-proof/1", "tool": "fuzz", "plan_sha256": ")" + kNoHash + R"(",
+ "lower_bound_ns": 150, "problems": [
+  {"parallelism": {"tensor": 2, "sequence": true}, "replicas": 2, "recompute": false,
+   "micro_batch_size": 4, "bucket_bytes": 100, "method": "nodes",
+   "nodes": [[2, 1, 1, 2, 0, 1, 30, 31, 32, 33, 34, 35, 36],
+             [1, 3, -1, 0, 0, 1, 30, 31, 32, 33, 34, 35, 36]]},
+  {"micro_batch_size": 2, "bucket_bytes": 100, "method": "diagram", "width": 4},
+  {"micro_batch_size": 1, "bucket_bytes": 100, "method": "search"}]})";
 }
 
 std::string example_graph() {
@@ -385,6 +397,14 @@ bool exercise_timeline(std::string_view text) {
   return true;
 }
 
+bool exercise_proof(std::string_view text) {
+  ProofDocument proof;
+  if (!accepted([&] { proof = io::read_proof(text, kSource, kNoHash); })) return false;
+  const std::string written = whole_text(io::write_proof(proof, "fuzz"));
+  check(io::read_proof(written, kSource, kNoHash) == proof, "a written proof reads as another one");
+  return true;
+}
+
 bool exercise_pipedream(std::string_view text) {
   interop::ForeignProfileOptions options;
   options.profile_batch = 32;
@@ -521,6 +541,7 @@ std::string example_for(std::string_view entry) {
   if (entry == "topology") return io::write_topology(example_topology());
   if (entry == "plan") return io::write_plan(example_document());
   if (entry == "timeline") return example_timeline();
+  if (entry == "proof") return example_proof();
   if (entry == "foreign") return example_table();
   if (entry == "foreign_model") return example_model();
   if (entry == "foreign_plan") return example_foreign_plan();

@@ -24,6 +24,8 @@ bool exercise_plan(std::string_view text);
 
 /// A timeline of a small cluster's, of the plan whose hash is all zeros.
 bool exercise_timeline(std::string_view text);
+/// A proof of the bound of the plan whose hash is all zeros.
+bool exercise_proof(std::string_view text);
 
 /// PipeDream's graph text; what is imported must be a profile that can be written.
 bool exercise_pipedream(std::string_view text);
@@ -64,6 +66,7 @@ inline constexpr Entry kEntries[] = {
     {"topology", exercise_topology},
     {"plan", exercise_plan},
     {"timeline", exercise_timeline},
+    {"proof", exercise_proof},
     {"pipedream", exercise_pipedream},
     {"foreign", exercise_foreign, knows_foreign},
     {"foreign_model", exercise_foreign_model, knows_foreign_model},

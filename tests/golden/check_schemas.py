@@ -93,12 +93,15 @@ def written_documents(binary, source, folder):
     """Runs the program for one document of each kind that only it writes."""
     plan, timeline, schedule, comparison, measurement = (
         folder / f"{kind}.json"
-        for kind in ("plan", "timeline", "schedule", "comparison", "measurement"))
+        for kind in ("plan", "timeline", "schedule", "comparison", "measurement", "proof"))
     model = source / "profiles" / "bert-48.json"
     topology = source / "topologies" / "8xV100.json"
     commands = [
         ["plan", "--model", model, "--topo", topology, "--micro-batch", "8", "--runtime",
          "deepspeed", "-o", plan],
+        ["plan", "--model", source / "profiles" / "resnet-50.json", "--topo",
+         source / "topologies" / "4x8xA100.json", "--no-baselines", "-o", folder / "other.json",
+         "--proof", proof],
         ["simulate", plan, "--timeline", timeline],
         ["schedule", plan, "--format", "json"],
     ]
@@ -112,7 +115,7 @@ def written_documents(binary, source, folder):
     subprocess.run([binary, "export", plan, "--to", "chakra", "-o", folder / "traces"],
                    capture_output=True, check=True)
     export = folder / "traces" / "dapple-export.json"
-    return [plan, timeline, schedule, comparison, measurement, export,
+    return [plan, timeline, schedule, comparison, measurement, proof, export,
             *written_results(binary, plan, folder)]
 
 
@@ -141,7 +144,7 @@ def written_results(binary, plan, folder):
 # Which document tells users of the keys of a schema.
 DOCUMENTED = {"profile": "profiles/README.md", "topology": "topologies/README.md",
               "plan": "docs/formats.md", "gpus": "topologies/README.md",
-              "runtime": "docs/formats.md"}
+              "runtime": "docs/formats.md", "proof": "docs/formats.md"}
 
 
 def keys_of(node):
@@ -189,7 +192,7 @@ def main():
     checker = Checker(source / "src" / "io" / "schemas")
     kinds = {f"dapple-{kind}/1" for kind in ("profile", "topology", "plan", "timeline", "schedule",
                                                "comparison", "measurement", "export", "result",
-                                               "gpus", "runtime")}
+                                               "gpus", "runtime", "proof")}
     if set(checker.schemas) != kinds:
         print(f"expected schemas of {sorted(kinds)}, got {sorted(checker.schemas)}")
         return 1

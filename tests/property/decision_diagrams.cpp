@@ -174,3 +174,74 @@ TEST_CASE("restricted diagrams return plans that are no faster than their bounds
   }
   CHECK(simulations >= small::scaled(2000));
 }
+
+namespace {
+
+using search::DiagramFault;
+
+/// Changes one figure of one node by one.
+void change_a_figure(std::vector<ProofNode>& nodes, small::Dice& dice) {
+  const auto last = static_cast<std::int64_t>(nodes.size()) - 1;
+  ProofNode& node = nodes[static_cast<std::size_t>(dice.roll(0, last))];
+  const std::vector<Duration*> figures{&node.both, &node.round_trip, &node.span,    &node.last_trip,
+                                       &node.end,  &node.tail,       &node.occupied};
+  const std::int64_t choice = dice.roll(0, std::ssize(figures));
+  const bool is_less = dice.chance(50);
+  if (choice == std::ssize(figures)) {
+    node.depth += is_less && node.depth > 1 ? -1 : 1;
+  } else {
+    Duration& figure = *figures[static_cast<std::size_t>(choice)];
+    figure.ns += is_less && figure.ns > 0 ? -1 : 1;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the nodes of a relaxed diagram prove its bound, and others prove nothing") {
+  ProblemMaker maker(2111, {.layers = 6, .devices = 8, .global_batch = 8});
+  small::Dice dice(2112);
+  int proofs = 0;
+  int changed = 0;
+  int below = 0;
+  for (int round = 0; round < small::scaled(1500); ++round) {
+    Question question(maker.next());
+    ask_at_random(question, dice);
+    CAPTURE(round, small::text_of(question));
+    const ModelProfile& profile = question.made.problem.profile;
+    for (const SearchProblem& problem : problems_of(question)) {
+      const Duration most{std::int64_t{1} << 50};
+      DecisionDiagram wide(profile, question.topology, problem, most, {});
+      const Duration bound = wide.relaxed_bound(static_cast<std::size_t>(dice.roll(1, 3)));
+      if (bound == most || bound <= wide.root_bound()) continue;
+      std::vector<ProofNode> nodes;
+      DecisionDiagram diagram(profile, question.topology, problem, bound, {});
+      const bool is_proven =
+          diagram.relaxed_bound(static_cast<std::size_t>(dice.roll(1, 9)), &nodes) == bound;
+      CHECK(diagram.check(nodes).is_proof() == is_proven);
+      if (!is_proven || nodes.empty()) continue;
+      ++proofs;
+      std::vector<ProofNode> others = nodes;
+      others.erase(others.begin() + dice.roll(0, std::ssize(others) - 1));
+      CHECK(!diagram.check(others).is_proof());
+      others = nodes;
+      change_a_figure(others, dice);
+      CHECK(!diagram.check(others).is_proof());
+      others = nodes;
+      others.push_back(nodes.front());
+      CHECK((nodes.size() == 1 || !diagram.check(others).is_proof()));
+      ++changed;
+      // The same nodes prove nothing above the bound, where some label covers all layers at it.
+      std::vector<ProofNode> above;
+      DecisionDiagram higher(profile, question.topology, problem, bound + Duration{1}, {});
+      if (higher.relaxed_bound(4, &above) > bound) continue;
+      const search::DiagramCheck check = higher.check(above);
+      REQUIRE(check.fault.has_value());
+      CHECK(check.fault->kind == DiagramFault::Kind::Below);
+      CHECK(check.fault->end <= bound);
+      ++below;
+    }
+  }
+  CHECK(proofs >= small::scaled(800));
+  CHECK(changed >= small::scaled(800));
+  CHECK(below >= small::scaled(400));
+}

@@ -1,10 +1,12 @@
 #include <catch2/catch.hpp>
+#include <optional>
 
 #include "../oracle/planner_oracle.h"
 #include "../support/clusters.h"
 #include "../support/crowded_ways.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/verify/make_proof.h"
 #include "dapple/planner/verify/verify.h"
 #include "dapple/search/bounds/bound.h"
 
@@ -103,9 +105,24 @@ TEST_CASE("the fastest time of all plans is verified as their bound, one nanosec
     CHECK(holds.violations.empty());
     REQUIRE(holds.bound == BoundCheck::Proven);
     ++verified;
+    const planner::MadeProof made = planner::make_proof(document, topology, std::nullopt);
+    CHECK(made.unproven.empty());
+    const auto verified_by_proof = [&] {
+      return planner::verify(document, topology, {.proof = &made.document});
+    };
+    const planner::PlanVerification by_proof = verified_by_proof();
+    CHECK(by_proof.proof_faults.empty());
+    CHECK(by_proof.bound == BoundCheck::Proven);
+    CHECK(by_proof.proof == BoundProof::ProofFile);
+    const planner::VerifyOptions little{.budget = 1 + round % 40};
+    const BoundCheck hardly = planner::verify(document, topology, little).bound;
+    CHECK((hardly == BoundCheck::Proven || hardly == BoundCheck::NotProven));
     if (best.slower_iteration <= best.iteration) continue;
     REQUIRE(verified_with(best.slower, best.iteration + Duration{1}).bound == BoundCheck::Refuted);
     ++refuted;
+    CHECK_FALSE(planner::make_proof(document, topology, std::nullopt).unproven.empty());
+    CHECK(verified_by_proof().bound != BoundCheck::Proven);
+    CHECK(planner::verify(document, topology, little).bound != BoundCheck::Proven);
   }
   CHECK(verified > small::scaled(100));
   CHECK(refuted > small::scaled(50));

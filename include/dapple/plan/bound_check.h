@@ -28,9 +28,15 @@ enum class BoundProof {
   Orders,
   /// The enumeration of all plans that might be faster.
   Exhaustion,
+  /// Relaxed decision diagrams of all plans, whose bounds are those of the search.
+  Diagrams,
+  /// The exact search for a plan below the stated bound.
+  Search,
+  /// A proof that was given.
+  ProofFile,
 };
 
-/// Returns "least-work", "orders" or "exhaustion".
+/// Returns "least-work", "orders", "exhaustion", "diagrams", "search" or "proof-file".
 std::string_view to_string(BoundProof proof);
 
 }  // namespace dapple

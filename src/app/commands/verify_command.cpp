@@ -11,6 +11,9 @@
 #include "app/request/for_target.h"
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
+#include "dapple/io/documents/documents.h"
+#include "dapple/io/documents/proof_document.h"
+#include "dapple/io/files/read_file.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/verify/verify.h"
@@ -19,9 +22,28 @@
 namespace dapple::app {
 namespace {
 
+/// Returns what a proof consists of, such as "from 8 proofs of problems with 1,024 nodes, 2 of
+/// which were searched again".
+std::string proof_file_text(const ProofDocument& proof) {
+  std::size_t nodes = 0;
+  std::int64_t repeated = 0;
+  for (const ProblemProof& problem : proof.problems) {
+    nodes += problem.nodes.size();
+    if (problem.method != ProofMethod::Nodes) ++repeated;
+  }
+  const std::int64_t count = std::ssize(proof.problems);
+  std::string text =
+      fmt::format("from the work that every plan has, and the proof{} of {} problem{}, {} nodes",
+                  count == 1 ? "" : "s", report::show_count(count), count == 1 ? "" : "s",
+                  report::show_count(static_cast<std::int64_t>(nodes)));
+  if (repeated > 0) text += fmt::format("; {} without nodes were searched again", repeated);
+  return text;
+}
+
 /// Returns from what the bound was derived; `end` says what ended the derivation if it was stopped.
+/// `proof` is the one that was given, or null.
 std::string proof_text(const PlanDocument& document, const planner::PlanVerification& verification,
-                       const std::string& end) {
+                       const ProofDocument* proof, const std::string& end) {
   const std::int64_t tried = verification.partial_plans;
   const std::string partial_plans =
       fmt::format("{} partial plan{}", report::show_count(tried), tried == 1 ? "" : "s");
@@ -29,8 +51,18 @@ std::string proof_text(const PlanDocument& document, const planner::PlanVerifica
     return fmt::format("every plan that could be faster was looked at: {}, {} simulated",
                        partial_plans, report::show_count(verification.simulated));
   }
+  if (verification.proof == BoundProof::Diagrams) {
+    return "from relaxed decision diagrams of all plans, which the search has too";
+  }
+  if (verification.proof == BoundProof::Search) {
+    return "from diagrams, and from the exact search for a plan below it, which was repeated";
+  }
   if (verification.proof == BoundProof::Orders) {
     return "from the tasks of these stages, in whatever order";
+  }
+  if (verification.proof == BoundProof::ProofFile && proof != nullptr) {
+    const bool is_whole = verification.bound == BoundCheck::Proven;
+    return is_whole ? proof_file_text(*proof) : "the proof was not checked to its end";
   }
   const std::string work = "from the work that every plan has";
   if (verification.bound == BoundCheck::Proven) return work;
@@ -45,12 +77,13 @@ std::string proof_text(const PlanDocument& document, const planner::PlanVerifica
 }
 
 std::string bound_verdict(const PlanDocument& document,
-                          const planner::PlanVerification& verification, const std::string& end) {
+                          const planner::PlanVerification& verification, const ProofDocument* proof,
+                          const std::string& end) {
   const auto& stated = document.prediction.lower_bound;
   if (!stated) return "the file states no bound";
   return fmt::format("proven anew: no plan below {}; the file claims {} ({})",
                      report::show(verification.proven), report::show(*stated),
-                     proof_text(document, verification, end));
+                     proof_text(document, verification, proof, end));
 }
 
 /// Returns a line about the first device that is short of memory; empty if there is none.
@@ -117,6 +150,7 @@ std::string unchecked_text(const planner::PlanVerification& verification,
 
 struct VerifyRequest {
   std::string plan;
+  std::optional<std::string> proof;
   std::int64_t budget = planner::kVerificationBudget;
   std::optional<Duration> time_limit;
   bool is_json = false;
@@ -128,6 +162,7 @@ VerifyRequest verify_request(const command_line::Options& options) {
         "verify", fmt::format("expected one plan file, got {}", options.positional().size()));
   }
   VerifyRequest request{.plan = options.positional().front(),
+                        .proof = options.text("proof"),
                         .time_limit = options.positive_seconds("time-limit"),
                         .is_json = options.has("json")};
   if (const auto budget = options.positive_integer("budget", kMaxCount)) request.budget = *budget;
@@ -157,6 +192,19 @@ io::ResultDocument result_of(const PlanDocument& document, const std::string& fi
           .verification = std::move(found)};
 }
 
+/// Reads the proof of a plan's bound. Throws Error(BadInput) if it is of another one.
+ProofDocument proof_of(const PlanDocument& document, const std::string& path) {
+  const std::string source = command_line::source_name(path);
+  ProofDocument proof = io::read_proof(io::read_file(path), source, io::hash_of(document));
+  const std::optional<Duration>& stated = document.prediction.lower_bound;
+  if (proof.lower_bound == stated) return proof;
+  throw Error{ErrorKind::BadInput,
+              source,
+              {{"/lower_bound_ns", fmt::format("expected {}, as the plan states, got {}",
+                                               stated ? fmt::format("{}", stated->ns) : "none",
+                                               proof.lower_bound.ns)}}};
+}
+
 int verify_file(const VerifyRequest& request, command_line::Console& console) {
   const std::string& path = request.plan;
   const Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
@@ -164,6 +212,11 @@ int verify_file(const VerifyRequest& request, command_line::Console& console) {
   planner::VerifyOptions asked{.restriction =
                                    restriction_in(document, command_line::source_name(path))};
   asked.budget = request.budget;
+  std::optional<ProofDocument> proof;
+  if (request.proof) {
+    proof = proof_of(document, *request.proof);
+    asked.proof = &*proof;
+  }
   StopReason reason = StopReason::None;
   planner::PlanVerification verification = [&] {
     ProgressLine progress{console, request.time_limit};
@@ -174,6 +227,10 @@ int verify_file(const VerifyRequest& request, command_line::Console& console) {
   if (!verification.violations.empty()) {
     throw Error{ErrorKind::BadInput, command_line::source_name(path),
                 std::move(verification.violations)};
+  }
+  if (!verification.proof_faults.empty()) {
+    throw Error{ErrorKind::BadInput, command_line::source_name(request.proof.value()),
+                std::move(verification.proof_faults)};
   }
   if (request.is_json) {
     io::ResultDocument result = result_of(document, command_line::source_name(path), verification);
@@ -192,7 +249,7 @@ int verify_file(const VerifyRequest& request, command_line::Console& console) {
       printable(document.topology.name), report::show(prediction.iteration),
       prediction.stages.size(), prediction.stages.size() == 1 ? "" : "s", devices,
       devices == 1 ? "" : "s", memory_text(prediction, subject.topology),
-      report::fill_lines(bound_verdict(document, verification,
+      report::fill_lines(bound_verdict(document, verification, asked.proof,
                                        reason == StopReason::TimeLimit ? "stopped by --time-limit"
                                                                        : "interrupted"),
                          11, console.out_style),
@@ -228,7 +285,13 @@ command_line::Command verify_command() {
                        "\"-\" is stdin."},
            .takes_files = true,
            .options = {{"",
-                        {{.name = "budget",
+                        {{.name = "proof",
+                          .value = "FILE",
+                          .text = "Check the proof of the bound that plan --proof wrote.",
+                          .details = "Each of its nodes is checked against every stage that may "
+                                     "stand in front of it. The search is repeated for what else "
+                                     "the plan's file says of it, however long that takes."},
+                         {.name = "budget",
                           .value = "N",
                           .text = "Try at most N partial plans.",
                           .default_value = fmt::format("{}", planner::kVerificationBudget)},

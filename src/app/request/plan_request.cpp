@@ -84,7 +84,6 @@ OptionSection plan_search() {
            {.name = "time-limit",
             .value = "SECONDS",
             .text = "Stop after SECONDS, as Ctrl-C does, with the best plan."},
-           memory_limit_option(),
            {.name = "threads",
             .value = "N",
             .text = "Search on N threads.",
@@ -141,19 +140,24 @@ OptionSection plan_restrictions() {
                    "shard each of all state, and gather parameters for every micro-batch, as with "
                    "ZeRO stage 3 and FSDP; with auto whichever is fastest, the same in all "
                    "stages."},
-       {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."},
-       time_scale_option()}};
+       {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."}}};
 }
 
 OptionSection plan_outputs() {
-  return {"Output",
-          {command_line::output_option("Write the plan.", "MODEL.plan.json"),
-           command_line::trace_option(),
-           {.name = "write-baselines",
-            .value = "DIR",
-            .kind = ValueKind::Folder,
-            .text = "Write the baselines' plans to DIR/NAME.plan.json."},
-           json_option()}};
+  return {
+      "Output",
+      {command_line::output_option("Write the plan.", "MODEL.plan.json"),
+       command_line::trace_option(),
+       {.name = "proof",
+        .value = "FILE",
+        .text = "Write what proves the bound.",
+        .details = "\"verify --proof\" checks it, step by step. It is made after the search, in "
+                   "about as much time again at most; --time-limit does not count it."},
+       {.name = "write-baselines",
+        .value = "DIR",
+        .kind = ValueKind::Folder,
+        .text = "Write the baselines' plans to DIR/NAME.plan.json."},
+       json_option()}};
 }
 
 constexpr std::int64_t kMostThreads = 256;
@@ -246,6 +250,10 @@ void check_combinations(const command_line::Options& options,
     throw command_line::usage_error("--gap",
                                     "needs --planner exact, as the planner dapple proves no gap");
   }
+  if (planner.planner == PlannerKind::Dapple && options.has("proof")) {
+    throw command_line::usage_error("--proof",
+                                    "needs --planner exact, as the planner dapple proves no bound");
+  }
   if (planner.sharding != Sharding::None && planner.optimizer == OptimizerTiming::PerBucket) {
     throw command_line::usage_error(
         "--shard", "expected none beside --optimizer-step per-bucket, got sharded state");
@@ -261,12 +269,14 @@ void check_combinations(const command_line::Options& options,
 }  // namespace
 
 std::vector<OptionSection> plan_options() {
-  std::vector<command_line::OptionSpec> foreign = more_estimate_options();
-  for (const command_line::OptionSpec& spec : foreign_profile_options()) foreign.push_back(spec);
+  std::vector<command_line::OptionSpec> further = more_estimate_options();
+  further.push_back(time_scale_option());
+  further.push_back(memory_limit_option());
+  for (const command_line::OptionSpec& spec : foreign_profile_options()) further.push_back(spec);
   OptionSection inputs = plan_inputs();
   for (const command_line::OptionSpec& spec : estimate_options()) inputs.options.push_back(spec);
   return {std::move(inputs),   plan_schedule(), plan_search(),
-          plan_restrictions(), plan_outputs(),  {"For other files", std::move(foreign), true}};
+          plan_restrictions(), plan_outputs(),  {"Further options", std::move(further), true}};
 }
 
 PlanCommandRequest plan_request(const command_line::Options& options) {
@@ -283,6 +293,7 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
                              .time_limit = options.positive_seconds("time-limit"),
                              .output = options.text("output"),
                              .trace = options.text("trace"),
+                             .proof = options.text("proof"),
                              .baselines = options.text("write-baselines"),
                              .explains = options.has("explain"),
                              .is_json = options.has("json")};

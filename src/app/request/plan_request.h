@@ -29,6 +29,8 @@ struct PlanCommandRequest {
   std::optional<Duration> time_limit;
   std::optional<std::string> output;
   std::optional<std::string> trace;
+  /// The file for the proof of the bound.
+  std::optional<std::string> proof;
   /// The folder for plans of baselines.
   std::optional<std::string> baselines;
   /// Whether to search for what would change the plan's time.

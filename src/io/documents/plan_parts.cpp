@@ -1,6 +1,9 @@
 #include "io/documents/plan_parts.h"
 
+#include <fmt/format.h>
+
 #include <optional>
+#include <string>
 
 #include "dapple/plan/request.h"
 #include "dapple/profile/limits.h"
@@ -125,6 +128,15 @@ void write_prediction(JsonWriter& writer, const Prediction& prediction, const To
   }
   writer.close();
   writer.close();
+}
+
+bool is_of_plan(const Field& field, const std::string& plan_sha256) {
+  constexpr std::size_t kShown = 12;
+  const std::optional<std::string> hash = read_hash(field);
+  if (!hash || *hash == plan_sha256) return true;
+  field.add(fmt::format("expected {}..., the hash of the plan, got {}..., that of another one",
+                        plan_sha256.substr(0, kShown), hash->substr(0, kShown)));
+  return false;
 }
 
 }  // namespace dapple::io

@@ -1,6 +1,8 @@
 // Parts of a plan that several kinds of documents contain.
 #pragma once
 
+#include <string>
+
 #include "dapple/io/json/json_reader.h"
 #include "dapple/plan/plan.h"
 #include "dapple/plan/prediction.h"
@@ -22,5 +24,9 @@ void write_time_parts(JsonWriter& writer, const TimeParts& parts);
 
 /// Writes the object "predicted" of a plan.
 void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology);
+
+/// Reads the key `plan_sha256` of a document about a plan. Records a violation and returns false if
+/// the document is of another plan; the rest of it is then not read.
+bool is_of_plan(const Field& field, const std::string& plan_sha256);
 
 }  // namespace dapple::io

@@ -7,6 +7,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/json/json_reader.h"
 #include "dapple/profile/limits.h"
+#include "io/documents/plan_parts.h"
 #include "io/runtime/runtime_json.h"
 
 namespace dapple::io {
@@ -121,17 +122,6 @@ void read_memory(const Field& field, Lanes& lanes, Timeline& timeline) {
   memory.device = name.devices.front();
   if (!stages.present() && !name.stages.empty()) memory.stages.front().stage = name.stages.front();
   timeline.memory.push_back(std::move(memory));
-}
-
-/// Records a violation and returns false if the timeline is of another plan; the rest of it is then
-/// not read.
-bool is_of_plan(const Field& field, const std::string& plan_sha256) {
-  constexpr std::size_t kShown = 12;
-  const std::optional<std::string> hash = read_hash(field);
-  if (!hash || *hash == plan_sha256) return true;
-  field.add(fmt::format("expected {}..., the hash of the plan, got {}..., that of another one",
-                        plan_sha256.substr(0, kShown), hash->substr(0, kShown)));
-  return false;
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "dapple/planner/restricted/restricted.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -19,52 +18,12 @@
 #include "planner/one_family/dapple_planner.h"
 #include "planner/one_family/plan_one_family.h"
 #include "planner/request/asked_families.h"
-#include "planner/request/micro_batches.h"
 #include "planner/request/stop_question.h"
 #include "planner/restricted/restricted_families.h"
+#include "planner/restricted/restricted_parts.h"
 
 namespace dapple::planner {
 namespace {
-
-/// Returns the numbers of replicas that divide some micro-batch size, in ascending order.
-std::vector<std::int32_t> replica_counts(const PlanningContext& context) {
-  const PlannerOptions& options = context.options;
-  if (options.pins.replicas) return {*options.pins.replicas};
-  const std::vector<std::int64_t> sizes = micro_batch_sizes(options).sizes;
-  const std::int64_t ranks = context.profile.group.replicas;
-  std::vector<std::int32_t> counts;
-  for (std::int32_t count = 1; count <= context.topology.device_count(); ++count) {
-    const bool divides = std::any_of(
-        sizes.begin(), sizes.end(), [&](std::int64_t size) { return size % (count * ranks) == 0; });
-    if (divides) counts.push_back(count);
-  }
-  return counts;
-}
-
-/// Returns the pins of each part of the space.
-std::vector<Pins> parts_of(const PlanningContext& context, const PlanRestriction& restriction) {
-  const PlannerOptions& options = context.options;
-  Pins common = options.pins;
-  common.equal_shares = true;
-  common.replicas_in_group = context.profile.group.replicas;
-  common.in_order = restriction.in_order;
-  common.least_depths = common.least_depths || restriction.least_depths;
-  std::vector<std::int32_t> joints;
-  std::set_union(common.joints.begin(), common.joints.end(), restriction.joints.begin(),
-                 restriction.joints.end(), std::back_inserter(joints));
-  common.joints = std::move(joints);
-  std::vector<Pins> parts;
-  for (const std::int32_t replicas : replica_counts(context)) {
-    for (const bool recompute : {false, true}) {
-      if (options.pins.recompute.value_or(recompute) != recompute) continue;
-      if (recompute && !restriction.recomputes) continue;
-      Pins& part = parts.emplace_back(common);
-      part.replicas = replicas;
-      part.recompute = recompute;
-    }
-  }
-  return parts;
-}
 
 class RestrictedPlanner {
  public:
@@ -73,7 +32,7 @@ class RestrictedPlanner {
 
   std::variant<MadePlan, Infeasible> run() {
     const StopQuestion is_stopped(context_.progress);
-    std::vector<Pins> parts = parts_of(context_, restriction_);
+    std::vector<Pins> parts = restricted_parts(context_, restriction_);
     const bool needs_first_plans = !context_.has_slower_first_plan();
     if (context_.options.planner == PlannerKind::Exact && needs_first_plans) {
       look_ahead(parts, is_stopped);

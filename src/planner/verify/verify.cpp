@@ -13,6 +13,7 @@
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/result/made_plan.h"
+#include "planner/verify/budgeted_progress.h"
 #include "planner/verify/claims.h"
 #include "planner/verify/verify_baselines.h"
 #include "planner/verify/verify_bound.h"
@@ -205,36 +206,6 @@ void check_figures(Claims& claims, const PlanDocument& document, const Topology&
   check_schedules(claims, document);
 }
 
-/// Ends a repeated search once it has exceeded the budget of verification, or `whole` says stop.
-class BudgetedProgress : public Progress {
- public:
-  BudgetedProgress(std::int64_t budget, std::int64_t passes, Progress* whole)
-      : budget_(budget), passes_(passes), whole_(whole) {}
-  void update(const SearchProgress& progress) override {
-    // Each part of a search counts from zero again.
-    const std::int64_t work = progress.states + progress.simulated * (1 + passes_ / 8);
-    if (work < last_) before_ += last_;
-    last_ = work;
-    if (!is_stopped_ && before_ + last_ > budget_) is_spent_ = true;
-  }
-  bool should_stop() override {
-    if (!has_ended() && whole_ != nullptr && whole_->should_stop()) is_stopped_ = true;
-    return has_ended();
-  }
-  bool has_ended() const { return is_spent_ || is_stopped_; }
-  // Whether the search was stopped before the budget was spent.
-  bool is_stopped() const { return is_stopped_; }
-
- private:
-  std::int64_t budget_;
-  std::int64_t passes_;
-  Progress* whole_;
-  std::int64_t before_ = 0;
-  std::int64_t last_ = 0;
-  bool is_spent_ = false;
-  bool is_stopped_ = false;
-};
-
 /// Compares what came of schedule families or forms of parallelism. Requires: as many of each.
 template <class Record>
 void compare_outcomes(Claims& claims, const std::string& list, const std::vector<Record>& fresh,
@@ -278,7 +249,8 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
   const PlannerOptions asked = options_of(*document.request, document.plan.global_batch_size);
   const auto passes =
       document.plan.num_micro_batches * static_cast<std::int64_t>(document.plan.stages.size());
-  BudgetedProgress budgeted(options.budget, passes, progress);
+  const std::int64_t budget = options.proof == nullptr ? options.budget : INT64_MAX;
+  BudgetedProgress budgeted(budget, passes, progress);
   const Topology topology{document.original_topology()};
   const PlanningContext context{document.original_profile(), topology, asked, &budgeted};
   const auto made = make_plan_of_any_parallelism(context, claimed.restriction);
@@ -317,7 +289,7 @@ PlanVerification verify(const PlanDocument& document, const Topology& topology,
     check_baselines_anew(claims, claimed, progress, verification.unchecked);
   }
   if (claims.empty()) derive_bound(claims, claimed, options, progress, verification);
-  if (claims.empty() && is_asked) {
+  if (claims.empty() && verification.proof_faults.empty() && is_asked) {
     repeat_search(claims, claimed, options, progress, verification);
   }
   verification.violations = claims.take();

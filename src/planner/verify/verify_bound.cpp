@@ -1,20 +1,28 @@
 #include "planner/verify/verify_bound.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "dapple/cost/compatible.h"
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/request/search_limits.h"
+#include "dapple/planner/verify/make_proof.h"
 #include "dapple/profile/variants.h"
 #include "dapple/search/families/family_bound.h"
 #include "planner/families/searched_order.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
+#include "planner/verify/bound_prover.h"
 #include "planner/verify/exhaustive.h"
+#include "planner/verify/space_problems.h"
 
 namespace dapple::planner {
 namespace {
@@ -22,6 +30,11 @@ namespace {
 /// The fraction 1/n of the budget for the search for a bound between the one from the work and the
 /// stated one.
 constexpr std::int64_t kPartOfRaising = 5;
+/// The steps of diagrams and the states of a search that take about as long as costing a partial
+/// plan, and the fraction 1/n of the steps that each problem may take at first.
+constexpr std::int64_t kStepsOfPartialPlan = 400;
+constexpr std::int64_t kStatesOfPartialPlan = 10;
+constexpr std::int64_t kPartOfQuickSteps = 50;
 constexpr Duration kNoBound{std::int64_t{1} << 60};
 
 /// Returns the options of the request; without a request, those that follow from the plan and its
@@ -80,25 +93,51 @@ std::string shape_of(const Plan& plan, const Topology& topology) {
                      fmt::join(plan.warmup_depths, " "), stages);
 }
 
+/// A proof that is being made, and the first problem whose bound could not be derived again.
+struct ProofInMaking {
+  ProofDocument document;
+  std::optional<ProblemProof> unproven;
+};
+
+/// Where the proof of a bound comes from, and where it goes.
+struct ProofSource {
+  // Checked in place of deriving the bound; null if none is given. `position` is that of the first
+  // problem of a form of parallelism.
+  const ProofDocument* given = nullptr;
+  std::size_t position = 0;
+  // Filled in place of deriving the bound otherwise; null if none is made.
+  ProofInMaking* made = nullptr;
+};
+
 class BoundDerivation {
  public:
-  BoundDerivation(const ClaimedPlan& claimed, const VerifyOptions& options, Progress* progress,
-                  PlanVerification& verification)
+  /// The form of parallelism is missing where forms are not told apart.
+  BoundDerivation(const ClaimedPlan& claimed, std::optional<Parallelism> parallelism,
+                  const VerifyOptions& options, Progress* progress, PlanVerification& verification)
       : claimed_(claimed),
+        parallelism_(parallelism),
         budget_(options.budget),
         progress_(progress),
         verification_(verification),
         options_(options_of_claim(claimed.document)) {}
 
-  void run(Claims& claims);
+  void run(Claims& claims, ProofSource& source);
 
  private:
   bool looks_at(ScheduleFamily family) const;
+  bool has_known_space() const;
+  PlanningContext context() const {
+    return {claimed_.document.profile, claimed_.topology, options_, progress_};
+  }
   Duration of_pipelines(Duration stated, Claims& claims);
+  Duration by_proof(Duration stated, ProofSource& source, Claims& claims);
   ExhaustiveOutcome go_through(Duration below, std::int64_t budget);
   Duration raise_between(Duration proven, Duration stated);
+  bool prove_by_search(Duration stated, Claims& claims);
+  void refute(const Plan& faster, Duration iteration, Duration stated, Claims& claims);
 
   const ClaimedPlan claimed_;
+  const std::optional<Parallelism> parallelism_;
   std::int64_t budget_;
   Progress* progress_;
   PlanVerification& verification_;
@@ -116,6 +155,11 @@ bool BoundDerivation::looks_at(ScheduleFamily family) const {
   if (!claimed_.restriction) return true;
   const auto& families = claimed_.restriction->families;
   return std::find(families.begin(), families.end(), family) != families.end();
+}
+
+/// Whether the file says for which part of the space its bound holds.
+bool BoundDerivation::has_known_space() const {
+  return claimed_.document.request.has_value() || claimed_.document.search.complete;
 }
 
 ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budget) {
@@ -155,37 +199,97 @@ Duration BoundDerivation::raise_between(Duration proven, Duration stated) {
   return outcome.is_through && !outcome.faster ? half : proven;
 }
 
-/// Returns the proven bound of plans under 1F1B and GPipe.
-Duration BoundDerivation::of_pipelines(Duration stated, Claims& claims) {
-  const ScheduleFamily family = ScheduleFamily::OneFOneB;
-  const Duration of_work = least_work(claimed_, options_, family);
-  // Otherwise the file does not say for which part of the space its bound holds.
-  const bool is_space_known =
-      claimed_.document.request.has_value() || claimed_.document.search.complete;
-  if (of_work >= stated || !is_space_known) return of_work;
-  const ExhaustiveOutcome outcome = go_through(stated, budget_ - budget_ / kPartOfRaising);
-  if (outcome.faster) {
-    verification_.bound = BoundCheck::Refuted;
-    claims.refuse(
-        "/predicted/lower_bound_ns",
-        fmt::format("expected at most {}, which a plan takes ({}), got {}", outcome.iteration.ns,
-                    shape_of(*outcome.faster, claimed_.topology), stated.ns));
-    return of_work;
-  }
-  if (outcome.is_through) verification_.proof = BoundProof::Exhaustion;
-  return outcome.is_through ? stated : raise_between(of_work, stated);
+void BoundDerivation::refute(const Plan& faster, Duration iteration, Duration stated,
+                             Claims& claims) {
+  verification_.bound = BoundCheck::Refuted;
+  claims.refuse("/predicted/lower_bound_ns",
+                fmt::format("expected at most {}, which a plan takes ({}), got {}", iteration.ns,
+                            shape_of(faster, claimed_.topology), stated.ns));
 }
 
-void BoundDerivation::run(Claims& claims) {
+/// Returns the proven bound of plans under 1F1B and GPipe.
+Duration BoundDerivation::of_pipelines(Duration stated, Claims& claims) {
+  const Duration of_work = least_work(claimed_, options_, ScheduleFamily::OneFOneB);
+  if (of_work >= stated || !has_known_space()) return of_work;
+  const ExhaustiveOutcome outcome = go_through(stated, budget_ - budget_ / kPartOfRaising);
+  if (outcome.faster) {
+    refute(*outcome.faster, outcome.iteration, stated, claims);
+    return of_work;
+  }
+  if (outcome.is_through) {
+    verification_.proof = BoundProof::Exhaustion;
+    return stated;
+  }
+  if (outcome.is_stopped) return of_work;
+  if (prove_by_search(stated, claims)) return stated;
+  return claims.empty() ? raise_between(of_work, stated) : of_work;
+}
+
+/// Proves the stated bound by what the search has, within the budget: relaxed diagrams, and the
+/// search itself. Returns whether it did.
+bool BoundDerivation::prove_by_search(Duration stated, Claims& claims) {
+  const std::vector<SpaceProblem> problems =
+      space_problems(context(), claimed_.restriction, parallelism_);
+  BoundProver prover(context(), problems, stated);
+  prover.prove({.quick_steps = budget_ * kStepsOfPartialPlan / kPartOfQuickSteps,
+                .steps = budget_ * kStepsOfPartialPlan,
+                .searched = budget_ * kStatesOfPartialPlan},
+               false);
+  if (prover.faster()) {
+    refute(*prover.faster(), prover.iteration(), stated, claims);
+    return false;
+  }
+  if (!prover.is_proven()) return false;
+  const bool is_searched = prover.furthest_method() == ProofMethod::Search;
+  verification_.proof = is_searched ? BoundProof::Search : BoundProof::Diagrams;
+  return true;
+}
+
+/// Checks the proof that is given, or makes one. Returns what is proven.
+Duration BoundDerivation::by_proof(Duration stated, ProofSource& source, Claims& claims) {
+  const Duration of_work = least_work(claimed_, options_, ScheduleFamily::OneFOneB);
+  const std::vector<SpaceProblem> problems =
+      space_problems(context(), claimed_.restriction, parallelism_);
+  BoundProver prover(context(), problems, stated);
+  if (source.given != nullptr) {
+    const std::span<const ProblemProof> given = source.given->problems;
+    source.position += prover.check(given.subspan(source.position), source.position);
+    verification_.proof_faults = prover.take_faults();
+    verification_.proof = BoundProof::ProofFile;
+  } else {
+    prover.prove({.quick_steps = kSearchLimits.quick_steps,
+                  .steps = kSearchLimits.diagram_steps,
+                  .searched = INT64_MAX},
+                 true);
+    source.made->unproven = prover.unproven();
+  }
+  if (prover.faster() && source.made == nullptr) {
+    refute(*prover.faster(), prover.iteration(), stated, claims);
+  }
+  const bool is_proven = prover.is_proven() && !prover.faster();
+  if (source.made != nullptr) {
+    std::vector<ProblemProof>& all = source.made->document.problems;
+    std::ranges::move(prover.take(), std::back_inserter(all));
+  }
+  return is_proven ? stated : of_work;
+}
+
+void BoundDerivation::run(Claims& claims, ProofSource& source) {
   const PlanDocument& document = claimed_.document;
   const Duration stated = *document.prediction.lower_bound;
+  const bool has_proof = source.given != nullptr || source.made != nullptr;
   Duration proven = kNoBound;
   for (const ScheduleFamily family : kScheduleFamilies) {
     if (!looks_at(family)) continue;
-    const bool is_1f1b = family == ScheduleFamily::OneFOneB;
-    const Duration least =
-        is_1f1b ? of_pipelines(stated, claims) : least_work(claimed_, options_, family);
-    if (verification_.bound == BoundCheck::Refuted) return;
+    Duration least;
+    if (family != ScheduleFamily::OneFOneB) {
+      least = least_work(claimed_, options_, family);
+    } else if (has_proof) {
+      least = by_proof(stated, source, claims);
+    } else {
+      least = of_pipelines(stated, claims);
+    }
+    if (verification_.bound == BoundCheck::Refuted || !verification_.proof_faults.empty()) return;
     proven = std::min(proven, least);
   }
   // The plan itself is in the space.
@@ -237,8 +341,8 @@ void derive_bound_of_orders(const ClaimedPlan& claimed, PlanVerification& verifi
 /// Derives the bound for every form of parallelism that was asked for. What is proven of all of
 /// them is the least of what is proven of each.
 void derive_bound_of_parallelisms(Claims& claims, const ClaimedPlan& claimed,
-                                  const VerifyOptions& options, Progress* progress,
-                                  PlanVerification& verification) {
+                                  const VerifyOptions& options, ProofSource& source,
+                                  Progress* progress, PlanVerification& verification) {
   const PlanDocument& document = claimed.document;
   const Topology topology{document.original_topology()};
   const PlannerOptions asked = options_of(*document.request, document.plan.global_batch_size);
@@ -258,8 +362,11 @@ void derive_bound_of_parallelisms(Claims& claims, const ClaimedPlan& claimed,
     of_others.topology = std::move(inputs->topology);
     verification.proof = BoundProof::LeastWork;
     const auto restriction = restriction_for(claimed.restriction, form.parallelism);
-    BoundDerivation({of_others, of_form, restriction}, options, progress, verification).run(claims);
-    if (verification.bound == BoundCheck::Refuted) return;
+    BoundDerivation({of_others, of_form, restriction}, form.parallelism, options, progress,
+                    verification)
+        .run(claims, source);
+    if (verification.bound == BoundCheck::Refuted || !verification.proof_faults.empty()) return;
+    if (source.made != nullptr && source.made->unproven) return;
     is_proven = is_proven && verification.bound == BoundCheck::Proven;
     proven = std::min(proven, verification.proven);
     proof = std::max(proof, verification.proof);
@@ -267,6 +374,17 @@ void derive_bound_of_parallelisms(Claims& claims, const ClaimedPlan& claimed,
   verification.proven = std::min(proven, document.prediction.iteration);
   verification.bound = is_proven ? BoundCheck::Proven : BoundCheck::NotProven;
   verification.proof = proof;
+}
+
+void derive_bound_of_space(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
+                           ProofSource& source, Progress* progress,
+                           PlanVerification& verification) {
+  const PlanDocument& document = claimed.document;
+  if (document.request && (!document.parallelisms.empty() || document.ungrouped)) {
+    derive_bound_of_parallelisms(claims, claimed, options, source, progress, verification);
+  } else {
+    BoundDerivation(claimed, std::nullopt, options, progress, verification).run(claims, source);
+  }
 }
 
 }  // namespace
@@ -277,11 +395,32 @@ void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOption
   if (!document.prediction.lower_bound) return;
   if (document.search.planner == kReschedulePlanner) {
     derive_bound_of_orders(claimed, verification);
-  } else if (document.request && (!document.parallelisms.empty() || document.ungrouped)) {
-    derive_bound_of_parallelisms(claims, claimed, options, progress, verification);
-  } else {
-    BoundDerivation(claimed, options, progress, verification).run(claims);
+    return;
   }
+  ProofSource source{.given = options.proof};
+  derive_bound_of_space(claims, claimed, options, source, progress, verification);
+  if (options.proof == nullptr || !verification.proof_faults.empty()) return;
+  const std::size_t count = options.proof->problems.size();
+  if (source.position == count || verification.bound == BoundCheck::Refuted) return;
+  verification.proof_faults.push_back(
+      {fmt::format("/problems/{}", source.position),
+       fmt::format("expected no more problems, got that of {}",
+                   words_of(options.proof->problems[source.position]))});
+}
+
+MadeProof make_proof(const PlanDocument& document, const Topology& topology,
+                     const std::optional<PlanRestriction>& restriction, Progress* progress) {
+  Claims claims;
+  PlanVerification verification;
+  ProofInMaking made{.document = {.lower_bound = document.prediction.lower_bound.value()},
+                     .unproven = std::nullopt};
+  ProofSource source{.made = &made};
+  derive_bound_of_space(claims, {document, topology, restriction}, {}, source, progress,
+                        verification);
+  MadeProof proof{.document = std::move(made.document)};
+  if (made.unproven) proof.unproven = words_of(*made.unproven);
+  proof.is_stopped = progress != nullptr && progress->should_stop();
+  return proof;
 }
 
 }  // namespace dapple::planner

@@ -8,8 +8,8 @@
 
 namespace dapple::planner {
 
-/// Derives the bound and fills in its result in `verification`, with the work that it took. A plan
-/// below the stated bound refutes the claim.
+/// Derives the bound, or checks the proof that is given, and fills in its result in `verification`,
+/// with the work that it took. A plan below the stated bound refutes the claim.
 void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
                   Progress* progress, PlanVerification& verification);
 

@@ -183,6 +183,12 @@ const StageColumn* ClassStages::column(CutIndex end, StageClassIndex devices, bo
   return &*recomputed;
 }
 
+std::optional<StageClassIndex> ClassStages::find(AllocationClassIndex devices) const {
+  const auto found = std::lower_bound(stage_classes_.begin(), stage_classes_.end(), devices);
+  if (found == stage_classes_.end() || *found != devices) return std::nullopt;
+  return index_at<StageClassIndex>(static_cast<std::size_t>(found - stage_classes_.begin()));
+}
+
 bool ClassStages::is_no_slower_beside(StageClassIndex a, StageClassIndex b) const {
   return a == b || a == kAnyStageClass ||
          (b != kAnyStageClass && classes_.bounds_boundaries_by_shares() &&

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dapple/core/indexed_vector.h"
+#include "dapple/plan/bound_proof.h"
 #include "dapple/search/allowance.h"
 #include "dapple/search/decision_diagram/decision_diagram.h"
 #include "dapple/search/indices.h"
@@ -26,15 +27,6 @@ using StageClassIndex = Index<struct StageClassTag>;
 /// Stands for any of them where nodes with stages on several were merged.
 inline constexpr StageClassIndex kAnyStageClass{-1};
 
-/// Which tensors pass a boundary, where that is known.
-enum class BoundaryKind : std::uint8_t {
-  Any,
-  /// All of them between devices of one server.
-  Local,
-  /// At least one of them from server to server.
-  Across,
-};
-
 class ClassStages {
  public:
   /// Stages whose work alone takes `threshold` or longer are left out.
@@ -44,6 +36,9 @@ class ClassStages {
   /// The classes that stages are tried on, by rising number of devices of the last device class.
   IndexRange<StageClassIndex> stage_classes() const { return stage_classes_.indices(); }
   AllocationClassIndex class_of(StageClassIndex index) const { return stage_classes_[index]; }
+  /// Returns the position of a class among those that stages are tried on, or nullopt if they are
+  /// not. O(log classes).
+  std::optional<StageClassIndex> find(AllocationClassIndex devices) const;
   std::int64_t replicas(StageClassIndex index) const {
     return classes_.replicas(stage_classes_[index]);
   }

@@ -30,12 +30,24 @@ class DecisionDiagram::Diagram {
 
   Duration root_bound() const { return root_bound_; }
 
-  Duration relaxed_bound(std::size_t width) {
+  Duration relaxed_bound(std::size_t width, std::vector<ProofNode>* nodes) {
     if (!can_compile()) return root_bound_;
     const Duration bound =
         RelaxedDiagram(costs_, *stages_, *completions_, problem_, threshold_, allowance_)
-            .compile(width);
+            .compile(width, nodes);
     return allowance_.is_over() ? root_bound_ : std::max(root_bound_, bound);
+  }
+
+  DiagramCheck check(std::span<const ProofNode> nodes) {
+    if (!can_compile()) {
+      if (root_bound_ < threshold_) return {};
+      if (nodes.empty()) return {.is_finished = true};
+      return {.is_finished = true, .fault = DiagramFault{.kind = DiagramFault::Kind::NotLeast}};
+    }
+    std::optional<DiagramFault> fault =
+        RelaxedDiagram(costs_, *stages_, *completions_, problem_, threshold_, allowance_)
+            .check(nodes);
+    return {.is_finished = fault.has_value() || !allowance_.is_over(), .fault = std::move(fault)};
   }
 
   Duration bound_of_paths() {
@@ -94,8 +106,11 @@ Duration DecisionDiagram::bound_of_work(const ModelProfile& profile, const Topol
 Duration DecisionDiagram::root_bound() const {
   return diagram_->root_bound();
 }
-Duration DecisionDiagram::relaxed_bound(std::size_t width) {
-  return diagram_->relaxed_bound(width);
+Duration DecisionDiagram::relaxed_bound(std::size_t width, std::vector<ProofNode>* nodes) {
+  return diagram_->relaxed_bound(width, nodes);
+}
+DiagramCheck DecisionDiagram::check(std::span<const ProofNode> nodes) {
+  return diagram_->check(nodes);
 }
 Duration DecisionDiagram::bound_of_paths() {
   return diagram_->bound_of_paths();

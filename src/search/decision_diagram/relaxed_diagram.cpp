@@ -1,6 +1,7 @@
 #include "search/decision_diagram/relaxed_diagram.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -39,23 +40,157 @@ RelaxedDiagram::RelaxedDiagram(const CostModel& costs, ClassStages& stages,
       least_(threshold),
       states_(end_of_model_.next().position()) {}
 
-Duration RelaxedDiagram::compile(std::size_t width) {
+Duration RelaxedDiagram::compile(std::size_t width, std::vector<ProofNode>* nodes) {
   // Nodes of different kinds of boundaries do not stand for each other.
   width_ = width * stages_.boundary_kinds().size();
+  go_through(nodes);
+  return allowance_.is_over() ? threshold_ : least_;
+}
+
+/// Expands the nodes of all states, from the end of the model on.
+void RelaxedDiagram::go_through(std::vector<ProofNode>* nodes) {
   ClassStages::Boundaries none(stages_, end_of_model_);
   expand(end_of_model_, AllocationClasses::kNoDevices, {}, none);
   for (CutIndex cut = end_of_model_.previous(); cut > CutIndex{}; cut = cut.previous()) {
     ClassStages::Boundaries boundaries(stages_, cut);
     for (const AllocationClassIndex used : states_[cut].indices()) {
-      const Nodes nodes = std::exchange(states_[cut][used], {});
-      if (nodes.empty()) continue;
-      expand(cut, used, nodes, boundaries);
-      allowance_.keep({-static_cast<std::int64_t>(nodes.size() * sizeof(Node))});
-      if (allowance_.is_over()) return threshold_;
+      const Nodes expanded = std::exchange(states_[cut][used], {});
+      if (expanded.empty()) continue;
+      expand(cut, used, expanded, boundaries);
+      allowance_.keep({-static_cast<std::int64_t>(expanded.size() * sizeof(Node))});
+      if (allowance_.is_over() || (given_ && given_->fault)) return;
+      if (nodes == nullptr) continue;
+      for (const Node& node : expanded) nodes->push_back(proof_node(cut, used, node));
     }
     states_[cut] = {};
   }
-  return least_;
+}
+
+std::optional<DiagramFault> RelaxedDiagram::check(std::span<const ProofNode> nodes) {
+  given_.emplace();
+  if (!take(nodes)) return given_->fault;
+  go_through(nullptr);
+  if (given_->fault || allowance_.is_over()) return given_->fault;
+  if (least_ < threshold_) {
+    return DiagramFault{.kind = DiagramFault::Kind::Below, .end = least_};
+  }
+  for (const auto& of_cut : given_->states) {
+    for (const auto& of_state : of_cut) {
+      for (const GivenNode& given : of_state) {
+        if (given.attained == kAllFigures) continue;
+        return DiagramFault{.kind = DiagramFault::Kind::NotLeast, .position = given.position};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+/// Takes the nodes as those of the states that are to be expanded. Returns whether all of them can
+/// be nodes of the problem.
+bool RelaxedDiagram::take(std::span<const ProofNode> nodes) {
+  given_->states.resize(states_.size());
+  const auto key = [](const ProofNode& node) { return std::pair{-node.layer, node.used}; };
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const std::optional<Node> node = node_of(nodes[i]);
+    if (!node) {
+      given_->fault = DiagramFault{.kind = DiagramFault::Kind::Impossible, .position = i};
+      return false;
+    }
+    if (i > 0 && key(nodes[i]) < key(nodes[i - 1])) {
+      given_->fault = DiagramFault{.kind = DiagramFault::Kind::Disordered, .position = i};
+      return false;
+    }
+    const CutIndex cut{nodes[i].layer};
+    const AllocationClassIndex used{nodes[i].used};
+    if (states_[cut].empty()) {
+      states_[cut].resize(stages_.classes().size());
+      given_->states[cut].resize(stages_.classes().size());
+    }
+    states_[cut][used].push_back(*node);
+    given_->states[cut][used].push_back({.node = *node, .position = i});
+    allowance_.keep({2 * static_cast<std::int64_t>(sizeof(Node))});
+  }
+  return true;
+}
+
+/// Returns the node, or nullopt if the problem has none like it. Requires: no figure is negative.
+std::optional<RelaxedDiagram::Node> RelaxedDiagram::node_of(const ProofNode& proven) const {
+  const AllocationClassIndex used{proven.used};
+  const bool is_inside = proven.layer > 0 && proven.layer < end_of_model_.value &&
+                         used > AllocationClasses::kNoDevices &&
+                         used.position() < stages_.classes().size();
+  const std::optional<StageClassIndex> devices =
+      proven.devices ? stages_.find(AllocationClassIndex{*proven.devices}) : kAnyStageClass;
+  // Nodes of all kinds may have been merged.
+  const auto& kinds = stages_.boundary_kinds();
+  const bool has_kind = proven.front == BoundaryKind::Any ||
+                        std::find(kinds.begin(), kinds.end(), proven.front) != kinds.end();
+  // Figures of the threshold or above would be of no plan below it.
+  const bool are_below = std::max({proven.both, proven.round_trip, proven.last_trip, proven.span,
+                                   proven.end, proven.tail, proven.occupied}) < threshold_;
+  const bool are_in_range = are_below && proven.depth >= 1 && proven.depth <= micro_batches_ &&
+                            proven.shared >= 0 && proven.shared <= kMostShared;
+  if (!is_inside || !devices || !has_kind || !are_in_range) return std::nullopt;
+  return Node{.label = {.round_trip = proven.round_trip,
+                        .last_trip = proven.last_trip,
+                        .span = proven.span,
+                        .end = proven.end,
+                        .tail = proven.tail,
+                        .occupied = proven.occupied},
+              .first = {.both = proven.both, .depth = proven.depth},
+              .devices = *devices,
+              .front = proven.front,
+              .shared = proven.shared};
+}
+
+ProofNode RelaxedDiagram::proof_node(CutIndex cut, AllocationClassIndex used,
+                                     const Node& node) const {
+  ProofNode proven{.layer = cut.value,
+                   .used = used.value,
+                   .front = node.front,
+                   .shared = node.shared,
+                   .depth = node.first.depth,
+                   .both = node.first.both,
+                   .round_trip = node.label.round_trip,
+                   .last_trip = node.label.last_trip,
+                   .span = node.label.span,
+                   .end = node.label.end,
+                   .tail = node.label.tail,
+                   .occupied = node.label.occupied};
+  if (node.devices != kAnyStageClass) proven.devices = stages_.class_of(node.devices).value;
+  return proven;
+}
+
+/// Looks for the given nodes that may stand for a node, and notes which of their figures it has.
+void RelaxedDiagram::find_given(CutIndex cut, AllocationClassIndex used, const Node& node) {
+  if (given_->fault) return;
+  bool is_found = false;
+  if (!given_->states[cut].empty()) {
+    for (GivenNode& given : given_->states[cut][used]) {
+      if (!dominates(given.node, node)) continue;
+      is_found = true;
+      given.attained |= equal_figures(given.node, node);
+    }
+  }
+  if (is_found) return;
+  given_->fault =
+      DiagramFault{.kind = DiagramFault::Kind::Missing, .node = proof_node(cut, used, node)};
+}
+
+/// Returns a bit for each figure that both nodes have alike.
+std::uint32_t RelaxedDiagram::equal_figures(const Node& a, const Node& b) {
+  const std::array<bool, kFigures> equal{
+      a.label.round_trip == b.label.round_trip, a.label.last_trip == b.label.last_trip,
+      a.label.span == b.label.span, a.label.end == b.label.end, a.label.tail == b.label.tail,
+      a.label.occupied == b.label.occupied, a.first.both == b.first.both,
+      a.first.depth == b.first.depth,
+      // It counts for nothing where the boundary may be any.
+      a.shared == b.shared || a.front == BoundaryKind::Any};
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < equal.size(); ++i) {
+    if (equal[i]) bits |= std::uint32_t{1} << i;
+  }
+  return bits;
 }
 
 /// Puts every stage that ends at `cut` in front of the nodes of a state, or makes it the last stage
@@ -170,6 +305,10 @@ bool RelaxedDiagram::may_stand_for(const Node& a, const Node& b) const {
 /// Adds a node to a state. Dominated nodes are dropped, and beyond the width a node is merged with
 /// the nearest one, which may lower bounds but never raises them (D1).
 void RelaxedDiagram::insert(CutIndex cut, AllocationClassIndex used, const Node& node) {
+  if (given_) {
+    find_given(cut, used, node);
+    return;
+  }
   if (states_[cut].empty()) states_[cut].resize(stages_.classes().size());
   Nodes& nodes = states_[cut][used];
   for (const Node& other : nodes) {

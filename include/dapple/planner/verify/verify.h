@@ -12,6 +12,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/plan/bound_check.h"
+#include "dapple/plan/bound_proof.h"
 #include "dapple/plan/document.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
@@ -47,6 +48,8 @@ struct Unchecked {
 struct PlanVerification {
   /// The false claims, with their places in the file.
   std::vector<Violation> violations;
+  /// What is false in the proof that was given, with the places in its file.
+  std::vector<Violation> proof_faults;
   BoundCheck bound = BoundCheck::NotStated;
   /// The lower bound on all plans of the requested space, as derived anew.
   Duration proven;
@@ -76,6 +79,9 @@ struct VerifyOptions {
   std::optional<PlanRestriction> restriction = {};
   /// The budget for deriving the bound; repeating a search may take as much again.
   std::int64_t budget = kVerificationBudget;
+  /// The proof of the stated bound, which is then checked in place of deriving the bound, and the
+  /// search is repeated without a budget; null if there is none.
+  const ProofDocument* proof = nullptr;
 };
 
 /// Verifies a plan document in these steps, up to the first one that finds a false claim:

@@ -13,10 +13,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "dapple/plan/bound_proof.h"
 #include "dapple/search/allowance.h"
+#include "dapple/search/decision_diagram/diagram_check.h"
 #include "dapple/search/placement/placement_space.h"
 #include "dapple/search/search_problem.h"
 #include "dapple/topology/topology.h"
@@ -58,7 +61,14 @@ class DecisionDiagram {
   /// returns a lower bound on every plan, whatever its placement: the least end of all labels that
   /// cover all layers, at most the threshold. If the allowance ends first, returns root_bound().
   /// O(cuts * states * stages in front of a state * width^2).
-  Duration relaxed_bound(std::size_t width);
+  /// Adds the nodes of the diagram to `nodes`, unless it is null.
+  Duration relaxed_bound(std::size_t width, std::vector<ProofNode>* nodes = nullptr);
+
+  /// Requires: Cuts::All. Checks whether the nodes prove that no plan is below the threshold (D8),
+  /// in one pass over all stages in front of each of them. Where the root bound proves it, nodes
+  /// prove nothing more, and none must be given. O(nodes * stages in front of a node * nodes of a
+  /// state).
+  DiagramCheck check(std::span<const ProofNode> nodes);
 
   /// Requires: Cuts::All. Goes through all paths of the relaxed diagram without merging, and
   /// returns a lower bound on every plan, at most the threshold; never below that of

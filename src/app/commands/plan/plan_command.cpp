@@ -23,11 +23,13 @@
 #include "app/request/inputs.h"
 #include "app/request/plan_request.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/documents/proof_document.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/planner/result/infeasible.h"
 #include "dapple/planner/result/made_plan.h"
+#include "dapple/planner/verify/make_proof.h"
 #include "dapple/report/summary.h"
 
 namespace dapple::app {
@@ -61,6 +63,7 @@ std::string output_of(const PlanCommandRequest& request, const ModelProfile& pro
 void check_plan_outputs(const PlanCommandRequest& request, const ModelProfile& profile) {
   std::vector<command_line::NamedPath> outputs{{"--output", output_of(request, profile)}};
   if (request.trace) outputs.push_back({"--trace", *request.trace});
+  if (request.proof) outputs.push_back({"--proof", *request.proof});
   if (request.is_json) outputs.push_back({"--json", "-"});
   if (request.baselines) add_baseline_outputs(*request.baselines, outputs);
   check_outputs(outputs, {{"--model", request.model}, {"--topo", request.topology}});
@@ -140,11 +143,34 @@ std::vector<Sensitivity> search_with_each(const std::vector<ChangedInputs>& chan
   return found;
 }
 
+/// The proof of the bound, as far as one was asked for, and why there is none otherwise.
+struct ProofEnd {
+  std::optional<ProofDocument> proof;
+  std::string why_not;
+};
+
+/// Proves the bound of the plan again, problem by problem.
+ProofEnd prove(const PlanDocument& document, const Topology& topology,
+               const std::optional<planner::PlanRestriction>& restriction,
+               command_line::Console& console) {
+  if (!document.prediction.lower_bound) return {std::nullopt, "the plan states no bound"};
+  ProgressLine progress{console, std::nullopt};
+  planner::MadeProof made = make_proof(document, topology, restriction, &progress);
+  if (made.is_stopped) return {std::nullopt, "it was interrupted"};
+  if (!made.unproven.empty()) {
+    return {std::nullopt, "what the search proved of " + made.unproven +
+                              " could not be derived again in as many steps"};
+  }
+  made.document.plan_sha256 = io::hash_of(document);
+  return {std::move(made.document), ""};
+}
+
 struct Finding {
   const planner::MadePlan& made;
   const std::optional<OtherScaling>& scaling;
   const Topology& topology;
   const std::vector<Sensitivity>& sensitivities;
+  const ProofEnd& proof;
 };
 
 /// Writes all files together, then the summary.
@@ -155,19 +181,28 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   const Timeline& timeline = finding.made.evaluation.timeline;
   const std::string output = output_of(request, document.profile);
   const std::optional<std::string>& trace = request.trace;
-  const bool out_is_taken = output == "-" || trace == "-";
+  const bool out_is_taken = output == "-" || trace == "-" || request.proof == "-";
   const auto [stream, style] = console.words(out_is_taken);
   command_line::Results results(console);
   if (request.baselines) { write_baselines(*request.baselines, finding.made, topology, results); }
   results.add(output, io::write_plan(document));
   if (trace) results.add(*trace, io::write_trace(timeline, topology));
+  if (finding.proof.proof) {
+    results.add(*request.proof, io::write_proof(*finding.proof.proof, kTool));
+  }
   results.commit();
+  const bool lacks_proof = request.proof && !finding.proof.proof;
+  const int code = lacks_proof ? command_line::kNotVerified : command_line::kDone;
+  if (lacks_proof) {
+    command_line::print_warning(console, "no proof is written: " + finding.proof.why_not);
+  }
   if (request.is_json) {
     io::PlanResult plan = io::plan_result(document, output);
     plan.prediction = document.prediction;
     plan.warnings = document.warnings;
-    print_result({.command = "plan", .plans = {std::move(plan)}}, &topology, console);
-    return command_line::kDone;
+    print_result({.command = "plan", .exit_code = code, .plans = {std::move(plan)}}, &topology,
+                 console);
+    return code;
   }
   stream << report::write_summary(document, timeline, topology, style)
          << report::other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
@@ -180,8 +215,11 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   }
   command_line::print_warnings_if_quiet(console, document.warnings);
   if (trace && *trace != "-") stream << "trace written to " << printable(*trace) << '\n';
+  if (finding.proof.proof && *request.proof != "-") {
+    stream << "proof written to " << printable(*request.proof) << '\n';
+  }
   if (output != "-") stream << "plan written to " << printable(output) << '\n';
-  return command_line::kDone;
+  return code;
 }
 
 /// Says why there is no plan: to people, and to programs if a result was asked for.
@@ -233,7 +271,9 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   planner::MadePlan made = std::get<planner::MadePlan>(std::move(end.result));
   const Topology of_plan{made.document.topology};
   complete_document(made, inputs, end.stop_reason, request.time_limit);
-  return write_outputs({made, end.scaling, of_plan, sensitivities}, request, console);
+  ProofEnd proof;
+  if (request.proof) proof = prove(made.document, of_plan, restriction, console);
+  return write_outputs({made, end.scaling, of_plan, sensitivities, proof}, request, console);
 }
 
 int run_plan(const command_line::Options& options, command_line::Console& console) {
@@ -259,8 +299,8 @@ command_line::Command plan_command() {
            .options = plan_options(),
            .examples = {"dapple-plan --model profiles/bert-48.json --topo "
                         "topologies/2x8xV100.json"},
-           .exit_codes = {{command_line::kInfeasible,
-                           "no plan fits; the message names the tightest device"}},
+           .exit_codes = {{command_line::kInfeasible, "no plan fits"},
+                          {command_line::kNotVerified, "a plan is written, but no --proof of it"}},
            .files = {{"MODEL.plan.json",
                       "The plan (dapple-plan/1), in the current folder, MODEL being the name of "
                       "the model."}}},
