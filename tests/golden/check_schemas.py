@@ -91,7 +91,7 @@ def spoil(checker, document, name):
 
 def written_documents(binary, source, folder):
     """Runs the program for one document of each kind that only it writes."""
-    plan, timeline, schedule, comparison, measurement = (
+    plan, timeline, schedule, comparison, measurement, proof = (
         folder / f"{kind}.json"
         for kind in ("plan", "timeline", "schedule", "comparison", "measurement", "proof"))
     model = source / "profiles" / "bert-48.json"

@@ -274,13 +274,15 @@ command_line::Command verify_command() {
            .summary = "check what a plan file claims",
            .usage = {"dapple-plan verify PLAN [options]"},
            .about = "The plan is simulated anew and every predicted figure compared, to the "
-                    "nanosecond and the byte. The bound is derived without the search that found "
-                    "it. A claim that is false is a line \"error: FILE: /json/pointer: expected X, "
+                    "nanosecond and the byte. The bound is derived anew, or its proof checked. A "
+                    "claim that is false is a line \"error: FILE: /json/pointer: expected X, "
                     "got Y\" on stderr.",
            .details = {"The baselines, the warnings and what the file says of its search are made "
                        "anew from the request that the file records. The bound is derived by "
-                       "trying every plan that could be faster or, where there are too many, from "
-                       "the work that every plan has. What is not derived is said.",
+                       "trying every plan that could be faster. Where there are too many, relaxed "
+                       "decision diagrams of all plans are made and the exact search for a faster "
+                       "plan is repeated or, where these take too long, the bound is that of the "
+                       "work that every plan has. What is not derived is said.",
                        "A larger budget may confirm a bound that a smaller one does not. A PLAN of "
                        "\"-\" is stdin."},
            .takes_files = true,

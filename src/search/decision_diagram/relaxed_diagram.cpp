@@ -161,7 +161,8 @@ ProofNode RelaxedDiagram::proof_node(CutIndex cut, AllocationClassIndex used,
   return proven;
 }
 
-/// Looks for the given nodes that may stand for a node, and notes which of their figures it has.
+/// Looks for the given nodes that may stand for a node (D8), and notes which of its figures they
+/// have.
 void RelaxedDiagram::find_given(CutIndex cut, AllocationClassIndex used, const Node& node) {
   if (given_->fault) return;
   bool is_found = false;

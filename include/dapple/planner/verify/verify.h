@@ -1,8 +1,8 @@
 // Verifies the claims of a plan file: its figures, its record of the search, and the lower bound
 // that it states. The file holds the request, so that everything but the counts of the search's
-// work is computed anew from it. The bound is derived by means that share with the search only the
-// costs, the simulation and the lower bound of a given partial plan, so that a mistake in the
-// search's pruning is found.
+// work is computed anew from it. The bound is first derived by means that share with the search
+// only the costs, the simulation and the lower bound of a given partial plan, so that a mistake in
+// the search's pruning is found.
 #pragma once
 
 #include <cstddef>
@@ -98,8 +98,10 @@ struct VerifyOptions {
 ///    a partial plan only where no plan that ends with it can be faster than the stated bound, and
 ///    simulates the remaining plans at all depths. Interchangeable devices are tried once: those of
 ///    one switched server with the same NIC, and the servers of one device in the same group. Where
-///    that exceeds the budget, and for other families, the bound is that of the least work that
-///    every plan has (search/families/family_bound.h).
+///    that exceeds the budget, relaxed decision diagrams below the stated bound are tried, and then
+///    the exact search below it, within budgets of their own. For other families, and where all of
+///    that is not enough, the bound is that of the least work that every plan has
+///    (search/families/family_bound.h). Where a proof is given, it is checked instead.
 /// 5. Where several families were searched, repeats the whole search within the budget and compares
 ///    the records of the families.
 ///
