@@ -132,7 +132,10 @@ def written_results(binary, plan, folder):
         (folder / name).write_text(json.dumps(document))
     commands = [["validate", plan, damaged, folder / "nowhere.json"], ["simulate", plan],
                 ["verify", plan, "--budget", "1"], ["verify", damaged],
-                ["plan", "--model", folder / "large.json", "--topo", folder / "topology.json"]]
+                ["plan", "--model", folder / "large.json", "--topo", folder / "topology.json"],
+                ["plan", "--model", source / "profiles" / "llama-3-8b.json", "--topo",
+                 source / "topologies" / "8xH100.json", "--no-baselines", "--alternatives", "2",
+                 "-o", folder / "best.json"]]
     results = []
     for position, command in enumerate(commands):
         run = subprocess.run([binary, *command, "--json"], capture_output=True, text=True)

@@ -289,6 +289,7 @@ command_line::Command verify_command() {
            .options = {{"",
                         {{.name = "proof",
                           .value = "FILE",
+                          .kind = command_line::ValueKind::File,
                           .text = "Check the proof of the bound that plan --proof wrote.",
                           .details = "Each of its nodes is checked against every stage that may "
                                      "stand in front of it. The search is repeated for what else "

@@ -69,36 +69,45 @@ OptionSection plan_schedule() {
 }
 
 OptionSection plan_search() {
-  return {"Search",
-          {{.name = "planner",
-            .value = "PLANNER",
-            .choices = {"exact", "dapple"},
-            .text = "Use the planner {}.",
-            .default_value = "exact",
-            .details = "The exact planner proves how far the plan is from the best one; the DAPPLE "
-                       "planner alone is quicker and proves nothing."},
-           {.name = "gap",
-            .value = "X",
-            .text = "Stop at a proven gap of X, such as \"1%\".",
-            .default_value = "0"},
-           {.name = "time-limit",
-            .value = "SECONDS",
-            .text = "Stop after SECONDS, as Ctrl-C does, with the best plan."},
-           {.name = "threads",
-            .value = "N",
-            .text = "Search on N threads.",
-            .default_value = "all cores",
-            .details = "The plan does not depend on their number, which is at most 256."},
-           {.name = "no-baselines",
-            .text = "Leave out the comparison with other planners.",
-            .details = "Of plans that take equally long another one may then be chosen."},
-           {.name = "explain",
-            .text = "Split the time into parts, and find what would help.",
-            .details = "The plan's iteration is split into its parts beside those of the "
-                       "baselines. Further searches, each as long as the first, find the fastest "
-                       "plan with links between servers twice as fast, a quarter more memory, one "
-                       "more server and, for an estimated profile, half the launch floors; and "
-                       "where no plan fits, with what would make one fit."}}};
+  return {
+      "Search",
+      {{.name = "planner",
+        .value = "PLANNER",
+        .choices = {"exact", "dapple"},
+        .text = "Use the planner {}.",
+        .default_value = "exact",
+        .details = "The exact planner proves how far the plan is from the best one; the DAPPLE "
+                   "planner alone is quicker and proves nothing."},
+       {.name = "gap",
+        .value = "X",
+        .text = "Stop at a proven gap of X, such as \"1%\".",
+        .default_value = "0"},
+       {.name = "time-limit",
+        .value = "SECONDS",
+        .text = "Stop after SECONDS, as Ctrl-C does, with the best plan."},
+       {.name = "threads",
+        .value = "N",
+        .text = "Search on N threads.",
+        .default_value = "all cores",
+        .details = "The plan does not depend on their number, which is at most 256."},
+       {.name = "no-baselines",
+        .text = "Leave out the comparison with other planners.",
+        .details = "Of plans that take equally long another one may then be chosen."},
+       {.name = "alternatives",
+        .value = "N",
+        .text = "Also show the fastest plans of N other layouts.",
+        .details = "A layout is the degrees of parallelism, what is sharded and recomputed, and "
+                   "a number of stages that divides that of the devices. For each form that may "
+                   "be fast enough a quick plan of each layout is made; then the N fastest are "
+                   "searched one by one, to a gap of 0.1 %. The options that are shown fix a "
+                   "layout for plan."},
+       {.name = "explain",
+        .text = "Split the time into parts, and find what would help.",
+        .details = "The plan's iteration is split into its parts beside those of the "
+                   "baselines. Further searches, each as long as the first, find the fastest "
+                   "plan with links between servers twice as fast, a quarter more memory, one "
+                   "more server and, for an estimated profile, half the launch floors; and "
+                   "where no plan fits, with what would make one fit."}}};
 }
 
 OptionSection plan_restrictions() {
@@ -150,17 +159,15 @@ OptionSection plan_outputs() {
        command_line::trace_option(),
        {.name = "proof",
         .value = "FILE",
+        .kind = ValueKind::File,
         .text = "Write what proves the bound.",
         .details = "\"verify --proof\" checks it, step by step. It is made after the search, in "
                    "about as much time again at most; --time-limit does not count it."},
-       {.name = "write-baselines",
-        .value = "DIR",
-        .kind = ValueKind::Folder,
-        .text = "Write the baselines' plans to DIR/NAME.plan.json."},
        json_option()}};
 }
 
 constexpr std::int64_t kMostThreads = 256;
+constexpr std::int64_t kMostAlternatives = 100;
 
 /// Sets the schedule families. 1F1B is the default and is not set explicitly.
 void choose_families(const command_line::Options& options, planner::PlannerOptions& planner) {
@@ -258,6 +265,9 @@ void check_combinations(const command_line::Options& options,
     throw command_line::usage_error(
         "--shard", "expected none beside --optimizer-step per-bucket, got sharded state");
   }
+  if (options.has("write-alternatives") && !options.has("alternatives")) {
+    throw command_line::usage_error("--write-alternatives", "needs --alternatives");
+  }
   if (options.has("explain") && options.has("json")) {
     throw command_line::usage_error("--explain", "cannot be used with --json");
   }
@@ -270,6 +280,14 @@ void check_combinations(const command_line::Options& options,
 
 std::vector<OptionSection> plan_options() {
   std::vector<command_line::OptionSpec> further = more_estimate_options();
+  further.push_back({.name = "write-baselines",
+                     .value = "DIR",
+                     .kind = ValueKind::Folder,
+                     .text = "Write the baselines' plans to DIR/NAME.plan.json."});
+  further.push_back({.name = "write-alternatives",
+                     .value = "DIR",
+                     .kind = ValueKind::Folder,
+                     .text = "Write the plans of --alternatives to DIR/alternative-N.plan.json."});
   further.push_back(time_scale_option());
   further.push_back(memory_limit_option());
   for (const command_line::OptionSpec& spec : foreign_profile_options()) further.push_back(spec);
@@ -281,22 +299,25 @@ std::vector<OptionSection> plan_options() {
 
 PlanCommandRequest plan_request(const command_line::Options& options) {
   options.require_options_only("--model FILE --topo FILE");
-  PlanCommandRequest request{.model = options.required("model", "a layer profile"),
-                             .topology = options.required("topo", "a topology"),
-                             .foreign = foreign_request(options),
-                             .time_scale = options.positive_factor("time-scale"),
-                             .global_batch = options.positive_integer("global-batch", kMaxCount),
-                             .planner = planner_options_of(options),
-                             .pins = options.texts("pin"),
-                             .target = std::nullopt,
-                             .runtime = runtime_of(options.text("runtime")),
-                             .time_limit = options.positive_seconds("time-limit"),
-                             .output = options.text("output"),
-                             .trace = options.text("trace"),
-                             .proof = options.text("proof"),
-                             .baselines = options.text("write-baselines"),
-                             .explains = options.has("explain"),
-                             .is_json = options.has("json")};
+  PlanCommandRequest request{
+      .model = options.required("model", "a layer profile"),
+      .topology = options.required("topo", "a topology"),
+      .foreign = foreign_request(options),
+      .time_scale = options.positive_factor("time-scale"),
+      .global_batch = options.positive_integer("global-batch", kMaxCount),
+      .planner = planner_options_of(options),
+      .pins = options.texts("pin"),
+      .target = std::nullopt,
+      .runtime = runtime_of(options.text("runtime")),
+      .time_limit = options.positive_seconds("time-limit"),
+      .output = options.text("output"),
+      .trace = options.text("trace"),
+      .proof = options.text("proof"),
+      .baselines = options.text("write-baselines"),
+      .alternatives = options.positive_integer("alternatives", kMostAlternatives),
+      .alternatives_folder = options.text("write-alternatives"),
+      .explains = options.has("explain"),
+      .is_json = options.has("json")};
   if (options.has("for")) request.target = options.choice("for");
   if (request.runtime) plan_for(*request.runtime, options, request);
   check_combinations(options, request.planner);

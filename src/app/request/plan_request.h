@@ -33,6 +33,9 @@ struct PlanCommandRequest {
   std::optional<std::string> proof;
   /// The folder for plans of baselines.
   std::optional<std::string> baselines;
+  /// The number of other layouts to find plans of, and the folder for these.
+  std::optional<std::int64_t> alternatives;
+  std::optional<std::string> alternatives_folder;
   /// Whether to search for what would change the plan's time.
   bool explains = false;
   bool is_json = false;

@@ -104,6 +104,22 @@ void write_no_plan(JsonWriter& writer, const NoPlanResult& result) {
   writer.close();
 }
 
+void write_alternatives(JsonWriter& writer, const std::vector<AlternativeResult>& alternatives) {
+  writer.open_array(Layout::Lines);
+  for (const AlternativeResult& some : alternatives) {
+    writer.open_object(Layout::Line);
+    writer.key("options").text(some.options);
+    write_member(writer, "file", some.file, write_text);
+    writer.key("shape").text(some.shape);
+    writer.key("iteration_ns").integer(some.iteration.ns);
+    write_member(writer, "lower_bound_ns", some.lower_bound,
+                 [](JsonWriter& to, Duration bound) { to.integer(bound.ns); });
+    writer.key("most_memory_bytes").integer(some.most_memory.count);
+    writer.close();
+  }
+  writer.close();
+}
+
 }  // namespace
 
 PlanResult plan_result(const PlanDocument& document, const std::string& file) {
@@ -128,6 +144,9 @@ std::string write_result_json(const ResultDocument& document, const Topology* to
   write_member(writer, "simulation", document.simulation, write_simulation);
   write_member(writer, "verification", document.verification, write_verification);
   write_member(writer, "no_plan", document.no_plan, write_no_plan);
+  if (document.alternatives) {
+    write_alternatives(writer.key("alternatives"), *document.alternatives);
+  }
   writer.close();
   return writer.finish();
 }

@@ -80,6 +80,20 @@ struct NoPlanResult {
   std::optional<std::string> remedy = {};
 };
 
+/// A plan of another layout than the one that was chosen.
+struct AlternativeResult {
+  /// The options that fix its layout.
+  std::string options;
+  /// Its file; nothing if it was not written.
+  std::optional<std::string> file = {};
+  /// shape_of() the plan.
+  std::string shape;
+  Duration iteration;
+  /// Lower bound on all plans of the layout, if one was proven.
+  std::optional<Duration> lower_bound = {};
+  Bytes most_memory;
+};
+
 struct ResultDocument {
   /// The name and version of the tool, such as "dapple-plan 0.1.0".
   std::string tool = {};
@@ -91,6 +105,8 @@ struct ResultDocument {
   std::optional<SimulationResult> simulation = {};
   std::optional<VerificationResult> verification = {};
   std::optional<NoPlanResult> no_plan = {};
+  /// By rising iteration; nothing where none were asked for.
+  std::optional<std::vector<AlternativeResult>> alternatives = {};
 };
 
 /// Returns the figures of a sound plan document. `file` names its file. O(size of the document).

@@ -12,8 +12,9 @@ using command_line::OptionSection;
 using command_line::ValueKind;
 
 /// Options of plan that have no meaning for many plans.
-constexpr std::array<std::string_view, 6> kOfOnePlan = {"explain", "no-baselines",    "output",
-                                                        "trace",   "write-baselines", "json"};
+constexpr std::array<std::string_view, 9> kOfOnePlan = {
+    "alternatives",       "explain",        "json", "no-baselines", "output", "proof", "trace",
+    "write-alternatives", "write-baselines"};
 
 OptionSection trade_off() {
   return {"Trade-off",

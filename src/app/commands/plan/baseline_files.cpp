@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <iterator>
 #include <ostream>
-#include <system_error>
 #include <utility>
 
+#include "app/commands/plan/plan_folder.h"
 #include "app/request/groups.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/record_text.h"
@@ -17,12 +17,6 @@
 
 namespace dapple::app {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::string file_of(const std::string& directory, const std::string& name) {
-  return (fs::path(directory) / (name + ".plan.json")).string();
-}
 
 PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::MadePlan& made,
                          const Topology& topology_of_plan) {
@@ -64,33 +58,17 @@ PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::M
 
 void add_baseline_outputs(const std::string& directory,
                           std::vector<command_line::NamedPath>& outputs) {
-  if (directory == "-") {
-    throw command_line::usage_error("--write-baselines", "expected a directory, got \"-\"");
-  }
-  std::error_code fault;
-  if (!fs::exists(directory, fault)) {
-    // The path "DIR/" has an empty file name.
-    fs::path path = fs::path(directory).lexically_normal();
-    if (!path.has_filename()) path = path.parent_path();
-    command_line::check_outputs({{"--write-baselines", path.string()}}, {});
-    return;
-  }
-  if (!fs::is_directory(directory, fault)) {
-    throw Error{ErrorKind::Environment,
-                directory,
-                {{"", "expected a directory for --write-baselines, got a file"}}};
-  }
-  for (const char* name : planner::kBaselineNames) {
-    outputs.push_back({"--write-baselines", file_of(directory, name)});
-  }
-  outputs.push_back({"--write-baselines", file_of(directory, planner::kBestUniformName)});
+  std::vector<std::string> names(std::begin(planner::kBaselineNames),
+                                 std::end(planner::kBaselineNames));
+  names.emplace_back(planner::kBestUniformName);
+  add_folder_outputs("--write-baselines", directory, names, outputs);
 }
 
 void write_baselines(const std::string& directory, const planner::MadePlan& made,
                      const Topology& topology, command_line::Results& results) {
   results.add_folder(directory);
   for (const planner::BaselinePlan& baseline : made.baselines) {
-    results.add(file_of(directory, baseline.figures.name),
+    results.add(plan_file_in(directory, baseline.figures.name),
                 io::write_plan(document_of(baseline, made, topology)));
   }
 }

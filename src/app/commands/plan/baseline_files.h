@@ -10,9 +10,7 @@
 
 namespace dapple::app {
 
-/// Adds the files that write_baselines() may write, for check_outputs(). If the directory does not
-/// exist, it has no files yet, and only whether it can be made is checked. Throws Error(Usage) for
-/// "-" and Error(Environment) if the directory could not be made or is a file.
+/// Adds the files that write_baselines() may write, as add_folder_outputs() does.
 void add_baseline_outputs(const std::string& directory,
                           std::vector<command_line::NamedPath>& outputs);
 

@@ -13,6 +13,7 @@
 #include "app/commands/json_result.h"
 #include "app/commands/no_plan_text.h"
 #include "app/commands/other_scaling.h"
+#include "app/commands/plan/alternatives.h"
 #include "app/commands/plan/baseline_files.h"
 #include "app/commands/plan/frugal_baseline.h"
 #include "app/commands/plan/planning.h"
@@ -66,6 +67,9 @@ void check_plan_outputs(const PlanCommandRequest& request, const ModelProfile& p
   if (request.proof) outputs.push_back({"--proof", *request.proof});
   if (request.is_json) outputs.push_back({"--json", "-"});
   if (request.baselines) add_baseline_outputs(*request.baselines, outputs);
+  if (request.alternatives_folder) {
+    add_alternative_outputs(*request.alternatives_folder, *request.alternatives, outputs);
+  }
   check_outputs(outputs, {{"--model", request.model}, {"--topo", request.topology}});
 }
 
@@ -171,7 +175,15 @@ struct Finding {
   const Topology& topology;
   const std::vector<Sensitivity>& sensitivities;
   const ProofEnd& proof;
+  const std::optional<AlternativesEnd>& alternatives;
 };
+
+io::PlanResult result_of(const PlanDocument& document, const std::string& file) {
+  io::PlanResult plan = io::plan_result(document, file);
+  plan.prediction = document.prediction;
+  plan.warnings = document.warnings;
+  return plan;
+}
 
 /// Writes all files together, then the summary.
 int write_outputs(const Finding& finding, const PlanCommandRequest& request,
@@ -187,6 +199,9 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   if (request.baselines) { write_baselines(*request.baselines, finding.made, topology, results); }
   results.add(output, io::write_plan(document));
   if (trace) results.add(*trace, io::write_trace(timeline, topology));
+  if (finding.alternatives && request.alternatives_folder) {
+    write_alternatives(*request.alternatives_folder, *finding.alternatives, results);
+  }
   if (finding.proof.proof) {
     results.add(*request.proof, io::write_proof(*finding.proof.proof, kTool));
   }
@@ -197,11 +212,12 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
     command_line::print_warning(console, "no proof is written: " + finding.proof.why_not);
   }
   if (request.is_json) {
-    io::PlanResult plan = io::plan_result(document, output);
-    plan.prediction = document.prediction;
-    plan.warnings = document.warnings;
-    print_result({.command = "plan", .exit_code = code, .plans = {std::move(plan)}}, &topology,
-                 console);
+    io::ResultDocument result{
+        .command = "plan", .exit_code = code, .plans = {result_of(document, output)}};
+    if (finding.alternatives) {
+      result.alternatives = alternative_results(*finding.alternatives, request.alternatives_folder);
+    }
+    print_result(std::move(result), &topology, console);
     return code;
   }
   stream << report::write_summary(document, timeline, topology, style)
@@ -212,6 +228,9 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
     stream << '\n'
            << report::write_time_parts(document, style)
            << sensitivity_text(finding.sensitivities, document.prediction.iteration, style);
+  }
+  if (finding.alternatives) {
+    stream << '\n' << alternatives_text(*finding.alternatives, document, style);
   }
   command_line::print_warnings_if_quiet(console, document.warnings);
   if (trace && *trace != "-") stream << "trace written to " << printable(*trace) << '\n';
@@ -271,9 +290,17 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   planner::MadePlan made = std::get<planner::MadePlan>(std::move(end.result));
   const Topology of_plan{made.document.topology};
   complete_document(made, inputs, end.stop_reason, request.time_limit);
+  std::optional<AlternativesEnd> alternatives;
+  if (request.alternatives && end.stop_reason != StopReason::Signal) {
+    ProgressLine others{console, request.time_limit};
+    alternatives = find_alternatives({made.document, inputs, topology, planner, restriction},
+                                     static_cast<std::size_t>(*request.alternatives),
+                                     request.time_limit, others);
+  }
   ProofEnd proof;
   if (request.proof) proof = prove(made.document, of_plan, restriction, console);
-  return write_outputs({made, end.scaling, of_plan, sensitivities, proof}, request, console);
+  return write_outputs({made, end.scaling, of_plan, sensitivities, proof, alternatives}, request,
+                       console);
 }
 
 int run_plan(const command_line::Options& options, command_line::Console& console) {

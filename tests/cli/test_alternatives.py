@@ -1,0 +1,115 @@
+"""Plans of other layouts than the chosen one (plan --alternatives)."""
+
+import json
+
+import tool
+from tool import DONE, INFEASIBLE, USAGE, ToolTest
+
+GAP = 1.001  # to which alternatives are searched
+
+
+class Alternatives(ToolTest):
+    def small(self):
+        return ("--model", self.write("model.json", tool.small_profile()), "--topo",
+                self.write("topology.json", tool.small_topology()), "--no-baselines", "-o",
+                "plan.json")
+
+    def llama(self):
+        return ("--model", tool.ROOT / "profiles" / "llama-3-8b.json", "--topo",
+                tool.ROOT / "topologies" / "8xH100.json", "--global-batch", "64",
+                "--no-baselines", "-o", "plan.json")
+
+    def result(self, *arguments):
+        run = self.run_tool(*arguments, "--json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return json.loads(run.stdout)
+
+    def test_each_is_the_plan_that_its_options_make(self):
+        for made, more in ((self.small(), ()), (self.llama(), ("--shard", "auto"))):
+            with self.subTest(model=made[1]):
+                result = self.result(*made, *more, "--alternatives", "4", "--write-alternatives",
+                                     "other")
+                best = result["plans"][0]["predicted"]["iteration_ns"]
+                found = result["alternatives"]
+                self.assertGreater(len(found), 1)
+                times = [some["iteration_ns"] for some in found]
+                self.assertEqual(times, sorted(times))
+                self.assertEqual(len({some["options"] for some in found}), len(found))
+                for position, some in enumerate(found, 1):
+                    self.assertEqual(some["file"], f"other/alternative-{position}.plan.json")
+                    self.assertGreaterEqual(some["iteration_ns"], best)
+                    self.assertLessEqual(some["lower_bound_ns"], some["iteration_ns"])
+                    own = self.result(*made[:-1], "own.json", *some["options"].split())
+                    again = own["plans"][0]["predicted"]
+                    self.assertGreaterEqual(again["iteration_ns"], some["lower_bound_ns"])
+                    self.assertLessEqual(again["iteration_ns"], some["iteration_ns"])
+                    self.assertLessEqual(some["iteration_ns"], GAP * again["iteration_ns"])
+                    plan = self.read(some["file"])
+                    self.assertEqual(plan["predicted"]["iteration_ns"], some["iteration_ns"])
+                    checked = self.run_tool("verify", some["file"])
+                    self.assertEqual(checked.returncode, DONE, checked.stdout + checked.stderr)
+
+    def test_all_numbers_of_stages_that_divide_the_devices_are_layouts(self):
+        result = self.result(*self.small(), "--alternatives", "100")
+        numbers = {len(self.read("plan.json")["stages"])}
+        for some in result["alternatives"]:
+            self.assertIsNone(some["file"])
+            numbers.add(int(some["options"].removeprefix("--pin stages=")))
+        self.assertEqual(numbers, {1, 2, 4})
+
+    def test_they_are_within_what_was_asked_for(self):
+        result = self.result(*self.llama(), "--alternatives", "100", "--pin", "tensor=2")
+        self.assertTrue(result["alternatives"])
+        for some in result["alternatives"]:
+            self.assertIn("--pin tensor=2", some["options"])
+        result = self.result(*self.llama(), "--alternatives", "100", "--pin", "stages=2",
+                             "--max-tensor", "4")
+        self.assertTrue(result["alternatives"])
+        for some in result["alternatives"]:
+            self.assertIn("--pin stages=2", some["options"])
+            self.assertNotIn("tensor=8", some["options"])
+        # Nothing else is left.
+        result = self.result(*self.small(), "--alternatives", "3", "--pin", "stages=2")
+        self.assertEqual(result["alternatives"], [])
+        run = self.run_tool(*self.small(), "--alternatives", "3", "--pin", "stages=2")
+        self.assertIn("No plan of another layout was found\n", run.stdout)
+
+    def test_the_table_names_layouts_and_what_differs(self):
+        run = self.run_tool(*self.llama(), "--shard", "auto", "--alternatives", "3",
+                            "--write-alternatives", "other/")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("another layout, by --pin", run.stdout)
+        self.assertRegex(run.stdout, r"stages=\d+ tensor=\d+ .*--shard \w+ +[\d.]+ s +[\d.]+ % ")
+        self.assertRegex(" ".join(run.stdout.split()), r"within 5 % of the plan, about the error")
+        self.assertEqual(sorted(path.name for path in (self.folder / "other").iterdir()),
+                         [f"alternative-{n}.plan.json" for n in (1, 2, 3)])
+
+    def test_where_no_plan_fits_there_are_none(self):
+        made = (*self.small()[:2], "--topo",
+                self.write("tiny.json", tool.small_topology(memory="1 MiB")))
+        run = self.run_tool(*made, "--alternatives", "3", "-o", "plan.json")
+        self.assertEqual(run.returncode, INFEASIBLE, run.stderr)
+        self.assertNotIn("layout", run.stdout)
+
+    def test_usage(self):
+        small = self.small()
+        for value in ("0", "101", "x"):
+            self.assert_error(self.run_tool(*small, "--alternatives", value), USAGE,
+                              "--alternatives: expected a whole number from 1 to 100")
+        self.assert_error(self.run_tool(*small, "--write-alternatives", "other"), USAGE,
+                          "--write-alternatives: needs --alternatives")
+        self.assert_error(self.run_tool(*small, "--alternatives", "2", "--write-alternatives", "-"),
+                          USAGE, "--write-alternatives: expected a directory, got \"-\"")
+        self.assert_error(
+            self.run_tool(*small[:-1], "other/alternative-2.plan.json", "--alternatives", "2",
+                          "--write-alternatives", "other"), tool.ENVIRONMENT, "other")
+        (self.folder / "other").mkdir()
+        self.assert_error(
+            self.run_tool(*small[:-1], "other/alternative-2.plan.json", "--alternatives", "2",
+                          "--write-alternatives", "other"), USAGE, "other/alternative-2.plan.json")
+        pareto = self.run_tool("pareto", *small[:4], "--alternatives", "2")
+        self.assertEqual(pareto.returncode, USAGE)
+
+
+if __name__ == "__main__":
+    tool.main()
