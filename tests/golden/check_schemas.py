@@ -116,10 +116,10 @@ def written_documents(binary, source, folder):
                    capture_output=True, check=True)
     export = folder / "traces" / "dapple-export.json"
     return [plan, timeline, schedule, comparison, measurement, proof, export,
-            *written_results(binary, plan, folder)]
+            *written_results(binary, source, plan, folder)]
 
 
-def written_results(binary, plan, folder):
+def written_results(binary, source, plan, folder):
     """Runs each command that writes a result, also with a plan that is damaged and where no plan
     fits, so that every part of a result is there."""
     damaged = folder / "damaged.json"
