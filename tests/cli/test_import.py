@@ -220,6 +220,27 @@ class Plans(ToolTest):
     LAYOUT = ('--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout "Et*2|t*2L" '
               "--micro-batch-size 1 --global-batch-size 16")
 
+    def test_a_plan_for_nanotron_comes_back_as_it_was(self):
+        ground = ("--model", tool.ROOT / "profiles" / "llama-3-8b.json", "--topo",
+                  tool.ROOT / "topologies" / "8xH100.json")
+        result = self.run_tool("import", "plan", "--layout",
+                               "pp=2,dp=2,tp=2,mbs=1,zero=1,layers=18:14", *ground, "-o",
+                               "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        result = self.run_tool("export", "plan.json", "--to", "nanotron", "-o", "config.yaml")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertIn("cuts the model into stages itself", result.stderr)
+        result = self.run_tool("import", "plan", "config.yaml", *ground, "-o", "again.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        plan, again = self.read("plan.json"), self.read("again.json")
+        for key in ("stages", "parallelism", "micro_batch_size", "predicted"):
+            self.assertEqual(plan[key], again[key])
+        result = self.run_tool("import", "plan", "--layout", "pp=2,dp=2,tp=2,mbs=1,zero=1", *ground,
+                               "-o", "even.json")
+        self.assert_error(self.run_tool("export", "even.json", "--to", "nanotron"), BAD_INPUT,
+                          "expected stages of 18, 14 blocks, as nanotron cuts the model itself, "
+                          "got 16, 16")
+
     def test_an_imported_plan_is_costed_simulated_and_sound(self):
         script = self.write("megatron.sh", "OPTIONS=(" + self.LAYOUT + ")")
         result = self.run_tool("import", "plan", script, *self.ground(), "--replicas", "2",

@@ -118,6 +118,8 @@ const std::vector<ExportTarget>& export_targets() {
        export_torchtitan},
       {"colossalai", ".colossalai.py", "arguments of ColossalAI's plugin", &kColossalAi, kGradients,
        export_colossalai},
+      {"nanotron", ".nanotron.yaml", "what a plan decides of nanotron's configuration", nullptr,
+       kGradients, export_nanotron},
       {"pipedream", ".pipedream.json", "a configuration of PipeDream's runtime", &kPipeDream,
        kGradients, export_pipedream},
       {"sailor",

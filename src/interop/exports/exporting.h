@@ -21,6 +21,7 @@ Export export_torch_python(const ExportSubject& subject);
 Export export_colossalai(const ExportSubject& subject);
 Export export_pipedream(const ExportSubject& subject);
 Export export_sailor(const ExportSubject& subject);
+Export export_nanotron(const ExportSubject& subject);
 Export export_chakra(const ExportSubject& subject);
 Export export_rankfile(const ExportSubject& subject);
 Export export_hostfile(const ExportSubject& subject);
@@ -75,6 +76,14 @@ inline constexpr RuntimeLimits kPipeDream{.name = "PipeDream",
                                           .ties = false,
                                           .deals_unequally = true,
                                           .tensor_parallel = false};
+inline constexpr RuntimeLimits kNanotron{.name = "nanotron",
+                                         .deals = false,
+                                         .recomputed_parts = kWholeLayer,
+                                         .counts_blocks = true,
+                                         .numbers_ranks = true,
+                                         .sequence_parallel = true,
+                                         .context_parallel = true,
+                                         .shards_optimizer = true};
 inline constexpr RuntimeLimits kSailor{.name = "Sailor", .deals = false, .recomputes = false};
 
 /// Returns what keeps the plan from running on the runtime: unequal numbers of replicas or unequal

@@ -31,6 +31,8 @@ constexpr PlanImporter kPlanImporters[] = {
     {.names = {PlanFormat::Torch, "torch", "PyTorch, torchtitan", "PyTorch"},
      .import = import_torch_plan,
      .takes_several = true},
+    {.names = {PlanFormat::Nanotron, "nanotron", "nanotron", "nanotron"},
+     .import = import_nanotron},
     {.names = {PlanFormat::Layout, "layout", "layouts in words", "a layout"},
      .import = import_layout},
     {.names = {PlanFormat::Sailor, "sailor", "Sailor", "Sailor"}, .import = import_sailor_plan}};
@@ -40,6 +42,7 @@ constexpr Recognizer<PlanFormat> kPlanRecognizers[] = {
     {.format = PlanFormat::Pipedream, .text = is_pipedream_answer},
     {.format = PlanFormat::Pipedream, .text = is_pipedream_output},
     {.format = PlanFormat::Megatron, .text = is_megatron_options},
+    {.format = PlanFormat::Nanotron, .text = is_nanotron_config},
     {.format = PlanFormat::Layout, .text = is_layout},
     {.format = PlanFormat::Torch, .text = is_torchtitan_options},
     {.format = PlanFormat::Pipedream, .object = is_pipedream_conf},

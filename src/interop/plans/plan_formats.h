@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dapple/interop/plans/foreign_plan.h"
+#include "dapple/interop/plans/layout.h"
 #include "dapple/io/json/json_value.h"
 #include "dapple/profile/recomputation.h"
 
@@ -25,6 +26,9 @@ ImportedPlan import_layout(const std::vector<ForeignPlanFile>& files, const Plan
 ImportedPlan import_sailor_plan(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
                                 const ForeignPlanOptions& options);
 
+ImportedPlan import_nanotron(const std::vector<ForeignPlanFile>& files, const PlanGround& ground,
+                             const ForeignPlanOptions& options);
+
 // Whether a text or object looks like the respective file. O(length).
 bool is_pipedream_answer(std::string_view text);
 bool is_pipedream_output(std::string_view text);
@@ -35,7 +39,12 @@ bool is_deepspeed_settings(const io::JsonValue& object);
 bool is_torchtitan_options(std::string_view text);
 bool is_torch_schedule(std::string_view text);
 bool is_layout(std::string_view text);
+bool is_nanotron_config(std::string_view text);
 bool is_sailor_plan(const io::JsonValue& object);
+
+/// Returns what a configuration of nanotron says as a layout, without the layers of stages. Throws
+/// as import_plan() does.
+Layout layout_of_nanotron(const ForeignPlanFile& file);
 
 /// Returns the stage of ZeRO in the settings of DeepSpeed's files; 0 if they name none.
 /// O(length).

@@ -179,6 +179,8 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
   StatedParallelism stated;
   if (first.format == PlanFormat::Layout) {
     stated = stated_in_layout(read_layout(first.text, first.name));
+  } else if (first.format == PlanFormat::Nanotron) {
+    stated = stated_in_layout(layout_of_nanotron(first));
   } else if (first.format == PlanFormat::Megatron) {
     stated.tensor = count_in(files, "--tensor-model-parallel-size");
     stated.context = count_in(files, "--context-parallel-size").value_or(1);

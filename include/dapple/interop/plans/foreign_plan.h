@@ -7,11 +7,12 @@
 //   torch      torchtitan's options with the modules of each stage; optionally a CSV schedule of
 //              PyTorch
 //   sailor     a plan of Sailor's planner
+//   nanotron   a configuration of nanotron, which cuts the stages itself
 //   layout     degrees of parallelism in words, "pp=4,dp=2,mbs=1" (interop/plans/layout.h)
 //
 // Sources: msr-fiddle/pipedream optimizer/ and runtime/, Megatron-LM's pipeline layout, DeepSpeed
 // runtime/pipe/module.py, PyTorch distributed/pipelining/schedules.py, torchtitan's job
-// configuration, eth-easl/sailor Planner/.
+// configuration, nanotron's config/ and models/base.py, eth-easl/sailor Planner/.
 //
 // The result is the structure of a plan for a model and a topology: stages, devices, micro-batches,
 // order. It has to be costed and checked like any other plan. What a file does not say is taken
@@ -33,7 +34,7 @@
 
 namespace dapple::interop {
 
-enum class PlanFormat { Pipedream, Megatron, Deepspeed, Torch, Sailor, Layout };
+enum class PlanFormat { Pipedream, Megatron, Deepspeed, Torch, Sailor, Nanotron, Layout };
 
 /// Returns the name of the format that --format takes, such as "megatron".
 std::string_view name_of(PlanFormat format);

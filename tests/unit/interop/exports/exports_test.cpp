@@ -50,6 +50,43 @@ TEST_CASE("a stage of an embedding, of one block, or of a head alone has its let
              Catch::Contains("layout \"E|t|t*3|L\"\n"));
 }
 
+/// The plan of document_of(), whose stages have two blocks each, with such parameters that nanotron
+/// cuts it so.
+PlanDocument nanotron_document() {
+  PlanDocument document = document_of(two_by_two());
+  for (Layer& layer : document.profile.layers) layer.parameters = Bytes{10};
+  document.plan.stages[0].layers = {0, 4};
+  document.plan.stages[1].layers = {4, 6};
+  document.profile.layers.back().parameters = Bytes{9};
+  return document;
+}
+
+TEST_CASE("nanotron gets degrees, batches and what its ranks shard") {
+  CHECK(exported(nanotron_document(), "nanotron").text ==
+        "# tiny on 2x2 for nanotron: 4 processes, rank = pipeline rank * 2 + replica\n"
+        "# ranks 0 to 1: node0:0 node0:1\n"
+        "# ranks 2 to 3: node1:0 node1:1\n"
+        "parallelism:\n"
+        "  dp: 2\n"
+        "  pp: 2\n"
+        "  tp: 1\n"
+        "  context_parallel_size: 1\n"
+        "  pp_engine: 1f1b\n"
+        "  tp_mode: ALL_REDUCE\n"
+        "  recompute_layer: false\n"
+        "tokens:\n"
+        "  micro_batch_size: 1\n"
+        "  batch_accumulation_per_replica: 3\n"
+        "optimizer:\n"
+        "  zero_stage: 0\n");
+  PlanDocument document = nanotron_document();
+  document.plan.stages[0].layers = {0, 3};
+  document.plan.stages[1].layers = {3, 6};
+  CHECK(refusal(document, "nanotron") ==
+        "/stages: expected stages of 3, 1 blocks, as nanotron cuts the model itself, got 2, "
+        "2");
+}
+
 /// The plan of document_of(), its layers called so.
 PlanDocument named_document(const std::vector<std::string>& names) {
   PlanDocument document = document_of(two_by_two());
