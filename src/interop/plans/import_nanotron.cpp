@@ -13,6 +13,7 @@
 #include "dapple/interop/plans/nanotron_cut.h"
 #include "interop/plans/plan_formats.h"
 #include "interop/text/foreign_text.h"
+#include "interop/text/yaml_text.h"
 
 namespace dapple::interop {
 namespace {
@@ -20,12 +21,12 @@ namespace {
 /// Reads the values that a plan has of a configuration, and collects the faults.
 class NanotronReader {
  public:
-  explicit NanotronReader(const ForeignPlanFile& file) : file_(file), document_(parse()) {}
+  explicit NanotronReader(const ForeignPlanFile& file)
+      : file_(file), document_(parse_yaml(file.text, file.name)) {}
 
   Layout run();
 
  private:
-  YAML::Node parse() const;
   YAML::Node find(const char* section, const char* key) const;
   std::optional<std::string> text(const char* section, const char* key);
   std::optional<std::int64_t> count(const char* section, const char* key, std::int64_t least);
@@ -44,16 +45,6 @@ class NanotronReader {
   std::vector<LineFault> faults_;
   Layout layout_;
 };
-
-YAML::Node NanotronReader::parse() const {
-  try {
-    return YAML::Load(file_.text);
-  } catch (const YAML::Exception& error) {
-    throw_faults({{error.mark.line + 1, fmt::format("expected YAML: {}", shown(error.msg))}},
-                 file_.name);
-  }
-  return {};
-}
 
 /// Returns the value of a key of a section, which is undefined if there is none.
 YAML::Node NanotronReader::find(const char* section, const char* key) const {

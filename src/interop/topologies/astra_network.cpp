@@ -9,6 +9,7 @@
 
 #include "dapple/core/decimal.h"
 #include "interop/text/foreign_text.h"
+#include "interop/text/yaml_text.h"
 
 namespace dapple::interop {
 namespace {
@@ -44,7 +45,6 @@ class NetworkReader {
   void fail(std::int64_t line, std::string message) {
     faults_.push_back({line, std::move(message)});
   }
-  YAML::Node parse() const;
   void check_keys(const YAML::Node& document);
   std::vector<YAML::Node> list_of(const YAML::Node& document, const char* key);
   void read_dimensions(const YAML::Node& document);
@@ -61,16 +61,6 @@ class NetworkReader {
   std::vector<LineFault> faults_;
   std::vector<Dimension> dimensions_;
 };
-
-YAML::Node NetworkReader::parse() const {
-  try {
-    return YAML::Load(file_.text);
-  } catch (const YAML::Exception& error) {
-    throw_faults({{error.mark.line + 1, fmt::format("expected YAML: {}", shown(error.msg))}},
-                 file_.name);
-  }
-  return {};
-}
 
 std::vector<YAML::Node> NetworkReader::list_of(const YAML::Node& document, const char* key) {
   const YAML::Node list = document[key];
@@ -269,7 +259,7 @@ void NetworkReader::check_keys(const YAML::Node& document) {
 }
 
 TopologyDescription NetworkReader::run() {
-  const YAML::Node document = parse();
+  const YAML::Node document = parse_yaml(file_.text, file_.name);
   if (!document.IsMap()) fail(0, "expected topology:, npus_count:, bandwidth: and latency:");
   if (document.IsMap()) check_keys(document);
   if (faults_.empty()) read_dimensions(document);
