@@ -309,6 +309,17 @@ Optimizer optimizer_of(const EstimateOptions& options, const Rates& rates) {
           .step_ns_per_parameter_byte = Factor{capped((step + memory - 1) / memory)}};
 }
 
+/// Returns what a sample is. Its operations are those of model_operations(), rounded down to 10^9.
+SampleWork sample_of(const Architecture& architecture, const Gpu& gpu,
+                     const EstimateOptions& options) {
+  constexpr Wide kGiga = 1'000'000'000;
+  const Wide gflop = model_operations(architecture, options) / kGiga;
+  // Peaks are in operations per nanosecond, which are 10^9 per second.
+  return {.tokens = sequence_of(architecture, options),
+          .gflop = static_cast<std::int64_t>(std::clamp<Wide>(gflop, 1, kMaxCount)),
+          .peak_gflop_per_second = *gpu.peak(options.precision)};
+}
+
 /// Returns the warning that times are estimated, with what is known of how far off they are.
 std::string warning_of_times(const Gpu& gpu, const Calibration& calibration) {
   std::string text =
@@ -451,6 +462,7 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
         "the busiest device with experts is taken to have more tokens than the mean: times and "
         "bounds are for that routing");
   }
+  profile.sample = sample_of(architecture, gpu, options);
   profile.device = gpu.name;
   profile.optimizer = optimizer_of(options, rates);
   chain(make_layers(estimator, rates, options), profile);

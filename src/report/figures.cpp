@@ -121,6 +121,26 @@ std::string gradients_text(const GradientSynchronization& gradients) {
       gradients.optimizer == OptimizerTiming::AtEnd ? "at the end" : "bucket by bucket");
 }
 
+/// Returns throughput in tokens, and the fraction of the devices' peak; nothing if the profile does
+/// not say what a sample is.
+std::vector<Figure> figures_of_tokens(const PlanDocument& document, std::int64_t gpus) {
+  const std::optional<SampleWork>& sample = document.profile.sample;
+  if (!sample) return {};
+  const double samples = document.prediction.samples_per_second;
+  const double tokens = samples * static_cast<double>(sample->tokens);
+  std::vector<Figure> figures{
+      {"tokens", fmt::format("{} a second, {} a device", show_rate(tokens),
+                             show_rate(tokens / static_cast<double>(gpus)))}};
+  // Other kinds of devices have other peaks.
+  const std::vector<DeviceKind>& kinds = document.topology.devices;
+  if (kinds.size() != 1 || kinds.front().name != document.profile.device) return figures;
+  const double peak =
+      static_cast<double>(sample->peak_gflop_per_second) * static_cast<double>(gpus);
+  figures.push_back(
+      {"of the peak", show_percent(samples * static_cast<double>(sample->gflop) / peak)});
+  return figures;
+}
+
 std::vector<Figure> headline(const PlanDocument& document, const Topology& topology) {
   const Prediction& prediction = document.prediction;
   const std::int64_t group = topology.description().group_size;
@@ -141,6 +161,9 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   }
   figures.push_back({"devices used", fmt::format("{} of {}", std::ssize(prediction.devices) * group,
                                                  topology.device_count() * group)});
+  for (Figure& figure : figures_of_tokens(document, std::ssize(prediction.devices) * group)) {
+    figures.push_back(std::move(figure));
+  }
   if (document.runtime) figures.push_back({"runtime", document.runtime->name});
   if (prediction.transfers != Transfers::Overlapped) {
     const bool is_serial = prediction.transfers == Transfers::Serial;

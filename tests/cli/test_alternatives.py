@@ -84,6 +84,15 @@ class Alternatives(ToolTest):
         self.assertEqual(sorted(path.name for path in (self.folder / "other").iterdir()),
                          [f"alternative-{n}.plan.json" for n in (1, 2, 3)])
 
+    def test_those_of_the_dapple_planner_are_sound(self):
+        result = self.result(*self.small(), "--planner", "dapple", "--alternatives", "2",
+                             "--write-alternatives", "other")
+        self.assertTrue(result["alternatives"])
+        for some in result["alternatives"]:
+            self.assertIsNone(some["lower_bound_ns"])
+            checked = self.run_tool("verify", some["file"])
+            self.assertEqual(checked.returncode, DONE, checked.stdout + checked.stderr)
+
     def test_where_no_plan_fits_there_are_none(self):
         made = (*self.small()[:2], "--topo",
                 self.write("tiny.json", tool.small_topology(memory="1 MiB")))

@@ -128,6 +128,18 @@ enum class BatchScaling {
   Floor,
 };
 
+/// What a sample is, for throughput as it is stated for language models.
+struct SampleWork {
+  std::int64_t tokens = 1;
+  /// The operations of matrix products in a forward and a backward, without recomputation, in
+  /// units of 10^9.
+  std::int64_t gflop = 1;
+  /// The peak rate of such operations of the profiled device.
+  std::int64_t peak_gflop_per_second = 1;
+
+  friend bool operator==(const SampleWork&, const SampleWork&) = default;
+};
+
 struct ModelProfile {
   std::string name;
   std::string source;
@@ -136,6 +148,7 @@ struct ModelProfile {
   /// Warnings by the profile's author, which plans repeat.
   std::vector<std::string> warnings;
   std::optional<std::int64_t> global_batch_size;
+  std::optional<SampleWork> sample = {};
   /// The kind of device that was measured.
   std::string device;
   /// The number of GPUs that form one such device by tensor parallelism.

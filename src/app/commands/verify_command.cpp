@@ -62,7 +62,11 @@ std::string proof_text(const PlanDocument& document, const planner::PlanVerifica
   }
   if (verification.proof == BoundProof::ProofFile && proof != nullptr) {
     const bool is_whole = verification.bound == BoundCheck::Proven;
-    return is_whole ? proof_file_text(*proof) : "the proof was not checked to its end";
+    if (is_whole) return proof_file_text(*proof);
+    return verification.is_stopped
+               ? "the proof was not checked to its end, as " + end
+               : "nothing in the proof is false, but no more than that can be derived: of other "
+                 "schedules than 1f1b the work alone, of a search that is repeated what it proves";
   }
   const std::string work = "from the work that every plan has";
   if (verification.bound == BoundCheck::Proven) return work;

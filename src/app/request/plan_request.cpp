@@ -92,15 +92,19 @@ OptionSection plan_search() {
         .details = "The plan does not depend on their number, which is at most 256."},
        {.name = "no-baselines",
         .text = "Leave out the comparison with other planners.",
-        .details = "Of plans that take equally long another one may then be chosen."},
+        .details = "Of plans that take equally long another one may then be chosen, and under "
+                   "schedules that are not searched through a slower one may be found, as the "
+                   "search does not begin with theirs."},
        {.name = "alternatives",
         .value = "N",
         .text = "Also show the fastest plans of N other layouts.",
         .details = "A layout is the degrees of parallelism, what is sharded and recomputed, and "
-                   "a number of stages that divides that of the devices. For each form that may "
-                   "be fast enough a quick plan of each layout is made; then the N fastest are "
-                   "searched one by one, to a gap of 0.1 %. The options that are shown fix a "
-                   "layout for plan."},
+                   "a number of stages that divides that of the devices. N is at most 100. For "
+                   "each form that may be fast enough a quick plan of each layout is made; then "
+                   "the N fastest are searched one by one, to a gap of 0.1 %. \"at least\" says "
+                   "what is proven: no plan of the layout is closer to the chosen one. The "
+                   "values that are shown fix a layout, beside the other options; that of "
+                   "--shard stands for auto."},
        {.name = "explain",
         .text = "Split the time into parts, and find what would help.",
         .details = "The plan's iteration is split into its parts beside those of the "

@@ -87,6 +87,25 @@ void check_variants(const Field& scaling, const Field& degree, const ModelProfil
   }
 }
 
+SampleWork read_sample(const Field& field) {
+  ObjectReader object(field);
+  SampleWork sample;
+  sample.tokens = required_integer(object.field("tokens"), {1, kMaxCount});
+  sample.gflop = required_integer(object.field("gflop"), {1, kMaxCount});
+  sample.peak_gflop_per_second =
+      required_integer(object.field("peak_gflop_per_second"), {1, kMaxCount});
+  object.finish();
+  return sample;
+}
+
+void write_sample(JsonWriter& writer, const SampleWork& sample) {
+  writer.open_object(JsonWriter::Layout::Line);
+  writer.key("tokens").integer(sample.tokens);
+  writer.key("gflop").integer(sample.gflop);
+  writer.key("peak_gflop_per_second").integer(sample.peak_gflop_per_second);
+  writer.close();
+}
+
 /// Reads the name of the profiled device, which is empty if the device is unknown.
 std::string read_device(const Field& field) {
   const JsonValue* value = field.value_of_kind(JsonValue::Kind::Text);
@@ -107,6 +126,9 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
     profile.warnings = read_texts(warnings);
   if (const Field batch = object.field("global_batch_size"); batch.present())
     profile.global_batch_size = read_integer(batch, kSampleRange);
+  if (const Field sample = object.field("sample"); sample.present()) {
+    profile.sample = read_sample(sample);
+  }
   profile.device = read_device(object.field("device"));
   const Field degree = object.field("tensor_parallel");
   if (degree.present())
@@ -133,6 +155,7 @@ void write_profile(JsonWriter& writer, const ModelProfile& profile) {
   if (!profile.warnings.empty()) writer.key("warnings").texts(profile.warnings);
   if (profile.global_batch_size)
     writer.key("global_batch_size").integer(*profile.global_batch_size);
+  if (profile.sample) write_sample(writer.key("sample"), *profile.sample);
   writer.key("device").text(profile.device);
   if (profile.tensor_parallel != 1) writer.key("tensor_parallel").integer(profile.tensor_parallel);
   if (profile.batch_scaling) {

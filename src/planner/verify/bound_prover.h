@@ -43,6 +43,8 @@ class BoundProver {
 
   /// Whether all problems are proven to have no plan below the bound.
   bool is_proven() const;
+  /// Whether the progress has said stop.
+  bool is_stopped() const { return is_stopped_(); }
   /// The problem that is not, if one is not.
   std::optional<ProblemProof> unproven() const;
   /// The proofs, of the problems that the work alone does not close.

@@ -18,6 +18,7 @@
 #include "dapple/profile/variants.h"
 #include "dapple/search/families/family_bound.h"
 #include "planner/families/searched_order.h"
+#include "planner/one_family/exact_planner.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
 #include "planner/verify/bound_prover.h"
@@ -255,6 +256,7 @@ Duration BoundDerivation::by_proof(Duration stated, ProofSource& source, Claims&
     const std::span<const ProblemProof> given = source.given->problems;
     source.position += prover.check(given.subspan(source.position), source.position);
     verification_.proof_faults = prover.take_faults();
+    verification_.is_stopped = verification_.is_stopped || prover.is_stopped();
     verification_.proof = BoundProof::ProofFile;
   } else {
     prover.prove({.quick_steps = kSearchLimits.quick_steps,
@@ -284,6 +286,12 @@ void BoundDerivation::run(Claims& claims, ProofSource& source) {
     Duration least;
     if (family != ScheduleFamily::OneFOneB) {
       least = least_work(claimed_, options_, family);
+      // With a proof the search behind (F9) is repeated, too.
+      const bool has_any_order = family == ScheduleFamily::ListScheduled;
+      if (has_proof && has_any_order && least < stated && has_known_space()) {
+        least = std::max(least, bound_of_any_order(context(), stated));
+        verification_.proof = BoundProof::Search;
+      }
     } else if (has_proof) {
       least = by_proof(stated, source, claims);
     } else {
@@ -419,6 +427,8 @@ MadeProof make_proof(const PlanDocument& document, const Topology& topology,
                         verification);
   MadeProof proof{.document = std::move(made.document)};
   if (made.unproven) proof.unproven = words_of(*made.unproven);
+  const bool is_proven = verification.bound == BoundCheck::Proven;
+  if (!is_proven && proof.unproven.empty()) proof.unproven = "schedules other than 1f1b and gpipe";
   proof.is_stopped = progress != nullptr && progress->should_stop();
   return proof;
 }

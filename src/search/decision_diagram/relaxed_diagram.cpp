@@ -96,7 +96,7 @@ bool RelaxedDiagram::take(std::span<const ProofNode> nodes) {
       given_->fault = DiagramFault{.kind = DiagramFault::Kind::Impossible, .position = i};
       return false;
     }
-    if (i > 0 && key(nodes[i]) < key(nodes[i - 1])) {
+    if (i > 0 && (key(nodes[i]) < key(nodes[i - 1]) || nodes[i] == nodes[i - 1])) {
       given_->fault = DiagramFault{.kind = DiagramFault::Kind::Disordered, .position = i};
       return false;
     }
@@ -129,7 +129,8 @@ std::optional<RelaxedDiagram::Node> RelaxedDiagram::node_of(const ProofNode& pro
   const bool are_below = std::max({proven.both, proven.round_trip, proven.last_trip, proven.span,
                                    proven.end, proven.tail, proven.occupied}) < threshold_;
   const bool are_in_range = are_below && proven.depth >= 1 && proven.depth <= micro_batches_ &&
-                            proven.shared >= 0 && proven.shared <= kMostShared;
+                            proven.shared >= 0 && proven.shared <= kMostShared &&
+                            (proven.front != BoundaryKind::Any || proven.shared == 0);
   if (!is_inside || !devices || !has_kind || !are_in_range) return std::nullopt;
   return Node{.label = {.round_trip = proven.round_trip,
                         .last_trip = proven.last_trip,

@@ -16,7 +16,7 @@ struct DiagramFault {
     /// The node at `position` has a layer, devices or a figure that no node of the problem can
     /// have.
     Impossible,
-    /// The node at `position` is not in order.
+    /// The node at `position` is not in order, or is the one before it again.
     Disordered,
     /// No node stands for some partial plans that may be faster, whose least figures are those of
     /// `node`.

@@ -197,7 +197,10 @@ AlternativesEnd AlternativeSearch::run() {
     progress_.restart(time_limit_);
     if (is_interrupted()) break;
     planner::PlannerOptions options = options_for(some.layout);
-    options.target_gap = std::max(options.target_gap, kGap);
+    options.baselines = chosen_.planner.baselines;
+    if (options.planner == PlannerKind::Exact) {
+      options.target_gap = std::max(options.target_gap, kGap);
+    }
     std::optional<planner::MadePlan> made = search(options);
     if (!made || layout_of(made->document.plan) != some.layout) continue;
     complete_document(*made, chosen_.inputs, progress_.stop_reason(), time_limit_);
@@ -225,6 +228,13 @@ double ratio_to(Duration time, Duration of_plan) {
 
 std::string percent(double ratio) {
   return fmt::format("{:.1f} %", 100 * (ratio - 1));
+}
+
+/// Returns "4.7 % slower", "0.3 % faster" or "same time".
+std::string difference_of(double ratio) {
+  constexpr double kShown = 0.0005;  // what does not round to 0.0 %
+  if (ratio < 1 - kShown) return fmt::format("{:.1f} % faster", 100 * (1 - ratio));
+  return ratio > 1 + kShown ? percent(ratio) + " slower" : "same time";
 }
 
 /// Returns in which parts of the iteration an alternative gains and loses most beside the plan,
@@ -303,30 +313,45 @@ std::string alternatives_text(const AlternativesEnd& alternatives, const PlanDoc
   const Prediction& own = plan.prediction;
   std::string text;
   if (alternatives.found.empty()) {
-    text = "No plan of another layout was found\n";
+    text = alternatives.was_interrupted ? "No plan of another layout was found so far\n"
+                                        : "No plan of another layout was found\n";
   } else {
-    report::Table table({{"another layout, by --pin", report::Align::Left, 20},
-                         {"iteration", report::Align::Right},
-                         {"slower", report::Align::Right},
-                         {"at least", report::Align::Right},
-                         {"most memory", report::Align::Right},
-                         {"beside the plan", report::Align::Left, 20}});
+    const bool shards = std::any_of(alternatives.found.begin(), alternatives.found.end(),
+                                    [](const Alternative& some) { return !some.sharding.empty(); });
+    report::Table table(
+        {{shards ? "another layout, by --pin and --shard" : "another layout, by --pin",
+          report::Align::Left, 20},
+         {"iteration", report::Align::Right},
+         {"is", report::Align::Right},
+         {"at least", report::Align::Right},
+         {"most memory", report::Align::Right},
+         {"beside the plan", report::Align::Left, 20}});
     std::size_t ties = 0;
+    std::size_t faster = 0;
     for (const Alternative& some : alternatives.found) {
       const Prediction& other = some.document.prediction;
       const double ratio = ratio_to(other.iteration, own.iteration);
       const double proven = other.lower_bound ? ratio_to(*other.lower_bound, own.iteration) : 0;
       if (ratio <= 1 + kErrorOfPredictions) ++ties;
+      if (other.iteration < own.iteration) ++faster;
       std::string layout = fmt::format("{}", fmt::join(some.pins, " "));
       if (!some.sharding.empty()) layout += ", --shard " + some.sharding;
       table.add_row({{std::move(layout)},
                      {report::show(other.iteration, own.iteration)},
-                     {percent(ratio)},
+                     {difference_of(ratio)},
                      {proven > 1 ? percent(proven) : "-"},
                      {report::show(other.most_memory())},
                      {difference_text(other, own)}});
     }
     text = table.text(0, style);
+    if (faster > 0) {
+      text += report::fill_lines(
+          fmt::format("{} of them {} faster than the plan, whose search does not go through all "
+                      "plans of its schedule: with these pins it is found",
+                      faster, faster == 1 ? "is" : "are"),
+          0, style);
+      text += '\n';
+    }
     if (ties > 0) {
       text += report::fill_lines(
           fmt::format("{} of them {} within {:.0f} % of the plan, about the error of predictions "

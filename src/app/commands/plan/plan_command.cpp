@@ -291,14 +291,21 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   const Topology of_plan{made.document.topology};
   complete_document(made, inputs, end.stop_reason, request.time_limit);
   std::optional<AlternativesEnd> alternatives;
-  if (request.alternatives && end.stop_reason != StopReason::Signal) {
+  const bool is_interrupted = end.stop_reason == StopReason::Signal;
+  if (request.alternatives && is_interrupted) {
+    alternatives = AlternativesEnd{.found = {}, .was_interrupted = true};
+  } else if (request.alternatives) {
     ProgressLine others{console, request.time_limit};
     alternatives = find_alternatives({made.document, inputs, topology, planner, restriction},
                                      static_cast<std::size_t>(*request.alternatives),
                                      request.time_limit, others);
   }
   ProofEnd proof;
-  if (request.proof) proof = prove(made.document, of_plan, restriction, console);
+  if (request.proof && is_interrupted) {
+    proof.why_not = "the search was interrupted";
+  } else if (request.proof) {
+    proof = prove(made.document, of_plan, restriction, console);
+  }
   return write_outputs({made, end.scaling, of_plan, sensitivities, proof, alternatives}, request,
                        console);
 }

@@ -127,19 +127,21 @@ TEST_CASE("every fault of a profile is told with its place, in the order of the 
   text = replaced(text, R"("parameter_bytes": 200,)", "");
   text = replaced(text, R"("device": "D")", R"("device": 7, "color": "red")");
   text = replaced(text, R"("stash_bytes": 8)", R"("stash_bytes": 8.5)");
-  CHECK(profile_faults(text) ==
-        Faults{"/device: expected a name of 1 to 200 characters, none of them a control character, "
-               "got 7",
-               "/color: expected one of the keys \"schema\", \"name\", \"source\", \"notes\", "
-               "\"warnings\", "
-               "\"global_batch_size\", \"device\", \"tensor_parallel\", \"batch_scaling\", "
-               "\"optimizer\" or \"layers\", got an unknown key",
-               "/layers/0/measurements/0/forward_ns: expected an integer from 0 to "
-               "1000000000000000, got -3",
-               "/layers/1/parameter_bytes: expected an integer from 0 to 1000000000000000, but the "
-               "key is missing",
-               "/layers/1/measurements/0/stash_bytes: expected an integer from 0 to "
-               "1000000000000000, got 8.5"});
+  CHECK(
+      profile_faults(text) ==
+      Faults{
+          "/device: expected a name of 1 to 200 characters, none of them a control character, "
+          "got 7",
+          "/color: expected one of the keys \"schema\", \"name\", \"source\", \"notes\", "
+          "\"warnings\", "
+          "\"global_batch_size\", \"sample\", \"device\", \"tensor_parallel\", \"batch_scaling\", "
+          "\"optimizer\" or \"layers\", got an unknown key",
+          "/layers/0/measurements/0/forward_ns: expected an integer from 0 to "
+          "1000000000000000, got -3",
+          "/layers/1/parameter_bytes: expected an integer from 0 to 1000000000000000, but the "
+          "key is missing",
+          "/layers/1/measurements/0/stash_bytes: expected an integer from 0 to "
+          "1000000000000000, got 8.5"});
 }
 
 struct BadProfile {
