@@ -38,6 +38,25 @@ TEST_CASE("the summary says what runs where, how long it takes and how full memo
   }
 }
 
+TEST_CASE("throughput is in tokens, too, where the profile says what a sample is") {
+  const Topology topology = examples::cluster(2, 8);
+  PlanDocument document = examples::document(topology, 2, 8);
+  document.topology = topology.description();
+  document.profile.device = "card";
+  document.prediction.samples_per_second = 128;
+  CHECK(summary_of(document, topology, {.width = 140}).find("tokens") == std::string::npos);
+  // 128 samples of 50 GFLOP a second are half of what 16 devices of 800 GFLOP/s could do.
+  document.profile.sample = SampleWork{.tokens = 1000, .gflop = 50, .peak_gflop_per_second = 800};
+  const std::string text = summary_of(document, topology, {.width = 140});
+  CHECK(text.find("128,000 a second, 8,000 a device") != std::string::npos);
+  CHECK(text.find("of the peak    50.0 %") != std::string::npos);
+  // The peak is of the device that was measured.
+  document.profile.device = "other";
+  const std::string of_others = summary_of(document, topology, {.width = 140});
+  CHECK(of_others.find("tokens") != std::string::npos);
+  CHECK(of_others.find("of the peak") == std::string::npos);
+}
+
 TEST_CASE("what was searched takes two lines, and all lines where all is asked for") {
   const Topology topology = examples::cluster(2, 8);
   PlanDocument document = examples::document(topology, 2, 8);

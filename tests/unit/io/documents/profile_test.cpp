@@ -32,6 +32,19 @@ TEST_CASE("a profile in canonical form is written byte by byte as it was") {
   CHECK(io::write_profile(io::read_profile(kProfileText, "f.json")) == kProfileText);
 }
 
+TEST_CASE("what a sample is may be said, and is kept") {
+  const std::string text =
+      replaced(kProfileText, R"(  "device":)",
+               "  \"sample\": {\"tokens\": 512, \"gflop\": 90, \"peak_gflop_per_second\": 1000},\n"
+               "  \"device\":");
+  const ModelProfile profile = io::read_profile(text, "f.json");
+  REQUIRE(profile.sample.has_value());
+  CHECK(*profile.sample == SampleWork{.tokens = 512, .gflop = 90, .peak_gflop_per_second = 1000});
+  CHECK(io::write_profile(profile) == text);
+  CHECK(profile_faults(replaced(text, "\"tokens\": 512", "\"tokens\": 0")) ==
+        Faults{"/sample/tokens: expected an integer from 1 to 1000000000000000, got 0"});
+}
+
 TEST_CASE("the hash is the SHA-256 of the canonical form") {
   // printf of kProfileText through sha256sum.
   CHECK(io::hash_of(io::read_profile(kProfileText, "f.json")) ==
