@@ -482,7 +482,9 @@ bool exercise_foreign_plan(std::string_view text) {
   static const Topology topology(plan_topology());
   interop::ForeignPlanOptions options;
   options.global_batch = 8;
-  const bool is_layout = *format == interop::PlanFormat::Layout;
+  const bool is_nanotron = *format == interop::PlanFormat::Nanotron;
+  if (is_nanotron) options.global_batch.reset();
+  const bool is_layout = is_nanotron || *format == interop::PlanFormat::Layout;
   const bool says_samples =
       is_layout || *format == interop::PlanFormat::Torch || *format == interop::PlanFormat::Sailor;
   if (!says_samples) options.micro_batch = 2;

@@ -65,6 +65,7 @@ IMPORTED_PLANS = {
     "torch": ("pair.torchtitan.sh", "pair.torch.csv", "--devices", "mesh0:1,box0:0"),
     "layout": ("pair.layout.txt",),
     "sailor": ("pair.sailor.json",),
+    "nanotron": ("pair.nanotron.yaml",),
     "pipedream": ("pair.gpus=4.txt", "pair.optimizer.txt", "--micro-batch", "4"),
     "pipedream-conf": ("pair.gpus=4.txt", "pair.conf.json", "--micro-batch", "4"),
 }

@@ -37,6 +37,11 @@ ModelProfile llama() {
   return model_of(32, {2 * kBlock}, {2 * 131072 * kWidth});
 }
 
+/// The sample with two stages.
+std::string configuration() {
+  return changed(sample("pair.nanotron.yaml"), "pp: 1", "pp: 2");
+}
+
 ImportedPlan imported(const std::string& text) {
   static const ModelProfile profile = model_of(8, {10}, {20});
   static const Topology topology{
@@ -45,7 +50,7 @@ ImportedPlan imported(const std::string& text) {
 }
 
 std::string refusal_of_change(const std::string& part, const std::string& instead) {
-  return refusal_of([&] { imported(changed(sample("pair.nanotron.yaml"), part, instead)); });
+  return refusal_of([&] { imported(changed(configuration(), part, instead)); });
 }
 
 TEST_CASE("nanotron's stages end with the first block above their share of the parameters") {
@@ -81,7 +86,7 @@ TEST_CASE("every stage has a block") {
 
 TEST_CASE("a configuration of nanotron is a plan") {
   CHECK(detect_plan_format(sample("pair.nanotron.yaml")) == PlanFormat::Nanotron);
-  const ImportedPlan made = imported(sample("pair.nanotron.yaml"));
+  const ImportedPlan made = imported(configuration());
   CHECK(made.plan.global_batch_size == 16);
   CHECK(made.plan.micro_batch_size == 4);
   CHECK(made.plan.num_micro_batches == 4);
@@ -93,11 +98,9 @@ TEST_CASE("a configuration of nanotron is a plan") {
 }
 
 TEST_CASE("what a configuration leaves out is nanotron's default") {
-  const ImportedPlan made =
-      imported(changed(sample("pair.nanotron.yaml"), "  pp_engine: 1f1b\n", ""));
+  const ImportedPlan made = imported(changed(configuration(), "  pp_engine: 1f1b\n", ""));
   CHECK(made.plan.family == ScheduleFamily::GPipe);
-  const ImportedPlan kept =
-      imported(changed(sample("pair.nanotron.yaml"), "  recompute_layer: true\n", ""));
+  const ImportedPlan kept = imported(changed(configuration(), "  recompute_layer: true\n", ""));
   CHECK_FALSE(kept.plan.stages[0].recompute);
 }
 
