@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -24,10 +23,10 @@ constexpr double kErrorOfPredictions = 0.05;
 /// The gap that suffices for an alternative.
 constexpr Factor kGap{kOne.billionths / 1000};
 
-/// The layout of a plan: what it is alike in whatever its stages, micro-batches and depths are.
+/// What all plans of a layout have in common.
 struct Layout {
-  Parallelism
-      form;  // without what cannot be pinned: sequence parallelism and tensor-parallel experts
+  // Without what cannot be pinned: sequence parallelism, and tensor parallelism of experts.
+  Parallelism form;
   std::int32_t stages = 1;
 
   friend bool operator==(const Layout&, const Layout&) = default;
