@@ -121,8 +121,8 @@ std::string gradients_text(const GradientSynchronization& gradients) {
       gradients.optimizer == OptimizerTiming::AtEnd ? "at the end" : "bucket by bucket");
 }
 
-/// Returns throughput in tokens, and the fraction of the devices' peak; nothing if the profile does
-/// not say what a sample is.
+/// Returns throughput in tokens and, as model FLOPs utilization, what it is of the devices' peak;
+/// nothing if the profile does not say what a sample is.
 std::vector<Figure> figures_of_tokens(const PlanDocument& document, std::int64_t gpus) {
   const std::optional<SampleWork>& sample = document.profile.sample;
   if (!sample) return {};
@@ -136,8 +136,7 @@ std::vector<Figure> figures_of_tokens(const PlanDocument& document, std::int64_t
   if (kinds.size() != 1 || kinds.front().name != document.profile.device) return figures;
   const double peak =
       static_cast<double>(sample->peak_gflop_per_second) * static_cast<double>(gpus);
-  figures.push_back(
-      {"of the peak", show_percent(samples * static_cast<double>(sample->gflop) / peak)});
+  figures.push_back({"MFU", show_percent(samples * static_cast<double>(sample->gflop) / peak)});
   return figures;
 }
 
@@ -146,11 +145,15 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   const std::int64_t group = topology.description().group_size;
   std::vector<Figure> figures{
       {"iteration", show(prediction.iteration) + ", simulated"},
-      {"throughput", show_rate(prediction.samples_per_second) + " samples/s"},
-      {"exposed transfers", show(prediction.exposed_transfer, prediction.iteration)},
-      {"bubble", show_percent(prediction.bubble_fraction)},
-      {"exposed all-reduce", show(prediction.exposed_all_reduce, prediction.iteration)},
-      {"recomputation", recomputation_of(document.plan)}};
+      {"throughput", show_rate(prediction.samples_per_second) + " samples/s"}};
+  for (Figure& figure : figures_of_tokens(document, std::ssize(prediction.devices) * group)) {
+    figures.push_back(std::move(figure));
+  }
+  figures.push_back({"exposed transfers", show(prediction.exposed_transfer, prediction.iteration)});
+  figures.push_back({"bubble", show_percent(prediction.bubble_fraction)});
+  figures.push_back(
+      {"exposed all-reduce", show(prediction.exposed_all_reduce, prediction.iteration)});
+  figures.push_back({"recomputation", recomputation_of(document.plan)});
   if (prediction.parts.collectives > Duration{}) {
     figures.push_back({"collectives", show(prediction.parts.collectives, prediction.iteration)});
   }
@@ -161,9 +164,6 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   }
   figures.push_back({"devices used", fmt::format("{} of {}", std::ssize(prediction.devices) * group,
                                                  topology.device_count() * group)});
-  for (Figure& figure : figures_of_tokens(document, std::ssize(prediction.devices) * group)) {
-    figures.push_back(std::move(figure));
-  }
   if (document.runtime) figures.push_back({"runtime", document.runtime->name});
   if (prediction.transfers != Transfers::Overlapped) {
     const bool is_serial = prediction.transfers == Transfers::Serial;

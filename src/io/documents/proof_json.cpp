@@ -16,7 +16,7 @@ namespace {
 
 using Layout = JsonWriter::Layout;
 
-constexpr const char* kSchema = "dapple-proof/1";
+constexpr const char* kProofSchema = "dapple-proof/1";
 constexpr std::int64_t kAnyDevices = -1;
 constexpr std::int64_t kMostWidth = 1'000'000;
 constexpr BoundaryKind kBoundaryKinds[] = {BoundaryKind::Any, BoundaryKind::Local,
@@ -162,7 +162,7 @@ TextSource write_proof(const ProofDocument& proof, std::string tool) {
   return [&proof, tool = std::move(tool)](const TextSink& sink) {
     JsonWriter writer(JsonWriter::Hidden::Escaped, sink);
     writer.open_object(Layout::Lines);
-    writer.key("schema").text(kSchema);
+    writer.key("schema").text(kProofSchema);
     writer.key("tool").text(tool);
     writer.key("plan_sha256").text(proof.plan_sha256);
     writer.key("lower_bound_ns").integer(proof.lower_bound.ns);
@@ -179,7 +179,7 @@ ProofDocument read_proof(std::string_view text, const std::string& source_name,
   return read_document<ProofDocument>(text, source_name, [&](const Field& field) {
     ObjectReader object(field);
     ProofDocument proof;
-    if (!check_schema(object, kSchema)) return proof;
+    if (!check_schema(object, kProofSchema)) return proof;
     read_text(object.field("tool"));
     if (!is_of_plan(object.field("plan_sha256"), plan_sha256)) return proof;
     proof.plan_sha256 = plan_sha256;

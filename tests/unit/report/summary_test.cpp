@@ -49,12 +49,12 @@ TEST_CASE("throughput is in tokens, too, where the profile says what a sample is
   document.profile.sample = SampleWork{.tokens = 1000, .gflop = 50, .peak_gflop_per_second = 800};
   const std::string text = summary_of(document, topology, {.width = 140});
   CHECK(text.find("128,000 a second, 8,000 a device") != std::string::npos);
-  CHECK(text.find("of the peak    50.0 %") != std::string::npos);
+  CHECK(text.find("MFU    50.0 %") != std::string::npos);
   // The peak is of the device that was measured.
   document.profile.device = "other";
   const std::string of_others = summary_of(document, topology, {.width = 140});
   CHECK(of_others.find("tokens") != std::string::npos);
-  CHECK(of_others.find("of the peak") == std::string::npos);
+  CHECK(of_others.find("MFU") == std::string::npos);
 }
 
 TEST_CASE("what was searched takes two lines, and all lines where all is asked for") {
