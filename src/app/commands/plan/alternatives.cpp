@@ -225,15 +225,11 @@ double ratio_to(Duration time, Duration of_plan) {
   return static_cast<double>(time.ns) / static_cast<double>(std::max<std::int64_t>(of_plan.ns, 1));
 }
 
-std::string percent(double ratio) {
-  return fmt::format("{:.1f} %", 100 * (ratio - 1));
-}
-
 /// Returns "4.7 % slower", "0.3 % faster" or "same time".
 std::string difference_of(double ratio) {
   constexpr double kShown = 0.0005;  // what does not round to 0.0 %
-  if (ratio < 1 - kShown) return fmt::format("{:.1f} % faster", 100 * (1 - ratio));
-  return ratio > 1 + kShown ? percent(ratio) + " slower" : "same time";
+  if (ratio < 1 - kShown) return report::show_percent(1 - ratio) + " faster";
+  return ratio > 1 + kShown ? report::show_percent(ratio - 1) + " slower" : "same time";
 }
 
 /// Returns in which parts of the iteration an alternative gains and loses most beside the plan,
@@ -338,7 +334,7 @@ std::string alternatives_text(const AlternativesEnd& alternatives, const PlanDoc
       table.add_row({{std::move(layout)},
                      {report::show(other.iteration, own.iteration)},
                      {difference_of(ratio)},
-                     {proven > 1 ? percent(proven) : "-"},
+                     {proven > 1 ? report::show_percent(proven - 1) : "-"},
                      {report::show(other.most_memory())},
                      {difference_text(other, own)}});
     }

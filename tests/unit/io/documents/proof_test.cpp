@@ -8,7 +8,7 @@
 namespace dapple::test {
 namespace {
 
-const std::string kHash(64, 'a');
+const std::string kPlanHash(64, 'a');
 
 /// A problem with two nodes, and one each of those without nodes.
 ProofDocument small_proof() {
@@ -30,7 +30,7 @@ ProofDocument small_proof() {
   any.used = 3;
   any.devices.reset();
   any.front = BoundaryKind::Any;
-  ProofDocument proof{.plan_sha256 = kHash, .lower_bound = {150}};
+  ProofDocument proof{.plan_sha256 = kPlanHash, .lower_bound = {150}};
   proof.problems = {{.parallelism = Parallelism{.tensor = 2, .sequence = true},
                      .replicas = 4,
                      .recompute = false,
@@ -47,7 +47,7 @@ TEST_CASE("a proof has a line for each node") {
   CHECK(whole_text(io::write_proof(small_proof(), "dapple-plan 0.0.0")) == R"({
   "schema": "dapple-proof/1",
   "tool": "dapple-plan 0.0.0",
-  "plan_sha256": ")" + kHash + R"(",
+  "plan_sha256": ")" + kPlanHash + R"(",
   "lower_bound_ns": 150,
   "problems": [
     {
@@ -85,7 +85,7 @@ TEST_CASE("a proof has a line for each node") {
 
 TEST_CASE("a proof that was written is read as it was") {
   const std::string text = whole_text(io::write_proof(small_proof(), "dapple-plan 0.0.0"));
-  CHECK(io::read_proof(text, "f.json", kHash) == small_proof());
+  CHECK(io::read_proof(text, "f.json", kPlanHash) == small_proof());
 }
 
 TEST_CASE("faults of a proof are named by their places") {
@@ -94,7 +94,7 @@ TEST_CASE("faults of a proof are named by their places") {
     std::string text = sound;
     text.replace(text.find(part), part.size(), instead);
     try {
-      io::read_proof(text, "f", kHash);
+      io::read_proof(text, "f", kPlanHash);
     } catch (const Error& error) { return std::string(error.what()); }
     return std::string("none");
   };
@@ -134,7 +134,7 @@ TEST_CASE("a proof with more nodes than a file may hold is refused") {
   proof.problems[0].nodes.resize(kMostProofNodes + 1);
   const std::string text = whole_text(io::write_proof(proof, "dapple-plan 0.0.0"));
   try {
-    io::read_proof(text, "f", kHash);
+    io::read_proof(text, "f", kPlanHash);
     FAIL("it was read");
   } catch (const Error& error) {
     CHECK(std::string(error.what()) ==
