@@ -4,6 +4,7 @@
 // Source: docs/bounds.md, (D8); docs/formats.md has the file.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -54,6 +55,14 @@ struct ProofNode {
 
   friend bool operator==(const ProofNode&, const ProofNode&) = default;
 };
+
+/// The figures of a node, in the order in which an array of the file has them: 0 to 12.
+using ProofFigures = std::array<std::int64_t, 13>;
+/// What stands for any devices, and for each kind of boundary by its position.
+inline constexpr std::int64_t kAnyDevices = -1;
+inline constexpr BoundaryKind kBoundaryKinds[] = {BoundaryKind::Any, BoundaryKind::Local,
+                                                  BoundaryKind::Across};
+ProofFigures figures_of(const ProofNode& node);
 
 /// The means by which a problem is shown to have no plan below a bound.
 enum class ProofMethod : std::uint8_t {

@@ -17,30 +17,7 @@ namespace {
 using Layout = JsonWriter::Layout;
 
 constexpr const char* kProofSchema = "dapple-proof/1";
-constexpr std::int64_t kAnyDevices = -1;
 constexpr std::int64_t kMostWidth = 1'000'000;
-constexpr BoundaryKind kBoundaryKinds[] = {BoundaryKind::Any, BoundaryKind::Local,
-                                           BoundaryKind::Across};
-
-/// The figures of a node in the order in which an array of the file has them.
-using NodeFigures = std::array<std::int64_t, 13>;
-
-NodeFigures figures_of(const ProofNode& node) {
-  return {node.layer,
-          node.used,
-          node.devices ? std::int64_t{*node.devices} : kAnyDevices,
-          std::find(std::begin(kBoundaryKinds), std::end(kBoundaryKinds), node.front) -
-              std::begin(kBoundaryKinds),
-          node.shared,
-          node.depth,
-          node.both.ns,
-          node.round_trip.ns,
-          node.last_trip.ns,
-          node.span.ns,
-          node.end.ns,
-          node.tail.ns,
-          node.occupied.ns};
-}
 
 /// Returns the range of a figure by its position.
 IntegerRange range_of(std::size_t position) {
@@ -83,7 +60,7 @@ void write_problem(JsonWriter& writer, const ProblemProof& problem) {
 
 ProofNode read_node(const Field& field) {
   const ArrayReader array(field, "an array of 13 integers");
-  NodeFigures figures{};
+  ProofFigures figures{};
   if (array.valid() && array.size() != figures.size()) {
     field.add(fmt::format("expected {} integers, got {}", figures.size(), array.size()));
     return {};

@@ -22,14 +22,17 @@ constexpr std::size_t kWidening = 4;
 /// The last width with quick steps: most problems are closed by one node for each state.
 constexpr std::size_t kLastQuickWidth = 4;
 
-/// Returns what kept nodes from being a proof of `bound`, in words.
-std::string words_of(const DiagramFault& fault, Duration bound) {
+/// Returns what kept nodes from being a proof of `bound`, in words; `given` is the one at the
+/// fault's position.
+std::string words_of(const DiagramFault& fault, const ProofNode& given, Duration bound) {
   switch (fault.kind) {
-    case DiagramFault::Kind::Impossible:
-      return fmt::format(
-          "expected a layer, devices and figures of the problem, all times below {}, "
-          "got others",
-          bound.ns);
+    case DiagramFault::Kind::Impossible: {
+      constexpr std::size_t kFirstTime = 6;
+      return fmt::format("expected {}, got {}",
+                         fault.figure < kFirstTime ? "what a node of this problem can have"
+                                                   : fmt::format("a time below {}", bound.ns),
+                         figures_of(given)[fault.figure]);
+    }
     case DiagramFault::Kind::Disordered:
       return "expected nodes by falling layer, then by rising number of devices, got another order";
     case DiagramFault::Kind::Missing: {
@@ -157,11 +160,15 @@ std::vector<Violation> BoundProver::check_one(OpenProblem& open, std::size_t pos
     const search::DiagramCheck check = diagram.check(open.proof.nodes);
     open.is_proven = check.is_proof();
     if (!check.fault) return {};
-    const bool is_of_node = check.fault->kind != DiagramFault::Kind::Missing &&
-                            check.fault->kind != DiagramFault::Kind::Below;
-    return {
-        {is_of_node ? fmt::format("{}/nodes/{}", place, check.fault->position) : place + "/nodes",
-         words_of(*check.fault, bound_)}};
+    const DiagramFault& fault = *check.fault;
+    const bool is_of_node =
+        fault.kind != DiagramFault::Kind::Missing && fault.kind != DiagramFault::Kind::Below;
+    std::string of_nodes = place + "/nodes";
+    if (is_of_node) of_nodes += fmt::format("/{}", fault.position);
+    if (fault.kind == DiagramFault::Kind::Impossible) of_nodes += fmt::format("/{}", fault.figure);
+    const std::vector<ProofNode>& nodes = open.proof.nodes;
+    const ProofNode given = nodes.empty() ? ProofNode{} : nodes[fault.position];
+    return {{std::move(of_nodes), words_of(fault, given, bound_)}};
   }
   const Duration proven = open.proof.method == ProofMethod::Paths
                               ? diagram.bound_of_paths()

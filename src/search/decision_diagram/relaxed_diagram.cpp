@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -91,9 +92,9 @@ bool RelaxedDiagram::take(std::span<const ProofNode> nodes) {
   given_->states.resize(states_.size());
   const auto key = [](const ProofNode& node) { return std::pair{-node.layer, node.used}; };
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const std::optional<Node> node = node_of(nodes[i]);
-    if (!node) {
-      given_->fault = DiagramFault{.kind = DiagramFault::Kind::Impossible, .position = i};
+    if (const std::optional<std::size_t> figure = impossible_figure(nodes[i])) {
+      given_->fault =
+          DiagramFault{.kind = DiagramFault::Kind::Impossible, .position = i, .figure = *figure};
       return false;
     }
     if (i > 0 && (key(nodes[i]) < key(nodes[i - 1]) || nodes[i] == nodes[i - 1])) {
@@ -106,42 +107,53 @@ bool RelaxedDiagram::take(std::span<const ProofNode> nodes) {
       states_[cut].resize(stages_.classes().size());
       given_->states[cut].resize(stages_.classes().size());
     }
-    states_[cut][used].push_back(*node);
-    given_->states[cut][used].push_back({.node = *node, .position = i});
+    const Node node = node_of(nodes[i]);
+    states_[cut][used].push_back(node);
+    given_->states[cut][used].push_back({.node = node, .position = i});
     allowance_.keep({2 * static_cast<std::int64_t>(sizeof(Node))});
   }
   return true;
 }
 
-/// Returns the node, or nullopt if the problem has none like it. Requires: no figure is negative.
-std::optional<RelaxedDiagram::Node> RelaxedDiagram::node_of(const ProofNode& proven) const {
+/// Returns the position, among the ProofFigures, of the first figure that no node of the problem
+/// can have; nullopt if there is none. Requires: no figure is negative.
+std::optional<std::size_t> RelaxedDiagram::impossible_figure(const ProofNode& proven) const {
   const AllocationClassIndex used{proven.used};
-  const bool is_inside = proven.layer > 0 && proven.layer < end_of_model_.value &&
-                         used > AllocationClasses::kNoDevices &&
-                         used.position() < stages_.classes().size();
-  const std::optional<StageClassIndex> devices =
-      proven.devices ? stages_.find(AllocationClassIndex{*proven.devices}) : kAnyStageClass;
   // Nodes of all kinds may have been merged.
   const auto& kinds = stages_.boundary_kinds();
-  const bool has_kind = proven.front == BoundaryKind::Any ||
-                        std::find(kinds.begin(), kinds.end(), proven.front) != kinds.end();
-  // Figures of the threshold or above would be of no plan below it.
-  const bool are_below = std::max({proven.both, proven.round_trip, proven.last_trip, proven.span,
-                                   proven.end, proven.tail, proven.occupied}) < threshold_;
-  const bool are_in_range = are_below && proven.depth >= 1 && proven.depth <= micro_batches_ &&
-                            proven.shared >= 0 && proven.shared <= kMostShared &&
-                            (proven.front != BoundaryKind::Any || proven.shared == 0);
-  if (!is_inside || !devices || !has_kind || !are_in_range) return std::nullopt;
-  return Node{.label = {.round_trip = proven.round_trip,
-                        .last_trip = proven.last_trip,
-                        .span = proven.span,
-                        .end = proven.end,
-                        .tail = proven.tail,
-                        .occupied = proven.occupied},
-              .first = {.both = proven.both, .depth = proven.depth},
-              .devices = *devices,
-              .front = proven.front,
-              .shared = proven.shared};
+  const bool is_any = proven.front == BoundaryKind::Any;
+  const bool is_possible[] = {
+      proven.layer > 0 && proven.layer<end_of_model_.value, used> AllocationClasses::kNoDevices &&
+          used.position() < stages_.classes().size(),
+      !proven.devices || stages_.find(AllocationClassIndex{*proven.devices}).has_value(),
+      is_any || std::find(kinds.begin(), kinds.end(), proven.front) != kinds.end(),
+      proven.shared <= (is_any ? 0 : kMostShared),
+      proven.depth >= 1 && proven.depth <= micro_batches_};
+  const auto wrong = std::find(std::begin(is_possible), std::end(is_possible), false);
+  if (wrong != std::end(is_possible)) {
+    return static_cast<std::size_t>(wrong - std::begin(is_possible));
+  }
+  // Times of the threshold or above would be of no plan below it.
+  const ProofFigures figures = figures_of(proven);
+  const auto late = std::find_if(figures.begin() + std::ssize(is_possible), figures.end(),
+                                 [&](std::int64_t time) { return time >= threshold_.ns; });
+  if (late == figures.end()) return std::nullopt;
+  return static_cast<std::size_t>(late - figures.begin());
+}
+
+/// Requires: there is no impossible_figure().
+RelaxedDiagram::Node RelaxedDiagram::node_of(const ProofNode& proven) const {
+  return {.label = {.round_trip = proven.round_trip,
+                    .last_trip = proven.last_trip,
+                    .span = proven.span,
+                    .end = proven.end,
+                    .tail = proven.tail,
+                    .occupied = proven.occupied},
+          .first = {.both = proven.both, .depth = proven.depth},
+          .devices = proven.devices ? *stages_.find(AllocationClassIndex{*proven.devices})
+                                    : kAnyStageClass,
+          .front = proven.front,
+          .shared = proven.shared};
 }
 
 ProofNode RelaxedDiagram::proof_node(CutIndex cut, AllocationClassIndex used,

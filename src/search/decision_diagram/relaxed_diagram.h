@@ -80,7 +80,8 @@ class RelaxedDiagram {
   };
 
   void go_through(std::vector<ProofNode>* nodes);
-  std::optional<Node> node_of(const ProofNode& proven) const;
+  std::optional<std::size_t> impossible_figure(const ProofNode& proven) const;
+  Node node_of(const ProofNode& proven) const;
   // Far above the devices of any server, in the units of SharedServers.
   static constexpr ClassStages::SharedServers kMostShared = std::int64_t{1} << 50;
   static constexpr std::size_t kFigures = 9;

@@ -13,8 +13,8 @@ namespace dapple::search {
 /// What keeps nodes from proving that no plan is below the threshold.
 struct DiagramFault {
   enum class Kind : std::uint8_t {
-    /// The node at `position` has a layer, devices or a figure that no node of the problem can
-    /// have.
+    /// The node at `position` has something that no node of the problem can have: that at `figure`
+    /// of its ProofFigures.
     Impossible,
     /// The node at `position` is not in order, or is the one before it again.
     Disordered,
@@ -28,6 +28,7 @@ struct DiagramFault {
   };
   Kind kind{};
   std::size_t position = 0;
+  std::size_t figure = 0;
   ProofNode node = {};
   Duration end = {};
 };
