@@ -1,9 +1,12 @@
 """Plans of other layouts than the chosen one (plan --alternatives)."""
 
 import json
+import signal
+import subprocess
+import time
 
 import tool
-from tool import DONE, INFEASIBLE, USAGE, ToolTest
+from tool import DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
 
 GAP = 1.001  # to which alternatives are searched
 
@@ -92,6 +95,21 @@ class Alternatives(ToolTest):
             self.assertIsNone(some["lower_bound_ns"])
             checked = self.run_tool("verify", some["file"])
             self.assertEqual(checked.returncode, DONE, checked.stdout + checked.stderr)
+
+    def test_an_interrupted_search_says_that_there_are_none_yet(self):
+        process = subprocess.Popen(
+            [tool.ARGUMENTS.binary, "--model", str(tool.ROOT / "profiles" / "gnmt-16.json"),
+             "--topo", str(tool.ROOT / "topologies" / "16x1xV100-25g.json"), "--no-baselines", "-o",
+             "plan.json", "--alternatives", "2", "--proof", "proof.json"], cwd=self.folder,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        shown, errors = process.communicate(timeout=tool.SECONDS)
+        self.assertEqual(process.returncode, NOT_VERIFIED, errors)
+        self.assertIn("No plan of another layout was found so far\ninterrupted: not all layouts were "
+                      "searched\n", shown)
+        self.assertIn("no proof is written: the search was interrupted", errors)
+        self.assertFalse((self.folder / "proof.json").exists())
 
     def test_where_no_plan_fits_there_are_none(self):
         made = (*self.small()[:2], "--topo",
