@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "search/decision_diagram/class_stages.h"
 #include "search/decision_diagram/prefix_completions.h"
@@ -47,7 +46,7 @@ class DecisionDiagram::Diagram {
     std::optional<DiagramFault> fault =
         RelaxedDiagram(costs_, *stages_, *completions_, problem_, threshold_, allowance_)
             .check(nodes);
-    return {.is_finished = fault.has_value() || !allowance_.is_over(), .fault = std::move(fault)};
+    return {.is_finished = fault.has_value() || !allowance_.is_over(), .fault = fault};
   }
 
   Duration bound_of_paths() {
