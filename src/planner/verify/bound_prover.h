@@ -20,11 +20,11 @@ namespace dapple::planner {
 
 /// What a proof may take, in steps of diagrams, and states and simulations of searches.
 struct ProofBudget {
-  // Of the diagrams of each problem at first, as most need few.
+  // The first diagrams of each problem may take these steps; most problems need few.
   std::int64_t quick_steps = 0;
-  // Of the diagrams of all problems that are then open.
+  // All problems that are still open after that share these steps.
   std::int64_t steps = 0;
-  // Of all searches.
+  // All repeated searches share these states and simulations.
   std::int64_t searched = 0;
 };
 
@@ -45,11 +45,11 @@ class BoundProver {
   bool is_proven() const;
   /// Whether the progress has said stop.
   bool is_stopped() const { return is_stopped_(); }
-  /// The problem that is not, if one is not.
+  /// The first problem that is not proven; nullopt if all are.
   std::optional<ProblemProof> unproven() const;
   /// The proofs, of the problems that the work alone does not close.
   std::vector<ProblemProof> take();
-  /// What is false in the proofs that were checked, with the places in their file.
+  /// The faults that check() found in the proofs, with the places in their file.
   std::vector<Violation> take_faults() { return std::move(faults_); }
   /// A plan below the bound, if the search found one, and its iteration.
   const std::optional<Plan>& faster() const { return faster_; }

@@ -258,21 +258,16 @@ Duration BoundDerivation::by_proof(Duration stated, ProofSource& source, Claims&
     verification_.proof_faults = prover.take_faults();
     verification_.is_stopped = verification_.is_stopped || prover.is_stopped();
     verification_.proof = BoundProof::ProofFile;
+    if (prover.faster()) refute(*prover.faster(), prover.iteration(), stated, claims);
   } else {
     prover.prove({.quick_steps = kSearchLimits.quick_steps,
                   .steps = kSearchLimits.diagram_steps,
                   .searched = INT64_MAX},
                  true);
     source.made->unproven = prover.unproven();
-  }
-  if (prover.faster() && source.made == nullptr) {
-    refute(*prover.faster(), prover.iteration(), stated, claims);
+    std::ranges::move(prover.take(), std::back_inserter(source.made->document.problems));
   }
   const bool is_proven = prover.is_proven() && !prover.faster();
-  if (source.made != nullptr) {
-    std::vector<ProblemProof>& all = source.made->document.problems;
-    std::ranges::move(prover.take(), std::back_inserter(all));
-  }
   return is_proven ? stated : of_work;
 }
 

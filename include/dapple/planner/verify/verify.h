@@ -48,7 +48,7 @@ struct Unchecked {
 struct PlanVerification {
   /// The false claims, with their places in the file.
   std::vector<Violation> violations;
-  /// What is false in the proof that was given, with the places in its file.
+  /// The faults of the given proof, with the places in its file.
   std::vector<Violation> proof_faults;
   BoundCheck bound = BoundCheck::NotStated;
   /// The lower bound on all plans of the requested space, as derived anew.

@@ -122,7 +122,7 @@ TEST_CASE("faults of a proof are named by their places") {
   CHECK(fault_of("\"tensor\": 2", "\"tensor\": 0").find("f: /problems/0/parallelism/tensor: ") ==
         0);
   CHECK(fault_of("dapple-proof/1", "dapple-plan/1").find("f: /schema: ") == 0);
-  // Of another plan nothing else is looked at.
+  // The proof of another plan is refused.
   CHECK(
       fault_of("aaaa", "bbbb") ==
       "f: /plan_sha256: expected aaaaaaaaaaaa..., the hash of the plan, got bbbbaaaaaaaa..., that "

@@ -97,7 +97,7 @@ TEST_CASE("faults of a timeline are named by their places") {
         "f: /plan_sha256: expected 64 hexadecimal digits, got "
         "\"zzzz" +
             std::string(60, 'a') + "\"");
-  // Of another plan nothing else is looked at.
+  // The timeline of another plan is refused before its actions are read.
   std::string other = sound;
   other.replace(other.find("aaaa"), 4, "bbbb");
   other.replace(other.find("\"n0:0\""), 6, "\"n0:7\"");
