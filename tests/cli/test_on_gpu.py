@@ -50,11 +50,12 @@ class OnGpu(ToolTest):
 
     def test_steps_on_a_core_find_what_must_hold(self):
         result = self.on_gpu(self.built(), "out", "--stand-in", "--only",
-                             "machine,verify-fp32,verify-bf16,agree")
+                             "machine,verify-fp32,verify-llama-fp32,verify-bf16,agree")
         self.assertEqual((result.returncode, result.stderr), (DONE, ""))
         results = json.loads((self.folder / "out" / "results.json").read_text())
         self.assertEqual({name: result["end"] for name, result in results.items()},
-                         {"machine": "done", "verify-fp32": "done", "agree": "done",
+                         {"machine": "done", "verify-fp32": "done", "verify-llama-fp32": "done",
+                          "agree": "done",
                           "verify-bf16": "skipped: a core computes in fp32 only"})
         self.assertEqual(len(results["agree"]["rows"]), 2)
         table = (self.folder / "out" / "on_gpu.md").read_text()
