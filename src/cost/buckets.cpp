@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "dapple/profile/variants.h"
+
 namespace dapple {
 namespace {
 
@@ -67,7 +69,8 @@ void fill_gradient_buckets(Plan& plan, const ModelProfile& profile) {
   for (StagePlan& stage : plan.stages) {
     if (stage.devices.size() < 2 || !stage.gradient_buckets.empty()) continue;
     stage.gradient_buckets =
-        gradient_buckets(profile, stage.layers, plan.gradients.bucket_size).sizes;
+        gradient_buckets(in_form(profile, stage.form), stage.layers, plan.gradients.bucket_size)
+            .sizes;
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "dapple/cost/buckets.h"
 #include "dapple/plan/validate.h"
+#include "dapple/profile/variants.h"
 
 namespace dapple {
 namespace {
@@ -212,6 +213,10 @@ std::vector<Violation> check_compatible(const ModelProfile& profile, const Topol
                      profile.device, kind.name)});
   }
   if (!violations.empty()) return violations;
+  for (const ModelProfile& form : profile.stage_forms) {
+    violations = check_compatible(form, topology, global_batch_size);
+    if (!violations.empty()) return violations;
+  }
   const Magnitudes magnitudes =
       bound_magnitudes(profile, topology, static_cast<double>(global_batch_size));
   const double time = magnitudes.compute_ns + magnitudes.communication_ns;
@@ -239,7 +244,7 @@ std::vector<Violation> costing_faults(const Plan& plan, const ModelProfile& prof
   }
   if (!faults.empty()) return faults;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (match_buckets(profile, plan.stages[s])) continue;
+    if (match_buckets(in_form(profile, plan.stages[s].form), plan.stages[s])) continue;
     faults.push_back({fmt::format("/stages/{}/costs/gradient_buckets_bytes", s),
                       "expected buckets of whole layers' gradients, last layer first, all of the "
                       "stage's"});

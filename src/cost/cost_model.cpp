@@ -87,6 +87,9 @@ CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
     add(tables_->reduced_parameters, dapple::reduced_parameters(profile, index_at<LayerIndex>(l)));
     add(tables_->expert_parameters, profile.layers[l].expert_parameters);
   }
+  for (const ModelProfile& form : profile.stage_forms) {
+    others_.push_back(std::make_unique<CostModel>(form, topology));
+  }
 }
 
 CostModel::~CostModel() = default;
@@ -105,12 +108,15 @@ const LayerTable& CostModel::table(std::int64_t samples, std::int32_t device_kin
 }
 
 Bytes CostModel::kept_by_tables() const {
-  return tables_->kept;
+  Bytes kept = tables_->kept;
+  for (const auto& other : others_) kept += other->kept_by_tables();
+  return kept;
 }
 
 void CostModel::forget_tables() const {
   tables_->layers.clear();
   tables_->kept = {};
+  for (const auto& other : others_) other->forget_tables();
 }
 
 Bytes CostModel::boundary_size(std::int32_t cut, std::int64_t samples) const {
@@ -301,16 +307,19 @@ std::vector<Duration> CostModel::bucket_steps(LayerRange layers,
 BoundaryCost CostModel::boundary_cost(const Plan& plan, std::size_t index) const {
   const StagePlan& here = plan.stages[index];
   const StagePlan& next = plan.stages[index + 1];
-  const auto size_of = [&](std::int64_t samples) {
-    return boundary_size(here.layers.end, samples);
+  // What a device receives is laid out as its own stage has it.
+  const auto received_by = [&](const StagePlan& stage) {
+    return [&](std::int64_t samples) {
+      return in(stage.form).boundary_size(here.layers.end, samples);
+    };
   };
   BoundaryCost cost;
   const std::int64_t period = std::lcm(deal_period(here), deal_period(next));
   for (std::int64_t m = 0; m < std::min(period, plan.num_micro_batches); ++m) {
     const std::vector<TransferEnd> senders = transfer_ends(plan, here, m);
     const std::vector<TransferEnd> receivers = transfer_ends(plan, next, m);
-    cost.forward.push_back(transfer_cost(senders, receivers, size_of, topology_));
-    cost.backward.push_back(transfer_cost(receivers, senders, size_of, topology_));
+    cost.forward.push_back(transfer_cost(senders, receivers, received_by(next), topology_));
+    cost.backward.push_back(transfer_cost(receivers, senders, received_by(here), topology_));
   }
   return cost;
 }
@@ -319,7 +328,7 @@ PlanCost CostModel::plan_cost(const Plan& plan) const {
   PlanCost cost;
   cost.overlap_slowdown = topology_.description().overlap_slowdown;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    cost.stages.push_back(stage_cost(plan, s));
+    cost.stages.push_back(in(plan.stages[s].form).stage_cost(plan, s));
     if (s + 1 < plan.stages.size()) cost.boundaries.push_back(boundary_cost(plan, s));
   }
   add_ties(plan, cost);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/cost/buckets.h"
 #include "dapple/profile/variants.h"
 
 namespace dapple {
@@ -354,6 +355,58 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
   found.description.shards_optimizer = parallelism.shards_optimizer;
   return PlanInputs{with_parallelism(profile, parallelism, found.shape),
                     std::move(found.description)};
+}
+
+std::string mixing_fault(const ModelProfile& one, const ModelProfile& other) {
+  if (one.parallelism == other.parallelism) return "it is there twice";
+  if (one.parallelism.group_size() != other.parallelism.group_size()) {
+    return fmt::format("its groups have {} devices, and those of {} have {}",
+                       other.parallelism.group_size(), to_text(one.parallelism),
+                       one.parallelism.group_size());
+  }
+  if (one.parallelism.shards_optimizer != other.parallelism.shards_optimizer) {
+    return "the optimizer's state is sharded in all stages or in none";
+  }
+  for (const Tie& tie : one.ties) {
+    const Layer& layer = one.layers[tie.owner.position()];
+    const bool is_alike =
+        layer.parameters == other.layers[tie.owner.position()].parameters &&
+        reduced_parameters(one, tie.owner) == reduced_parameters(other, tie.owner);
+    if (is_alike) continue;
+    return fmt::format("devices hold other parts of the parameters of {}, which are tied",
+                       layer.name);
+  }
+  return "";
+}
+
+std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
+                                                const Topology& topology,
+                                                const Parallelism& parallelism,
+                                                const std::vector<Parallelism>& stage_forms) {
+  auto grouped = group_inputs(profile, topology, parallelism);
+  auto* inputs = std::get_if<PlanInputs>(&grouped);
+  if (inputs == nullptr) return grouped;
+  constexpr std::size_t kMostLayers = 2'000'000;  // some GiB
+  if ((stage_forms.size() + 1) * profile.layers.size() > kMostLayers) {
+    return NoGroups{"/stage_forms", fmt::format("{} forms of {} layers", stage_forms.size() + 1,
+                                                profile.layers.size())};
+  }
+  std::vector<ModelProfile>& forms = inputs->profile.stage_forms;
+  for (const Parallelism& form : stage_forms) {
+    auto found = group_inputs(profile, topology, form);
+    auto* other = std::get_if<PlanInputs>(&found);
+    if (other == nullptr) return found;
+    std::string fault = mixing_fault(inputs->profile, other->profile);
+    for (const ModelProfile& before : forms) {
+      if (before.parallelism == form) fault = "it is there twice";
+    }
+    if (!fault.empty()) {
+      return NoGroups{"/stage_forms",
+                      fmt::format("stages in {} beside others: {}", to_text(form), fault)};
+    }
+    forms.push_back(std::move(other->profile));
+  }
+  return grouped;
 }
 
 }  // namespace dapple

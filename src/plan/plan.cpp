@@ -20,6 +20,17 @@ std::string_view to_string(OptimizerTiming timing) {
   throw Bug("a timing of the optimizer without a name");
 }
 
+std::vector<Parallelism> stage_forms_of(const ModelProfile& profile) {
+  std::vector<Parallelism> forms;
+  for (const ModelProfile& form : profile.stage_forms) forms.push_back(form.parallelism);
+  return forms;
+}
+
+const Parallelism& form_of(const Plan& plan, const StagePlan& stage) {
+  return stage.form == FormIndex{} ? plan.parallelism
+                                   : plan.stage_forms[stage.form.previous().position()];
+}
+
 std::vector<std::vector<StageIndex>> stages_by_device_group(const Plan& plan) {
   std::vector<std::vector<StageIndex>> groups;
   std::map<DeviceIndex, std::size_t> group_of;

@@ -242,7 +242,7 @@ std::string text_of(const ParallelismReason& reason) {
   return text + "; " + limit_of(reason.plan, *reason.lower_bound);
 }
 
-std::string outside_space(const ModelProfile& profile, Sharding sharding) {
+std::string outside_space(const ModelProfile& profile, Sharding sharding, bool mixes_forms) {
   bool has_context = false;
   bool has_experts = false;
   const std::vector<Parallelism> forms = parallelisms_of(profile);
@@ -252,8 +252,10 @@ std::string outside_space(const ModelProfile& profile, Sharding sharding) {
   }
   std::string text = "tensor, sequence and expert parallelism";
   if (forms.size() > 1) {
-    text = has_context || has_experts ? "degrees of parallelism that differ between stages"
-                                      : "degrees of tensor parallelism that differ between stages";
+    text = mixes_forms                  ? "groups whose size differs between stages"
+           : has_context || has_experts ? "degrees of parallelism that differ between stages"
+                                        : "degrees of tensor parallelism that differ between "
+                                          "stages";
     if (!has_context && !has_experts) text += "; context and expert parallelism";
     if (has_context && !has_experts) text += "; expert parallelism";
     if (!has_context && has_experts) text += "; context parallelism";
@@ -274,6 +276,13 @@ std::string outside_space(const ModelProfile& profile, Sharding sharding) {
 std::string cut_of_parallelism(const Parallelism& parallelism) {
   return fmt::format("{}: not searched completely; the bound holds for it too",
                      to_text(parallelism));
+}
+
+std::string cut_of_mixed_forms(std::int64_t group_size) {
+  return fmt::format(
+      "stages in different forms, on groups of {}: not searched completely; the bound holds for "
+      "them too",
+      group_size);
 }
 
 }  // namespace dapple

@@ -23,6 +23,11 @@ std::string layers_text(std::int32_t begin, std::int32_t end) {
   return fmt::format("layers {} to {} are", begin, end - 1);
 }
 
+/// Whether the optimizer may step bucket by bucket in a form.
+bool may_step_by_bucket(const Parallelism& form) {
+  return !form.shards_optimizer && form.copies() == 1;
+}
+
 class PlanValidator {
  public:
   PlanValidator(const Plan& plan, std::int32_t layer_count, const Topology& topology)
@@ -32,6 +37,7 @@ class PlanValidator {
 
  private:
   void check_batches();
+  void check_forms();
   void check_layers();
   std::vector<std::size_t> stages_with_sound_layers();
   void check_chunks();
@@ -63,6 +69,7 @@ class PlanValidator {
 std::vector<Violation> PlanValidator::run() && {
   check_batches();
   if (plan_.stages.empty()) report("/stages", "expected at least one stage, got none");
+  check_forms();
   check_layers();
   check_chunks();
   check_devices();
@@ -77,8 +84,7 @@ std::vector<Violation> PlanValidator::run() && {
 
 void PlanValidator::check_batches() {
   const Parallelism& form = plan_.parallelism;
-  if ((form.shards_optimizer || form.copies() > 1) &&
-      plan_.gradients.optimizer == OptimizerTiming::PerBucket) {
+  if (plan_.gradients.optimizer == OptimizerTiming::PerBucket && !may_step_by_bucket(form)) {
     report("/gradients/optimizer_step",
            fmt::format("expected at-end, as {}, got per-bucket",
                        form.shards_optimizer ? "the optimizer's state is sharded"
@@ -106,6 +112,26 @@ void PlanValidator::check_batches() {
            fmt::format("expected at most {} micro-batches over {} stages, got {}: "
                        "the schedule would be too long",
                        kMaxStagePasses / stages, stages, plan_.num_micro_batches));
+  }
+}
+
+void PlanValidator::check_forms() {
+  const auto forms = static_cast<std::int32_t>(plan_.stage_forms.size());
+  for (std::size_t stage = 0; stage < plan_.stages.size(); ++stage) {
+    const std::int32_t form = plan_.stages[stage].form.value;
+    if (form >= 0 && form <= forms) continue;
+    report(stage_place(stage, "form"),
+           fmt::format("expected 0, the plan's own form, to {}, that of the last of its "
+                       "stage_forms, got {}",
+                       forms, form));
+  }
+  if (plan_.gradients.optimizer != OptimizerTiming::PerBucket) return;
+  for (std::size_t i = 0; i < plan_.stage_forms.size(); ++i) {
+    if (may_step_by_bucket(plan_.stage_forms[i])) continue;
+    report(fmt::format("/stage_forms/{}", i),
+           fmt::format("expected devices of a group with different parameters, as the optimizer "
+                       "steps per-bucket, got {}",
+                       to_text(plan_.stage_forms[i])));
   }
 }
 

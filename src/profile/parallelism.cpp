@@ -6,6 +6,8 @@ std::string to_text(const Parallelism& parallelism) {
   std::string text = "tensor " + std::to_string(parallelism.tensor);
   if (parallelism.sequence) text += " with sequence parallelism";
   if (parallelism.context > 1) text += ", context " + std::to_string(parallelism.context);
+  if (parallelism.group_replicas > 1)
+    text += ", data " + std::to_string(parallelism.group_replicas);
   if (parallelism.experts > 1) {
     text += ", experts " + std::to_string(parallelism.experts);
     if (parallelism.expert_tensor > 1) {
@@ -24,6 +26,8 @@ std::string short_text(const Parallelism& parallelism) {
   std::string text = "tensor " + std::to_string(parallelism.tensor);
   if (parallelism.sequence) text += ", sequence";
   if (parallelism.context > 1) text += ", context " + std::to_string(parallelism.context);
+  if (parallelism.group_replicas > 1)
+    text += ", data " + std::to_string(parallelism.group_replicas);
   if (parallelism.experts > 1) {
     text += ", experts " + std::to_string(parallelism.experts);
     if (parallelism.expert_tensor > 1) text += " x " + std::to_string(parallelism.expert_tensor);

@@ -22,7 +22,7 @@ bool recomputes_parts(const Layer& layer) {
 /// Returns the form as far as it concerns the layer: without shards, and without degrees of experts
 /// and recomputed parts that no variant of the layer has.
 Parallelism form_of_layer(const Layer& layer, Parallelism form) {
-  form = without_sharding(form);
+  form = form_of_layers(form);
   if (!has_expert_variants(layer)) {
     form.experts = 1;
     form.expert_tensor = 1;
@@ -131,10 +131,15 @@ ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& pa
   if (parallelism.is_none()) return profile;
   ModelProfile shared = profile;
   shared.tensor_parallel = parallelism.tensor * profile.tensor_parallel;
+  shared.parallelism = parallelism;
   shared.group = group;
   for (Layer& layer : shared.layers) take_variant(layer, parallelism);
   if (group.shards_all_state) shard_layers(shared);
   return shared;
+}
+
+const ModelProfile& in_form(const ModelProfile& profile, FormIndex form) {
+  return form == FormIndex{} ? profile : profile.stage_forms[form.previous().position()];
 }
 
 }  // namespace dapple

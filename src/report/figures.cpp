@@ -19,11 +19,16 @@ namespace {
 /// "every stage", or their numbers.
 std::string recomputation_of(const Plan& plan) {
   const RecomputedParts parts = plan.parallelism.recomputes;
+  const bool do_differ =
+      std::any_of(plan.stage_forms.begin(), plan.stage_forms.end(),
+                  [&](const Parallelism& form) { return form.recomputes != parts; });
   std::vector<std::int32_t> numbers;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     if (plan.stages[s].recompute) numbers.push_back(static_cast<std::int32_t>(s));
   }
   std::string text = parts.none() ? "" : to_text(parts) + " in layers";
+  // The table of stages says which.
+  if (do_differ) text = "parts by stage";
   if (numbers.empty()) return text.empty() ? "nowhere" : text;
   if (!text.empty()) text += ", ";
   if (numbers.size() == plan.stages.size()) return text + "every stage";

@@ -48,11 +48,12 @@ std::string safe_in_script(const Json& json) {
 
 Json title_of(const PlanDocument& document) {
   const Plan& plan = document.plan;
+  const std::string parallelism = show_parallelism(plan);
   return {{"name", printable(document.profile.name)},
           {"topology", printable(document.topology.name)},
           {"shape", shape_of(plan)},
-          {"schedule", std::string(to_string(plan.family)) +
-                           (plan.parallelism.is_none() ? "" : ", " + to_text(plan.parallelism))},
+          {"schedule",
+           std::string(to_string(plan.family)) + (parallelism.empty() ? "" : ", " + parallelism)},
           {"batches",
            fmt::format("global batch {} = {} micro-batch{} of {}",
                        show_count(plan.global_batch_size), show_count(plan.num_micro_batches),
@@ -135,6 +136,9 @@ Json stages_of(const ReportSubject& subject) {
         {"step", show(figures.optimizer_step, longest.end)},
         {"depth", document.plan.warmup_depths[s]},
         {"recomputes", stage.recompute}};
+    if (!document.plan.stage_forms.empty()) {
+      row["parallelism"] = short_text(form_of(document.plan, stage));
+    }
     if (const std::optional<DeviceFigures> device = fullest_device(stage, document.prediction)) {
       row["memory"] = show_part(device->peak_memory, device->memory_limit, " of ");
       row["peakBytes"] = device->peak_memory.count;
@@ -334,9 +338,8 @@ Json schedules_of(const PlanDocument& document) {
 Json parallelisms_of(const PlanDocument& document) {
   Json rows = Json::array();
   for (const ParallelismRecord& record : document.parallelisms) {
-    const bool is_chosen = record.parallelism == document.plan.parallelism;
-    rows.push_back(
-        row_of(record, short_text(record.parallelism), is_chosen, document.prediction.iteration));
+    rows.push_back(row_of(record, show_forms(record), is_of(record, document.plan),
+                          document.prediction.iteration));
   }
   return rows;
 }

@@ -223,6 +223,21 @@ std::string show_device_count(std::size_t count, const Topology& topology) {
   return group == 1 ? fmt::format("{}", count) : fmt::format("{}x{}", count, group);
 }
 
+std::string show_parallelism(const Plan& plan) {
+  if (!plan.stage_forms.empty()) {
+    return fmt::format("{} forms of parallelism", plan.stage_forms.size() + 1);
+  }
+  return plan.parallelism.is_none() ? "" : to_text(plan.parallelism);
+}
+
+std::string show_forms(const ParallelismRecord& record) {
+  if (record.stage_forms.empty()) return short_text(record.parallelism);
+  return fmt::format("any of {} forms on {}", record.stage_forms.size() + 1,
+                     record.parallelism.group_size() == 1
+                         ? "devices alone"
+                         : fmt::format("groups of {}", record.parallelism.group_size()));
+}
+
 std::string show_layers(LayerRange layers, const ModelProfile& profile) {
   const auto name = [&profile](std::int32_t layer) {
     return printable(profile.layers[static_cast<std::size_t>(layer)].name);

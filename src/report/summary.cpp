@@ -62,9 +62,10 @@ std::string devices_text(const StagePlan& stage, const Topology& topology, const
   return fmt::format("{}: {}", show_device_count(stage.devices.size(), topology), text);
 }
 
-Table empty_stage_table(const TextStyle& style) {
+Table empty_stage_table(const Plan& plan, const TextStyle& style) {
   std::vector<Column> columns{
       {"stage", Align::Right}, {"layers", Align::Left, 12}, {"devices", Align::Left, 12}};
+  if (!plan.stage_forms.empty()) columns.push_back({"parallelism", Align::Left, 12});
   if (style.width >= kRoomForSamples) columns.push_back({"samples", Align::Right});
   columns.push_back({"forward", Align::Right});
   columns.push_back({"backward", Align::Right});
@@ -81,7 +82,7 @@ Table empty_stage_table(const TextStyle& style) {
 std::string stage_table(const PlanDocument& document, const Topology& topology,
                         const TextStyle& style) {
   const Plan& plan = document.plan;
-  Table table = empty_stage_table(style);
+  Table table = empty_stage_table(plan, style);
   const LongestTimes longest = longest_times(document.prediction.stages);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StagePlan& stage = plan.stages[s];
@@ -90,6 +91,7 @@ std::string stage_table(const PlanDocument& document, const Topology& topology,
         {fmt::format("{}", s)},
         {fmt::format("{}: {}", stage.layers.size(), show_layers(stage.layers, document.profile))},
         {devices_text(stage, topology, style)}};
+    if (!plan.stage_forms.empty()) cells.push_back({short_text(form_of(plan, stage))});
     if (style.width >= kRoomForSamples) cells.push_back({samples_text(plan, stage)});
     cells.push_back({show(figures.forward, longest.pass)});
     cells.push_back({show(figures.backward, longest.pass)});
@@ -207,8 +209,8 @@ std::vector<ParallelismRecord> shown_forms(const PlanDocument& document, const T
   std::iota(by_rank.begin(), by_rank.end(), std::size_t{0});
   const auto rank = [&](std::size_t i) {
     const Duration none = Duration::infinite();
-    return std::tuple{all[i].parallelism != document.plan.parallelism,
-                      all[i].iteration.value_or(none), all[i].lower_bound.value_or(none)};
+    return std::tuple{!is_of(all[i], document.plan), all[i].iteration.value_or(none),
+                      all[i].lower_bound.value_or(none)};
   };
   std::stable_sort(by_rank.begin(), by_rank.end(),
                    [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
@@ -225,9 +227,8 @@ std::string parallelism_table(const PlanDocument& document, const TextStyle& sty
   const bool wide = style.width >= kRoomForCommunication;
   Table table = empty_considered_table("parallelism", wide);
   for (const ParallelismRecord& record : shown) {
-    const Ink ink = record.parallelism == document.plan.parallelism ? Ink::Strong : Ink::Plain;
-    add_considered(table, record, {short_text(record.parallelism), ink},
-                   document.prediction.iteration, wide);
+    const Ink ink = is_of(record, document.plan) ? Ink::Strong : Ink::Plain;
+    add_considered(table, record, {show_forms(record), ink}, document.prediction.iteration, wide);
   }
   const std::size_t left = document.parallelisms.size() - shown.size();
   const std::string more = left == 0 ? "" : fmt::format("... and {} more (-v)\n", left);
@@ -251,11 +252,12 @@ std::string title(const PlanDocument& document, const TextStyle& style) {
   const Plan& plan = document.plan;
   const std::string name =
       fmt::format("{} on {}", printable(document.profile.name), printable(document.topology.name));
-  const std::string batches = fmt::format(
-      "global batch {} = {} micro-batch{} of {}, {}{}", show_count(plan.global_batch_size),
-      show_count(plan.num_micro_batches), plan.num_micro_batches == 1 ? "" : "es",
-      show_count(plan.micro_batch_size), to_string(plan.family),
-      plan.parallelism.is_none() ? "" : ", " + to_text(plan.parallelism));
+  const std::string parallelism = show_parallelism(plan);
+  const std::string batches =
+      fmt::format("global batch {} = {} micro-batch{} of {}, {}{}",
+                  show_count(plan.global_batch_size), show_count(plan.num_micro_batches),
+                  plan.num_micro_batches == 1 ? "" : "es", show_count(plan.micro_batch_size),
+                  to_string(plan.family), parallelism.empty() ? "" : ", " + parallelism);
   const std::size_t used = display_width(name) + display_width(batches);
   const auto width = static_cast<std::size_t>(std::max(style.width, 1));
   const std::string between = used + 2 > width ? "\n" : std::string("   ");

@@ -190,6 +190,108 @@ class Forms(ToolTest):
 
     # Exchange.
 
+    def two_degrees(self):
+        """A small layer that gains nothing from tensor parallelism, and one too large for a
+        device: P = 64 MiB, 4 P of weights, gradients and state, of which a device has 3 P."""
+        size = 64 * MEBIBYTE
+        own = self.profile(1, 8, parameters=MEBIBYTE)["layers"][0]
+        large = self.profile(1, 8, parameters=size, measurements=sample(2 * MILLISECOND,
+                                                                        4 * MILLISECOND))
+        profile = self.profile(0, 8)
+        profile["layers"] = [
+            {**own, "name": "small", "variants": [{"tensor_parallel": 2, "parameter_bytes":
+                                                   MEBIBYTE // 2, "measurements": sample()}]},
+            {**large["layers"][0], "name": "large", "variants": [
+                {"tensor_parallel": 2, "parameter_bytes": size // 2,
+                 "measurements": sample(MILLISECOND // 2, MILLISECOND)}]}]
+        return profile, self.topology(1, 4, 3 * size)
+
+    def test_different_degrees_in_two_stages(self):
+        profile, topology = self.two_degrees()
+        plan = self.planned(profile, topology, "--per-stage", "--proof", "proof.json")
+        # Micro-batches of two: the small layer takes 3 ms for one on each of two data-parallel
+        # devices, the large one as long for both on two tensor-parallel ones. The second stage
+        # computes all the time, behind one forward and in front of one backward; it gets two whole
+        # outputs, the first gets one gradient on each device, and its ranks reduce 1 MiB.
+        sent = divide_up(2 * 1024, 200) + divide_up(1024, 200)
+        reduced = 2 * divide_up(MEBIBYTE // 2, 200)
+        self.assertEqual(plan["predicted"]["iteration_ns"], 15 * MILLISECOND + sent + reduced)
+        self.assertEqual(plan["predicted"]["lower_bound_ns"], plan["predicted"]["iteration_ns"])
+        self.assertEqual(plan["parallelism"], {"tensor": 1, "data": 2})
+        self.assertEqual(plan["stage_forms"], [{"tensor": 2}])
+        self.assertEqual([stage.get("form", 0) for stage in plan["stages"]], [0, 1])
+        self.assertEqual(plan["request"]["per_stage"], True)
+        self.assertIn({"parallelism": {"tensor": 1, "data": 2}, "stage_forms": [{"tensor": 2}]},
+                      [{key: value for key, value in record.items()
+                        if key in ("parallelism", "stage_forms")}
+                       for record in plan["parallelisms"]])
+        self.assertIn("groups whose size differs", plan["search_space"]["outside"])
+        run = self.run_tool("verify", "plan.json", "--proof", "proof.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        # Alike, two groups train half of the batch each: 4 samples of 3 + 1.5 ms, and more.
+        alike = self.planned(profile, topology)
+        self.assertGreater(alike["predicted"]["iteration_ns"], 18 * MILLISECOND)
+        self.assertNotIn("stage_forms", alike)
+        self.assertNotIn("per_stage", alike["request"])
+
+    def test_every_command_takes_stages_of_different_forms(self):
+        profile, topology = self.two_degrees()
+        plan = self.planned(profile, topology, "--per-stage", "--write-baselines", "others")
+        summary = self.run_tool("simulate", "plan.json")
+        self.assertEqual(summary.returncode, DONE, summary.stderr)
+        for words in ("2 forms of parallelism", "tensor 1, data 2", "tensor 2"):
+            self.assertIn(words, summary.stdout)
+        run = self.run_tool("report", "plan.json", "-o", "page.html")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("tensor 1, data 2", (self.folder / "page.html").read_text())
+        self.assertEqual(self.run_tool("validate", "plan.json").returncode, DONE)
+        same = self.run_tool("simulate", "plan.json", "--recost", "--model", "m.json", "--topo",
+                             "t.json", "--json")
+        self.assertEqual(same.returncode, DONE, same.stderr)
+        for path in (self.folder / "others").glob("*.plan.json"):
+            run = self.run_tool("simulate", path)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+        for target in ("megatron", "torchtitan", "deepspeed"):
+            refused = self.run_tool("export", "plan.json", "--to", target)
+            self.assertEqual(refused.returncode, BAD_INPUT, refused.stdout)
+            self.assertIn("/stage_forms: expected none, as the files for", refused.stderr)
+        run = self.run_tool("diff", "plan.json", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(plan["stages"][1]["costs"]["gradient_buckets_bytes"], [])
+
+    def test_forms_of_stages_are_checked_as_they_are_read(self):
+        profile, topology = self.two_degrees()
+        whole = self.planned(profile, topology, "--per-stage")
+        def fault(**changes):
+            stages = [{**stage, "form": changes.pop(f"form{i}", stage.get("form", 0))}
+                      for i, stage in enumerate(whole["stages"])]
+            self.write("bad.json", {**whole, "stages": stages, **changes})
+            run = self.run_tool("simulate", "bad.json")
+            self.assertEqual(run.returncode, BAD_INPUT, run.stdout)
+            return run.stderr
+        self.assertIn("/stages/0/form: expected an integer from 0 to 1, got 2", fault(form0=2))
+        self.assertIn("/stage_forms: expected one or more forms of parallelism, or no such key",
+                      fault(stage_forms=[]))
+        self.assertIn("it is there twice", fault(stage_forms=[{"tensor": 1, "data": 2}]))
+        self.assertIn("it is there twice", fault(stage_forms=[{"tensor": 2}, {"tensor": 2}]))
+        self.assertIn("its groups have 1 devices, and those of tensor 1, data 2 have 2",
+                      fault(stage_forms=[{"tensor": 1, "sharding": "optimizer"}]))
+        self.assertIn("the optimizer's state is sharded in all stages or in none",
+                      fault(stage_forms=[{"tensor": 2, "sharding": "optimizer"}]))
+        self.assertIn("no variant for tensor 2, context 2",
+                      fault(stage_forms=[{"tensor": 2, "context": 2}]))
+        self.assertIn("/parallelism", fault(parallelism={"tensor": 1, "data": 0}))
+        self.assertIn("/parallelism", fault(parallelism={"tensor": 1, "data": 2, "sharding": "full",
+                                                         "shards": 2}))
+        request = {**whole["request"], "for": "megatron"}
+        self.assertIn("/request/per_stage: expected no such key beside", fault(request=request))
+        for options, words in ((("--schedule", "auto"), "needs --schedule 1f1b or gpipe"),
+                               (("--for", "megatron"), "cannot be used with --for"),
+                               (("--alternatives", "2"), "cannot be used with --alternatives")):
+            run = self.run_tool("--model", "m.json", "--topo", "t.json", "--per-stage", *options)
+            self.assertEqual(run.returncode, USAGE, run.stdout)
+            self.assertIn(words, run.stderr)
+
     def test_recomputed_parts_come_back(self):
         def variant(layer, parts, degree):
             return {"tensor_parallel": degree, "recompute": parts,

@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "dapple/cost/cost_model.h"
+#include "dapple/profile/variants.h"
 #include "dapple/search/bounds/bound.h"
 
 namespace dapple::small {
 namespace {
 
-/// Plans but for their depths: micro-batch sizes, boundaries, device sets, recomputation.
+/// Plans but for their depths: micro-batch sizes, boundaries, device sets, recomputation, forms.
 class StructureEnumerator {
  public:
   /// Stages that `keep` refuses (told the number of micro-batches too) are in no plan.
@@ -23,6 +24,7 @@ class StructureEnumerator {
       plan_ = {.global_batch_size = problem_.global_batch,
                .micro_batch_size = size,
                .num_micro_batches = problem_.global_batch / size,
+               .stage_forms = stage_forms_of(problem_.profile),
                .gradients = gradients,
                .family = ScheduleFamily::OneFOneB,
                .warmup_depths = {},
@@ -50,19 +52,27 @@ class StructureEnumerator {
       if (static_cast<std::int64_t>(stage.devices.size()) > plan_.micro_batch_size) continue;
       for (std::int32_t end = begin + 1; end <= layers; ++end) {
         stage.layers = {begin, end};
-        stage.gradient_buckets.clear();
-        if (stage.devices.size() > 1) {
-          stage.gradient_buckets =
-              gradient_buckets(problem_.profile, stage.layers, plan_.gradients.bucket_size).sizes;
-        }
-        for (const bool recompute : {false, true}) {
-          stage.recompute = recompute;
-          if (!keep_(stage, plan_)) continue;
-          plan_.stages.push_back(stage);
-          add_stage(end, used | devices);
-          plan_.stages.pop_back();
+        for (stage.form = {}; stage.form.position() <= problem_.profile.stage_forms.size();
+             stage.form = stage.form.next()) {
+          add_stage_of_form(stage, used | devices);
         }
       }
+    }
+  }
+
+  void add_stage_of_form(StagePlan stage, std::uint32_t used) {
+    stage.gradient_buckets.clear();
+    if (stage.devices.size() > 1) {
+      stage.gradient_buckets = gradient_buckets(in_form(problem_.profile, stage.form), stage.layers,
+                                                plan_.gradients.bucket_size)
+                                   .sizes;
+    }
+    for (const bool recompute : {false, true}) {
+      stage.recompute = recompute;
+      if (!keep_(stage, plan_)) continue;
+      plan_.stages.push_back(stage);
+      add_stage(stage.layers.end, used);
+      plan_.stages.pop_back();
     }
   }
 
@@ -129,7 +139,8 @@ class FastestPlan {
     Duration slowest;
     for (std::size_t i = 0; i < stage.devices.size(); ++i) {
       const LayerTable& table =
-          costs_.table(samples_of(plan, stage, i).size(), topology_.device(stage.devices[i]).kind);
+          costs_.in(stage.form)
+              .table(samples_of(plan, stage, i).size(), topology_.device(stage.devices[i]).kind);
       const std::int64_t forwards = stage.recompute ? 2 : 1;
       slowest =
           std::max(slowest, forwards * table.forward(stage.layers) + table.backward(stage.layers));

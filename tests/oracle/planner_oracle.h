@@ -1,6 +1,6 @@
 // Every plan of a small problem, one after another: boundaries, device sets, micro-batch sizes,
-// depths, recomputation. Shares only validate, cost and simulate with the planner, and in
-// fastest_plan() the bound of a whole plan, which has tests of its own.
+// depths, recomputation, forms of parallelism. Shares only validate, cost and simulate with the
+// planner, and in fastest_plan() the bound of a whole plan, which has tests of its own.
 #pragma once
 
 #include <cstdint>

@@ -11,6 +11,8 @@
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/verify/verify.h"
 #include "dapple/profile/variants.h"
+#include "dapple/search/decision_diagram/decision_diagram.h"
+#include "dapple/search/families/family_bound.h"
 #include "exact_planner_checks.h"
 
 using namespace dapple;
@@ -258,9 +260,9 @@ class Ring {
 /// The groups of a form, counted by hand.
 struct Group {
   explicit Group(const Parallelism& form)
-      : size(form.full_shards > 1
-                 ? form.tensor * form.full_shards
-                 : std::max(form.tensor * form.context, form.experts * form.expert_tensor)),
+      : size(form.full_shards > 1 ? form.tensor * form.full_shards
+                                  : std::max(form.tensor * form.context * form.group_replicas,
+                                             form.experts * form.expert_tensor)),
         ranks(size / form.tensor / form.context),
         copies{size / form.tensor, form.tensor},
         expert_copies(form.experts > 1 ? Members{size / form.experts / form.expert_tensor,
@@ -605,6 +607,16 @@ std::string text_of(const ParallelProblem& problem) {
          std::to_string(options.max_tensor.value_or(0)) + "\n" + small::text_of(problem.question);
 }
 
+/// Returns the question about plans of one form or with some forms, as groups of these.
+Question question_of(const ParallelProblem& problem, Problem grouped) {
+  Question question(
+      {.problem = std::move(grouped), .contention = problem.question.made.contention});
+  question.options.replicas = problem.question.options.replicas;
+  question.options.transfers = problem.question.options.transfers;
+  question.options.family = problem.question.options.family;
+  return question;
+}
+
 /// Returns the least iteration of all plans of all forms, with the form that has it.
 std::map<Parallelism, Duration> fastest_of_each(const ParallelProblem& problem) {
   std::map<Parallelism, Duration> found;
@@ -612,12 +624,82 @@ std::map<Parallelism, Duration> fastest_of_each(const ParallelProblem& problem) 
     if (!problem.is_asked(form)) continue;
     auto grouped = grouped_by_hand(problem.question.made.problem, form);
     if (!grouped) continue;
-    Question alone(
-        {.problem = *std::move(grouped), .contention = problem.question.made.contention});
-    const small::OracleAnswer fastest = alone.fastest();
+    const small::OracleAnswer fastest = question_of(problem, *std::move(grouped)).fastest();
     found[form] = fastest.plan ? fastest.iteration : Duration::infinite();
   }
   return found;
+}
+
+/// Forms that stages of one plan may have, as a problem whose profile has all of them.
+struct MixedForms {
+  std::set<Parallelism> forms;
+  Problem problem;
+};
+
+/// What stages of one plan have in common: the devices of a group, whether the optimizer's state is
+/// sharded and, of every tied layer, the parameters that a device holds and reduces.
+using CommonParts = std::tuple<std::int64_t, bool, std::vector<std::int64_t>>;
+
+CommonParts common_parts(const ModelProfile& profile, const Parallelism& form) {
+  const Group group(form);
+  CommonParts parts{group.size, form.shards_optimizer, {}};
+  for (const Tie& tie : profile.ties) {
+    const Layer& layer = profile.layers[tie.owner.position()];
+    const std::int64_t experts = layer.expert_parameters.count;
+    const auto reduced = ceiling(layer.parameters.count - experts, group.copies.count) +
+                         ceiling(experts, group.expert_copies.count);
+    std::get<2>(parts).push_back(layer.parameters.count);
+    std::get<2>(parts).push_back(static_cast<std::int64_t>(reduced));
+  }
+  return parts;
+}
+
+/// Returns the sets of two and more forms, of those that are asked for and of the same with more
+/// data-parallel ranks in a group, that stages of one plan may have.
+std::vector<MixedForms> mixed_by_hand(const ParallelProblem& problem) {
+  const Problem& whole = problem.question.made.problem;
+  std::vector<Parallelism> uniform;
+  std::set<std::int64_t> sizes;
+  for (const Parallelism& form : all_forms(whole.profile)) {
+    if (!problem.is_asked(form)) continue;
+    uniform.push_back(form);
+    if (grouped_by_hand(whole, form)) sizes.insert(Group(form).size);
+  }
+  std::map<CommonParts, MixedForms> sets;
+  for (const std::int64_t size : sizes) {
+    for (Parallelism form : uniform) {
+      if (Group(form).size != size) {
+        const std::int64_t ranks = form.tensor * form.context;
+        if (form.full_shards > 1 || size % ranks != 0) continue;
+        if (form.experts * form.expert_tensor >= size) continue;
+        if (size % (form.experts * form.expert_tensor) != 0) continue;
+        form.group_replicas = size / ranks;
+      }
+      if (!problem.is_asked(form)) continue;
+      auto grouped = grouped_by_hand(whole, form);
+      if (!grouped) continue;
+      grouped->profile.parallelism = form;
+      const CommonParts parts = common_parts(grouped->profile, form);
+      auto [set, is_new] = sets.try_emplace(parts, MixedForms{{form}, *grouped});
+      if (is_new) continue;
+      set->second.forms.insert(form);
+      set->second.problem.profile.stage_forms.push_back(std::move(grouped->profile));
+    }
+  }
+  std::vector<MixedForms> found;
+  for (auto& [parts, set] : sets) {
+    if (set.forms.size() > 1) found.push_back(std::move(set));
+  }
+  return found;
+}
+
+/// Whether so few plans have stages of several forms that all can be gone through.
+bool are_few(const std::vector<MixedForms>& sets) {
+  return std::all_of(sets.begin(), sets.end(), [](const MixedForms& set) {
+    const Topology topology(set.problem.topology);
+    const auto most = static_cast<std::size_t>(topology.device_count() < 3 ? 10 : 3);
+    return set.forms.size() <= most;
+  });
 }
 
 }  // namespace
@@ -735,4 +817,262 @@ TEST_CASE("plans of groups are verified, also after they were written and read")
     }
   }
   CHECK(verified >= small::scaled(40));
+}
+
+namespace {
+
+/// Leaves devices little more or less memory than the fastest plan of any memory needs.
+void tighten_memory(Dice& dice, Question& question) {
+  planner::PlannerOptions options = question.options;
+  options.ignore_memory = true;
+  const auto made = planner::make_plan_of_any_parallelism(
+      {question.made.problem.profile, question.topology, options}, {});
+  const auto* plan = std::get_if<planner::MadePlan>(&made);
+  if (plan == nullptr) return;
+  Bytes peak{1};
+  for (const DeviceFigures& figures : plan->document.prediction.devices) {
+    peak = std::max(peak, figures.peak_memory);
+  }
+  TopologyDescription& topology = question.made.problem.topology;
+  topology.devices.front().memory = {peak.count * dice.roll(50, 105) / 100 + 1};
+  topology.devices.front().reserved = {};
+  question.topology = Topology(topology);
+}
+
+/// Asks for any mode of the simulation, and for 1F1B or GPipe.
+void ask_for_any_mode(Dice& dice, planner::PlannerOptions& options) {
+  if (dice.chance(20)) options.replicas = Replicas::Independent;
+  if (options.replicas == Replicas::Together && dice.chance(25)) {
+    options.transfers = dice.chance(50) ? Transfers::Blocking : Transfers::Serial;
+  }
+  if (dice.chance(15)) options.family = ScheduleFamily::GPipe;
+}
+
+/// Checks that no bound on plans with these forms is above the fastest of them.
+void check_bounds(Dice& dice, const Question& mixed, Duration fastest) {
+  const planner::PlannerOptions& options = mixed.options;
+  const CostModel costs(mixed.made.problem.profile, mixed.topology);
+  const auto width = static_cast<std::size_t>(dice.roll(1, 4));
+  Duration merged = Duration::infinite();
+  Duration of_paths = Duration::infinite();
+  Duration of_work = Duration::infinite();
+  for (std::int64_t size = 1; size <= options.global_batch_size; ++size) {
+    if (options.global_batch_size % size != 0) continue;
+    const search::SearchProblem problem{
+        .global_batch_size = options.global_batch_size,
+        .micro_batch_size = size,
+        .gradients = mixed.gradients().front(),
+        .gpipe = options.family == ScheduleFamily::GPipe,
+        .links_are_shared = options.contention == Contention::Shared,
+        .replicas = options.replicas,
+        .transfers = options.transfers};
+    search::DecisionDiagram diagram(mixed.made.problem.profile, mixed.topology, problem,
+                                    2 * fastest, {});
+    merged = std::min(merged, diagram.relaxed_bound(width));
+    of_paths = std::min(of_paths, diagram.bound_of_paths());
+    search::FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
+                                      .micro_batch_size = size,
+                                      .split_backward = dice.chance(50),
+                                      .optimizer = options.optimizer,
+                                      .ignore_memory = dice.chance(50)});
+    Duration of_size = bound.of_work(2 * fastest);
+    if (options.replicas == Replicas::Together) {
+      of_size = std::max({of_size, bound.of_pipelines(2 * fastest), bound.of_loops(2 * fastest)});
+    }
+    of_work = std::min(of_work, of_size);
+  }
+  REQUIRE(merged <= of_paths);
+  REQUIRE(of_paths <= fastest);
+  REQUIRE(of_work <= fastest);
+}
+
+}  // namespace
+
+TEST_CASE("a stage costs what it costs where all stages have its form") {
+  ProblemMaker maker(4107, {.layers = 5, .devices = 6, .global_batch = 6});
+  Dice dice(4108);
+  Counts seen;
+  for (int round = 0; round < small::scaled(1500); ++round) {
+    CAPTURE(round);
+    ParallelProblem problem(maker, dice);
+    problem.question.options.pins.tensor.reset();
+    for (const MixedForms& set : mixed_by_hand(problem)) {
+      const Question question = question_of(problem, set.problem);
+      const ModelProfile& profile = set.problem.profile;
+      const auto layers = static_cast<std::int32_t>(profile.layers.size());
+      const std::int32_t devices = question.topology.device_count();
+      if (devices < 2 || layers < 2 || problem.question.options.global_batch_size < 2) continue;
+      // Two stages on any devices, each in any form.
+      const std::int32_t cut = static_cast<std::int32_t>(dice.roll(1, layers - 1));
+      const auto first = static_cast<std::int32_t>(dice.roll(1, devices - 1));
+      Plan plan{.global_batch_size = problem.question.options.global_batch_size,
+                .micro_batch_size = problem.question.options.global_batch_size,
+                .stage_forms = stage_forms_of(profile),
+                .warmup_depths = {1, 1},
+                .stages = std::vector<StagePlan>(2)};
+      plan.stages[0].layers = {0, cut};
+      plan.stages[1].layers = {cut, layers};
+      for (std::int32_t d = 0; d < devices; ++d) {
+        StagePlan& stage = plan.stages[d < first ? 0 : 1];
+        if (std::ssize(stage.devices) < plan.micro_batch_size) stage.devices.push_back({d});
+      }
+      for (StagePlan& stage : plan.stages) {
+        stage.form.value = static_cast<std::int32_t>(dice.roll(0, std::ssize(profile.stage_forms)));
+        stage.recompute = dice.chance(30);
+      }
+      Plan mixed = plan;
+      fill_gradient_buckets(mixed, profile);
+      REQUIRE(costing_faults(mixed, profile, question.topology).empty());
+      const PlanCost costs = CostModel(profile, question.topology).plan_cost(mixed);
+      for (std::size_t s = 0; s < 2; ++s) {
+        // A profile of that form alone.
+        ModelProfile alone = in_form(profile, plan.stages[s].form);
+        alone.stage_forms.clear();
+        Plan uniform = plan;
+        uniform.stage_forms.clear();
+        for (StagePlan& stage : uniform.stages) stage.form = {};
+        fill_gradient_buckets(uniform, alone);
+        const PlanCost expected = CostModel(alone, question.topology).plan_cost(uniform);
+        const StageCost& one = costs.stages[s];
+        const StageCost& other = expected.stages[s];
+        REQUIRE(mixed.stages[s].gradient_buckets == uniform.stages[s].gradient_buckets);
+        REQUIRE(one.forward == other.forward);
+        REQUIRE(one.backward == other.backward);
+        REQUIRE(one.optimizer_step == other.optimizer_step);
+        REQUIRE(one.tied_reduction == other.tied_reduction);
+        REQUIRE(one.buckets.size() == other.buckets.size());
+        for (std::size_t r = 0; r < one.replicas.size(); ++r) {
+          REQUIRE(one.replicas[r].memory.peak() == other.replicas[r].memory.peak());
+        }
+        // It receives what it receives from a stage of its own form.
+        const BoundaryCost& ours = costs.boundaries.front();
+        const BoundaryCost& theirs = expected.boundaries.front();
+        const TransferCost& received = s == 1 ? ours.forward.front() : ours.backward.front();
+        const TransferCost& same = s == 1 ? theirs.forward.front() : theirs.backward.front();
+        REQUIRE(received.time == same.time);
+        REQUIRE(received.size == same.size);
+      }
+      ++seen[plan.stages[0].form == plan.stages[1].form ? "one form" : "two forms"];
+      if (!mixed.tied_gradients.empty()) ++seen["ties"];
+      if (costs.boundaries.front().forward.front().size !=
+          costs.boundaries.front().backward.front().size) {
+        ++seen["other layouts"];
+      }
+    }
+  }
+  for (const char* what : {"one form", "two forms", "ties", "other layouts"}) {
+    CAPTURE(what);
+    CHECK(seen[what] >= small::scaled(20));
+  }
+}
+
+TEST_CASE("where stages may differ in their form the plan is the fastest of all, and it knows") {
+  ProblemMaker maker(4105, {.layers = 3, .devices = 4, .global_batch = 4});
+  Dice dice(4106);
+  Counts seen;
+  for (int round = 0; round < small::scaled(1000); ++round) {
+    CAPTURE(round);
+    ParallelProblem problem(maker, dice);
+    Question& question = problem.question;
+    question.options.mixes_forms = true;
+    question.options.pins.tensor.reset();
+    ask_for_any_mode(dice, question.options);
+    if (mixed_by_hand(problem).empty()) continue;
+    if (dice.chance(60)) tighten_memory(dice, question);
+    const std::vector<MixedForms> sets = mixed_by_hand(problem);
+    if (!are_few(sets)) continue;
+    Duration of_one = Duration::infinite();
+    for (const auto& [form, iteration] : fastest_of_each(problem)) {
+      of_one = std::min(of_one, iteration);
+    }
+    std::map<std::set<Parallelism>, Duration> fastest;
+    Duration least = of_one;
+    for (const MixedForms& set : sets) {
+      const Question mixed = question_of(problem, set.problem);
+      const small::OracleAnswer found = mixed.fastest();
+      if (found.plan) check_bounds(dice, mixed, found.iteration);
+      fastest[set.forms] = found.plan ? found.iteration : Duration::infinite();
+      least = std::min(least, fastest[set.forms]);
+    }
+    auto made = planner::make_plan_of_any_parallelism(
+        {question.made.problem.profile, question.topology, question.options}, {});
+    auto* plan = std::get_if<planner::MadePlan>(&made);
+    INFO(text_of(problem));
+    if (plan == nullptr) {
+      REQUIRE(least.is_infinite());
+      ++seen["none fits"];
+      continue;
+    }
+    plan->document.tool = "test";
+    const PlanDocument& document = plan->document;
+    INFO(io::write_plan(document));
+    REQUIRE(document.prediction.iteration == least);
+    REQUIRE(document.prediction.lower_bound == least);
+    std::size_t records = 0;
+    for (const ParallelismRecord& record : document.parallelisms) {
+      if (record.stage_forms.empty()) continue;
+      std::set<Parallelism> forms(record.stage_forms.begin(), record.stage_forms.end());
+      forms.insert(record.parallelism);
+      const auto set = fastest.find(forms);
+      REQUIRE(set != fastest.end());
+      if (record.lower_bound) REQUIRE(*record.lower_bound <= set->second);
+      ++records;
+    }
+    REQUIRE(records == fastest.size());
+    ++seen["plans"];
+    if (least >= of_one) continue;
+    ++seen[of_one.is_infinite() ? "only different stages fit" : "different stages are faster"];
+    std::set<Parallelism> forms;
+    for (const StagePlan& stage : document.plan.stages) {
+      forms.insert(form_of(document.plan, stage));
+    }
+    if (forms.size() < 2) {
+      ++seen["data-parallel ranks in groups"];
+      continue;
+    }
+    std::set<std::int64_t> tensor;
+    std::set<std::int64_t> context;
+    std::set<std::int64_t> experts;
+    std::set<RecomputedParts> parts;
+    std::set<bool> sharded;
+    for (const Parallelism& form : forms) {
+      tensor.insert(form.tensor);
+      context.insert(form.context);
+      experts.insert(form.experts);
+      parts.insert(form.recomputes);
+      sharded.insert(form.full_shards > 1);
+    }
+    if (tensor.size() > 1) ++seen["tensor degrees differ"];
+    if (context.size() > 1) ++seen["context degrees differ"];
+    if (experts.size() > 1) ++seen["expert degrees differ"];
+    if (parts.size() > 1) ++seen["recomputed parts differ"];
+    if (sharded.size() > 1) ++seen["sharded in some stages"];
+    // The claim is derived again, also from a file.
+    const PlanDocument read = io::read_plan(io::write_plan(document), "plan");
+    REQUIRE(io::write_plan(read) == io::write_plan(document));
+    planner::VerifyOptions options;
+    options.budget = 2'000'000;
+    const planner::PlanVerification found = planner::verify(read, Topology(read.topology), options);
+    const std::string fault = found.violations.empty() ? ""
+                                                       : found.violations.front().place + ": " +
+                                                             found.violations.front().message;
+    REQUIRE(fault == "");
+    REQUIRE(found.bound == BoundCheck::Proven);
+  }
+  if (small::scaled(1000) < 1000) return;  // Too few for every subject.
+  // One of so many rounds, at least.
+  const std::pair<const char*, int> subjects[] = {{"plans", 10},
+                                                  {"none fits", 20},
+                                                  {"different stages are faster", 100},
+                                                  {"data-parallel ranks in groups", 200},
+                                                  {"recomputed parts differ", 200},
+                                                  {"tensor degrees differ", 500},
+                                                  {"context degrees differ", 1000},
+                                                  {"expert degrees differ", 1000},
+                                                  {"only different stages fit", 2000},
+                                                  {"sharded in some stages", 10000}};
+  for (const auto& [what, rounds] : subjects) {
+    CAPTURE(what);
+    CHECK(seen[what] >= small::scaled(1000) / rounds);
+  }
 }

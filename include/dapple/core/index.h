@@ -23,6 +23,8 @@ struct Index {
 using LayerIndex = Index<struct LayerTag>;
 /// A stage of a Plan; stage 0 holds the first layer.
 using StageIndex = Index<struct StageTag>;
+/// A form of parallelism in which stages of a Plan run; form 0 is that of the plan.
+using FormIndex = Index<struct FormTag>;
 /// A device of a Topology, numbered server by server.
 using DeviceIndex = Index<struct DeviceTag>;
 /// A server of a Topology, numbered after `count` is expanded.

@@ -35,9 +35,10 @@ struct GradientBuckets {
 GradientBuckets gradient_buckets(const ModelProfile& profile, LayerRange layers,
                                  Bytes bucket_size = kDefaultBucketSize);
 
-/// Returns the buckets that a plan lists for a stage, with the layers that they come from; nothing
-/// if they do not consist of whole layers' gradients, last to first and including all of them. An
-/// empty list is valid only if the stage has nothing to reduce. O(layers in the range).
+/// Returns the buckets that a plan lists for a stage, with the layers that they come from;
+/// `profile` is in_form() of the stage. Returns nothing if they do not consist of whole layers'
+/// gradients, last to first and including all of them. An empty list is valid only if the stage has
+/// nothing to reduce. O(layers in the range).
 std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const StagePlan& stage);
 
 /// Sets the plan's tied gradients to those of tied_gradients(), and the buckets of every stage with

@@ -17,15 +17,23 @@
 
 namespace dapple {
 
-/// Caches layer tables by number of samples and device kind, and costs plans with them. Keeps
-/// references to profile and topology, which must outlive it. Not thread-safe, as tables are made
-/// on first use; a CostModel per thread is cheap.
+/// Caches layer tables by number of samples and device kind, and costs plans with them. Where
+/// stages may run in several forms of parallelism, every figure is that of form 0, and in() has
+/// those of the others. Keeps references to profile and topology, which must outlive it. Not
+/// thread-safe, as tables are made on first use; a CostModel per thread is cheap.
 class CostModel {
  public:
   CostModel(const ModelProfile& profile, const Topology& topology);
   ~CostModel();
   CostModel(const CostModel&) = delete;
   CostModel& operator=(const CostModel&) = delete;
+
+  /// Returns the cost model of stages in a form, of which the profile has the figures. O(1).
+  const CostModel& in(FormIndex form) const {
+    return form == FormIndex{} ? *this : *others_[form.previous().position()];
+  }
+  /// The number of forms in which stages may run, at least one.
+  std::int32_t form_count() const { return static_cast<std::int32_t>(others_.size()) + 1; }
 
   const ModelProfile& profile() const { return profile_; }
   const Topology& topology() const { return topology_; }
@@ -36,13 +44,14 @@ class CostModel {
   /// Requires: samples >= 1.
   const LayerTable& table(std::int64_t samples, std::int32_t device_kind) const;
 
-  /// Returns the memory that the elements of all current tables occupy. O(1).
+  /// Returns the memory that the elements of all current tables of all forms occupy. O(forms).
   Bytes kept_by_tables() const;
-  /// Discards all tables; they are made again on use. Requires: there are no references to any.
+  /// Discards all tables of all forms; they are made again on use. Requires: there are no
+  /// references to any.
   void forget_tables() const;
 
-  /// Returns the bytes that `samples` samples send over the boundary before layer `cut`.
-  /// Requires: samples >= 1.
+  /// Returns the bytes that `samples` samples send over the boundary before layer `cut` to a stage
+  /// in this form: those that each of its devices then has. Requires: samples >= 1.
   Bytes boundary_size(std::int32_t cut, std::int64_t samples) const;
 
   /// Returns the size of the parameters that the layers use, each tensor counted once: their own,
@@ -93,6 +102,8 @@ class CostModel {
   const ModelProfile& profile_;
   const Topology& topology_;
   std::unique_ptr<Tables> tables_;
+  // Form 1, form 2 and so on.
+  std::vector<std::unique_ptr<CostModel>> others_;
 };
 
 }  // namespace dapple

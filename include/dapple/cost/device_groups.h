@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "dapple/plan/document.h"
 #include "dapple/profile/collective.h"
@@ -55,5 +56,18 @@ std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology,
 std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
                                                 const Topology& topology,
                                                 const Parallelism& parallelism);
+
+/// Returns why no plan can have stages in both forms, that of one profile and that of the other,
+/// which group_inputs() made; empty if a plan can: the forms are not the same, have groups of one
+/// size, both shard the optimizer's state or none does, and devices hold parts of the same size of
+/// parameters that are tied, whose gradients are added up. O(ties).
+std::string mixing_fault(const ModelProfile& one, const ModelProfile& other);
+
+/// Returns the inputs of group_inputs() for plans whose stages may also run in `stage_forms`: the
+/// profile has these besides. Returns NoGroups, too, where mixing_fault() is not empty.
+std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
+                                                const Topology& topology,
+                                                const Parallelism& parallelism,
+                                                const std::vector<Parallelism>& stage_forms);
 
 }  // namespace dapple

@@ -88,6 +88,8 @@ std::string_view to_string(ProofMethod method);
 struct ProblemProof {
   /// Missing if forms of parallelism were not told apart.
   std::optional<Parallelism> parallelism = std::nullopt;
+  /// The other forms that single stages may have; empty where all stages have one form.
+  std::vector<Parallelism> stage_forms = {};
   std::optional<std::int32_t> replicas = std::nullopt;
   std::optional<bool> recompute = std::nullopt;
   std::int64_t micro_batch_size = 1;

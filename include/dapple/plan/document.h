@@ -81,9 +81,12 @@ struct ScheduleRecord {
   friend bool operator==(const ScheduleRecord&, const ScheduleRecord&) = default;
 };
 
-/// The result of searching one form of parallelism, if several were searched.
+/// The result of searching one form of parallelism, or a set of forms that stages may mix, if
+/// several were searched.
 struct ParallelismRecord {
   Parallelism parallelism;
+  /// The other forms that single stages may have; empty where all stages have one form.
+  std::vector<Parallelism> stage_forms = {};
   /// The iteration time of the best plan found, if any.
   std::optional<Duration> iteration;
   /// A lower bound on the iteration time of every plan of this form; nothing if none can fit, or
@@ -98,6 +101,11 @@ struct ParallelismRecord {
 
   friend bool operator==(const ParallelismRecord&, const ParallelismRecord&) = default;
 };
+
+/// Whether a record is of the part of the space that the plan belongs to: that of its form or,
+/// where its stages differ or form groups as no form by itself does, that of the forms of all its
+/// stages.
+bool is_of(const ParallelismRecord& record, const Plan& plan);
 
 /// What a plan is made from.
 struct PlanInputs {

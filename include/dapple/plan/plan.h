@@ -67,6 +67,8 @@ struct StagePlan {
   Replication replication = Replication::Split;
   /// Whether the stage stashes only its input and runs its forward again before the backward.
   bool recompute = false;
+  /// Its form of parallelism: 0 for that of the plan, otherwise one of Plan::stage_forms.
+  FormIndex form = {};
   /// The sizes of the buckets in the order of their reduction; empty for one replica.
   std::vector<Bytes> gradient_buckets;
 };
@@ -90,6 +92,8 @@ struct Plan {
   /// The form of parallelism within every device of the plan, which is a group of devices that
   /// share each layer, unless there is none.
   Parallelism parallelism = {};
+  /// The other forms in which stages run, with groups of as many devices: form 1, form 2 and so on.
+  std::vector<Parallelism> stage_forms = {};
   /// The buckets themselves are in StagePlan::gradient_buckets.
   GradientSynchronization gradients = {};
   ScheduleFamily family = ScheduleFamily::OneFOneB;
@@ -106,6 +110,12 @@ struct Plan {
   /// The result of tied_gradients(). Every stage reduces them in this order, after its own buckets.
   std::vector<TiedGradients> tied_gradients = {};
 };
+
+/// Returns the forms that plans from this profile have beside that of the profile itself.
+std::vector<Parallelism> stage_forms_of(const ModelProfile& profile);
+
+/// Returns the form of parallelism of a stage. O(1).
+const Parallelism& form_of(const Plan& plan, const StagePlan& stage);
 
 /// Returns the gradients to which several of the stages contribute, by owner.
 /// O(ties * users * stages).

@@ -150,10 +150,13 @@ struct ParallelismReason {
 std::string text_of(const ParallelismReason& reason);
 
 /// Returns the forms of parallelism that no plan has that is made from this profile, with state
-/// sharded in this way: no lower bound holds for plans that use them.
-std::string outside_space(const ModelProfile& profile, Sharding sharding);
+/// sharded in this way and, where `mixes_forms`, stages in different forms: no lower bound holds
+/// for plans that use them.
+std::string outside_space(const ModelProfile& profile, Sharding sharding, bool mixes_forms);
 
-/// Says that plans of this form of parallelism were not searched completely.
+/// Says that plans of this form of parallelism, or with any of several forms of groups of this size
+/// in each stage, were not searched completely.
 std::string cut_of_parallelism(const Parallelism& parallelism);
+std::string cut_of_mixed_forms(std::int64_t group_size);
 
 }  // namespace dapple

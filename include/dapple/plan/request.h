@@ -72,6 +72,8 @@ struct PlanRequest {
   /// The largest tensor-parallel degree; any if not given.
   std::optional<std::int64_t> max_tensor = {};
   Sharding sharding = Sharding::None;
+  /// Whether stages may differ in their form of parallelism.
+  bool mixes_forms = false;
   /// The runtime that must be able to execute the plan, as named by --for, or empty.
   std::string target;
   /// Whether the plan is compared with baselines.

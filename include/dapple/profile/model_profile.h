@@ -153,13 +153,18 @@ struct ModelProfile {
   std::string device;
   /// The number of GPUs that form one such device by tensor parallelism.
   std::int64_t tensor_parallel = 1;
-  /// The group of which a device is part; that of a single device in a profile as it is read.
+  /// The form of parallelism in which the layers are given, and the group of which a device is
+  /// part: none, and that of a single device, in a profile as it is read.
+  Parallelism parallelism = {};
   GroupShape group = {};
   std::optional<BatchScaling> batch_scaling;
   Optimizer optimizer;
   std::vector<Layer> layers;
   /// By ascending owner.
   std::vector<Tie> ties = {};
+  /// The same model in the other forms of parallelism in which single stages may run, with groups
+  /// of as many devices; none has any itself. Empty in a profile as it is read.
+  std::vector<ModelProfile> stage_forms = {};
 };
 
 /// The layers [begin, end) of a profile.

@@ -28,6 +28,10 @@ struct Parallelism {
   bool sequence = false;
   /// The context-parallel degree: so many parts of every sequence are on different devices.
   std::int64_t context = 1;
+  /// The data-parallel degree within a group: so many tensor- and context-parallel groups of it
+  /// process different samples. Above 1 only where expert parallelism does not make so many
+  /// already, and not beside full_shards.
+  std::int64_t group_replicas = 1;
   /// The expert-parallel degree: so many devices hold different experts.
   std::int64_t experts = 1;
   /// The tensor-parallel degree of an expert; 1 without expert parallelism.
@@ -48,7 +52,7 @@ struct Parallelism {
   /// The number of devices of a group.
   constexpr std::int64_t group_size() const {
     if (full_shards > 1) return tensor * full_shards;
-    return std::max(tensor * context, experts * expert_tensor);
+    return std::max(tensor * context * group_replicas, experts * expert_tensor);
   }
   /// The number of data-parallel replicas in a group: so many devices, or tensor- and
   /// context-parallel groups of them, process different samples.
@@ -64,6 +68,8 @@ struct Parallelism {
     const bool has_experts = experts > 1;
     return group_size() % (tensor * context) == 0 && (has_experts || expert_tensor == 1) &&
            (!has_experts || group_size() % (experts * expert_tensor) == 0) &&
+           (group_replicas == 1 ||
+            (full_shards == 1 && tensor * context * group_replicas > experts * expert_tensor)) &&
            (!sequence || tensor > 1) && !(shards_optimizer && full_shards > 1) &&
            recomputes.is_sound();
   }
@@ -78,10 +84,12 @@ inline constexpr const char* kSoundDegrees =
     "degrees of tensor and context parallelism, of experts and of shards whose groups are parts of "
     "each other";
 
-/// Returns the form without sharded state.
-constexpr Parallelism without_sharding(Parallelism parallelism) {
+/// Returns the form without sharded state and data-parallel ranks in a group: what variants of
+/// layers are for.
+constexpr Parallelism form_of_layers(Parallelism parallelism) {
   parallelism.shards_optimizer = false;
   parallelism.full_shards = 1;
+  parallelism.group_replicas = 1;
   return parallelism;
 }
 

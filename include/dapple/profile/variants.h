@@ -29,4 +29,8 @@ std::string layer_without(const ModelProfile& profile, const Parallelism& parall
 ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& parallelism,
                               const GroupShape& group);
 
+/// Returns the profile of stages that run in a form: `profile` itself for form 0, otherwise one of
+/// its stage_forms. O(1). Requires: there is such a form.
+const ModelProfile& in_form(const ModelProfile& profile, FormIndex form);
+
 }  // namespace dapple

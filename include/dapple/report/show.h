@@ -11,6 +11,7 @@
 
 #include "dapple/core/characters.h"
 #include "dapple/core/quantity.h"
+#include "dapple/plan/document.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 
@@ -67,6 +68,14 @@ std::string show_devices(const std::vector<DeviceIndex>& devices, const Topology
 
 /// Formats a number of devices of the topology: "8", or "2x4" for two groups of four.
 std::string show_device_count(std::size_t count, const Topology& topology);
+
+/// Names the form of parallelism of a plan: "tensor 8 with sequence parallelism", "2 forms of
+/// parallelism" where stages differ, or an empty text without any.
+std::string show_parallelism(const Plan& plan);
+
+/// Names the forms that a record is of in few words: "tensor 8, sequence", or "any of 3 forms on
+/// groups of 8".
+std::string show_forms(const ParallelismRecord& record);
 
 /// Names a range of layers: "embeddings..encoder.24", "encoder.25..47" if both names agree up to
 /// the last dot, or the name of a single layer.

@@ -86,11 +86,19 @@ std::vector<std::string> notes_on_runtimes(const PlanDocument& first, const Plan
   return notes;
 }
 
+/// Whether the devices of both plans are the same groups: the plans have one form of parallelism
+/// or, where stages differ, forms with groups of one size on one topology.
+bool have_alike_groups(const Plan& a, const Plan& b) {
+  if (a.stage_forms.empty() && b.stage_forms.empty()) return a.parallelism == b.parallelism;
+  return a.parallelism.group_size() == b.parallelism.group_size() &&
+         a.parallelism.shards_optimizer == b.parallelism.shards_optimizer;
+}
+
 int diff_plans(const DiffRequest& request, const std::string& second_text,
                command_line::Console& console) {
   PlanDocument first = load_own_plan(request.first);
   PlanDocument second = own_plan(second_text, request.second);
-  if (first.plan.parallelism != second.plan.parallelism) {
+  if (!have_alike_groups(first.plan, second.plan)) {
     throw Error{ErrorKind::BadInput,
                 command_line::source_name(request.second),
                 {{"/parallelism",
@@ -105,11 +113,12 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
   Subject a = make_subject(std::move(first), given, command_line::source_name(request.first));
   Subject b = make_subject(std::move(second), common.replacement,
                            command_line::source_name(request.second));
-  const auto predict = [&](Plan plan) {
-    return planner::evaluate(plan, a.document.profile, a.topology, mode).prediction;
+  const auto predict = [&](const Subject& subject) {
+    Plan plan = subject.document.plan;
+    return planner::evaluate(plan, subject.document.profile, a.topology, mode).prediction;
   };
-  Prediction first_prediction = predict(a.document.plan);
-  Prediction second_prediction = predict(b.document.plan);
+  Prediction first_prediction = predict(a);
+  Prediction second_prediction = predict(b);
   const ComparedPair pair{.first = {.name = command_line::source_name(request.first),
                                     .plan = std::move(a.document.plan),
                                     .prediction = std::move(first_prediction)},

@@ -102,7 +102,8 @@ void renew(PlanDocument& document, planner::Rescheduled&& made, const Topology& 
   document.request.reset();
   document.search = {};
   document.search.outside =
-      outside_space(document.original_profile(), sharding_of(document.plan.parallelism));
+      outside_space(document.original_profile(), sharding_of(document.plan.parallelism),
+                    /*mixes_forms=*/false);
   document.schedules.clear();
   document.parallelisms.clear();
   document.search.planner = kReschedulePlanner;

@@ -12,7 +12,8 @@ namespace dapple::app {
 
 void set_inputs(PlanDocument& document, const ModelProfile& profile, const Topology& topology,
                 const Parallelism& parallelism, const std::string& source) {
-  auto grouped = group_inputs(profile, topology, parallelism);
+  const std::vector<Parallelism>& stage_forms = document.plan.stage_forms;
+  auto grouped = group_inputs(profile, topology, parallelism, stage_forms);
   if (const auto* none = std::get_if<NoGroups>(&grouped)) {
     throw Error{ErrorKind::BadInput,
                 source,
@@ -21,7 +22,8 @@ void set_inputs(PlanDocument& document, const ModelProfile& profile, const Topol
   }
   document.plan.parallelism = parallelism;
   document.ungrouped.reset();
-  if (!parallelism.is_none()) document.ungrouped = {profile, topology.description()};
+  if (!parallelism.is_none() || !stage_forms.empty())
+    document.ungrouped = {profile, topology.description()};
   document.profile = std::move(std::get<PlanInputs>(grouped).profile);
   document.topology = std::move(std::get<PlanInputs>(grouped).topology);
 }

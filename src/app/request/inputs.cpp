@@ -16,6 +16,7 @@
 #include "dapple/interop/profiles/pipedream.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/files/read_file.h"
+#include "dapple/profile/variants.h"
 #include "dapple/report/show.h"
 
 namespace dapple::app {
@@ -283,7 +284,8 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
     for (StagePlan& stage : document.plan.stages) {
       const bool in_range = stage.layers.begin >= 0 && stage.layers.begin <= stage.layers.end &&
                             stage.layers.end <= layer_count;
-      if (in_range && !match_buckets(document.profile, stage)) stage.gradient_buckets.clear();
+      const ModelProfile& in_its_form = in_form(document.profile, stage.form);
+      if (in_range && !match_buckets(in_its_form, stage)) stage.gradient_buckets.clear();
     }
     document.plan.tied_gradients = tied_gradients(document.profile, document.plan.stages);
   }

@@ -137,12 +137,11 @@ OptionSection plan_restrictions() {
         .text = "Plan for {}.",
         .details = "Only what \"export\" can write for the target is planned."},
        runtime_option("Simulate as a runtime runs plans, such as deepspeed."),
-       {.name = "max-tensor",
-        .value = "N",
-        .text = "Share layers among at most N devices.",
-        .default_value = "any",
-        .details = "Layers are shared in the degrees of tensor parallelism for which a profile has "
-                   "variants of all of them."},
+       {.name = "per-stage",
+        .text = "Let stages differ in how they share layers.",
+        .details = "Each stage has any of the degrees and sets of recomputed parts whose groups "
+                   "have one number of devices, the rest of which is data-parallel. Under 1f1b "
+                   "and gpipe, and for no target."},
        {.name = "shard",
         .value = "WHAT",
         .choices = {"none", "optimizer", "full", "auto"},
@@ -152,8 +151,7 @@ OptionSection plan_restrictions() {
                    "optimizer's state, as with ZeRO stage 1; with full devices of a group hold a "
                    "shard each of all state, and gather parameters for every micro-batch, as with "
                    "ZeRO stage 3 and FSDP; with auto whichever is fastest, the same in all "
-                   "stages."},
-       {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."}}};
+                   "stages."}}};
 }
 
 OptionSection plan_outputs() {
@@ -205,6 +203,7 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
     if (options.choice("shard") == to_string(sharding)) planner.sharding = sharding;
   }
   planner.max_tensor = options.positive_integer("max-tensor", kMaxTensorParallel);
+  planner.mixes_forms = options.has("per-stage");
   planner.baselines = !options.has("no-baselines");
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   planner.threads = static_cast<int>(
@@ -265,6 +264,18 @@ void check_combinations(const command_line::Options& options,
     throw command_line::usage_error("--proof",
                                     "needs --planner exact, as the planner dapple proves no bound");
   }
+  if (planner.mixes_forms && !is_1f1b) {
+    throw command_line::usage_error(
+        "--per-stage", fmt::format("needs --schedule 1f1b or gpipe, got {}", schedule));
+  }
+  if (planner.mixes_forms && options.has("for")) {
+    throw command_line::usage_error(
+        "--per-stage", "cannot be used with --for, as all targets share every layer alike");
+  }
+  if (planner.mixes_forms && options.has("alternatives")) {
+    throw command_line::usage_error(
+        "--per-stage", "cannot be used with --alternatives, whose stages share layers alike");
+  }
   if (planner.sharding != Sharding::None && planner.optimizer == OptimizerTiming::PerBucket) {
     throw command_line::usage_error(
         "--shard", "expected none beside --optimizer-step per-bucket, got sharded state");
@@ -292,6 +303,14 @@ std::vector<OptionSection> plan_options() {
                      .value = "DIR",
                      .kind = ValueKind::Folder,
                      .text = "Write the plans of --alternatives to DIR/alternative-N.plan.json."});
+  further.push_back({.name = "max-tensor",
+                     .value = "N",
+                     .text = "Share layers among at most N devices.",
+                     .default_value = "any",
+                     .details = "Layers are shared in the degrees of tensor parallelism for which "
+                                "a profile has variants of all of them."});
+  further.push_back(
+      {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."});
   further.push_back(time_scale_option());
   further.push_back(memory_limit_option());
   for (const command_line::OptionSpec& spec : foreign_profile_options()) further.push_back(spec);

@@ -122,6 +122,13 @@ Parallelism without_trained(Parallelism form) {
 void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
                    const std::string& source) {
   const Parallelism& parallelism = plan.document.plan.parallelism;
+  if (!plan.document.plan.stage_forms.empty()) {
+    throw Error(ErrorKind::BadInput, source,
+                {{"/stage_forms",
+                  fmt::format("expected none, as training shares the layers of all stages alike, "
+                              "got {}",
+                              to_text(plan.document.plan.stage_forms.front()))}});
+  }
   const bool is_on_cpu = device.kind == ComputeDevice::Kind::Cpu;
   Parallelism others = parallelism;
   others.shards_optimizer = false;

@@ -267,6 +267,12 @@ std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocume
                      runtime.name)});
   }
   check_degrees(runtime, plan.parallelism, faults);
+  if (!plan.stage_forms.empty()) {
+    faults.push_back(
+        {"/stage_forms", fmt::format("expected none, as the files for {} have one form of "
+                                     "parallelism for all stages, got {}",
+                                     runtime.name, to_text(plan.stage_forms.front()))});
+  }
   return faults;
 }
 

@@ -35,6 +35,7 @@ void write_parallelism(JsonWriter& writer, const Parallelism& parallelism) {
   writer.key("tensor").integer(parallelism.tensor);
   if (parallelism.sequence) writer.key("sequence").boolean(true);
   if (parallelism.context > 1) writer.key("context").integer(parallelism.context);
+  if (parallelism.group_replicas > 1) writer.key("data").integer(parallelism.group_replicas);
   if (parallelism.experts > 1) {
     writer.key("experts").integer(parallelism.experts);
     writer.key("expert_tensor").integer(parallelism.expert_tensor);
@@ -55,6 +56,7 @@ Parallelism read_parallelism(const Field& field) {
   const Field sequence = object.field("sequence");
   if (sequence.present()) parallelism.sequence = read_boolean(sequence).value_or(false);
   parallelism.context = optional_integer(object.field("context"), {1, kMaxContextParallel}, 1);
+  parallelism.group_replicas = optional_integer(object.field("data"), {1, kMaxGroup}, 1);
   parallelism.experts = optional_integer(object.field("experts"), {1, kMaxGroup}, 1);
   const Field expert_tensor = object.field("expert_tensor");
   if (parallelism.experts > 1) {
@@ -80,6 +82,23 @@ Parallelism read_parallelism(const Field& field) {
     field.add(std::string("expected ") + kSoundDegrees + ", got " + short_text(parallelism));
   }
   return parallelism;
+}
+
+void write_stage_forms(JsonWriter& writer, const std::vector<Parallelism>& forms) {
+  if (forms.empty()) return;
+  writer.key("stage_forms").open_array(JsonWriter::Layout::Lines);
+  for (const Parallelism& form : forms) write_parallelism(writer, form);
+  writer.close();
+}
+
+std::vector<Parallelism> read_stage_forms(const Field& field) {
+  std::vector<Parallelism> forms;
+  if (!field.present()) return forms;
+  constexpr const char* kExpected = "one or more forms of parallelism, or no such key";
+  const ArrayReader array(field, kExpected);
+  if (array.valid() && array.size() == 0) field.refuse(kExpected);
+  for (std::size_t i = 0; i < array.size(); ++i) forms.push_back(read_parallelism(array.at(i)));
+  return forms;
 }
 
 void write_time_parts(JsonWriter& writer, const TimeParts& parts) {

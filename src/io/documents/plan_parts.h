@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "dapple/io/json/json_reader.h"
 #include "dapple/plan/plan.h"
@@ -14,10 +15,14 @@ namespace dapple::io {
 /// Writes the object {"bucket_bytes", "optimizer_step"}.
 void write_gradients(JsonWriter& writer, const GradientSynchronization& gradients);
 
-/// Writes and reads the object {"tensor", "sequence"?, "context"?, "experts"?, "sharding"?,
-/// "recompute"?}.
+/// Writes and reads the object {"tensor", "sequence"?, "context"?, "data"?, "experts"?,
+/// "sharding"?, "recompute"?}.
 void write_parallelism(JsonWriter& writer, const Parallelism& parallelism);
 Parallelism read_parallelism(const Field& field);
+
+/// Writes the key "stage_forms" with these forms, unless there are none, and reads its value.
+void write_stage_forms(JsonWriter& writer, const std::vector<Parallelism>& forms);
+std::vector<Parallelism> read_stage_forms(const Field& field);
 
 /// Writes an object of nanoseconds with the keys of kTimeParts.
 void write_time_parts(JsonWriter& writer, const TimeParts& parts);

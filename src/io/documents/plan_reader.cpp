@@ -151,6 +151,8 @@ void read_stages(const Field& field, const DeviceNames& names, PlanDocument& doc
     const auto replication = read_choice(object.field("replication"), {"split", "deal"});
     stage.replication = replication == 1U ? Replication::Deal : Replication::Split;
     stage.recompute = read_boolean(object.field("recompute")).value_or(false);
+    const IntegerRange forms{0, std::ssize(document.plan.stage_forms)};
+    stage.form.value = static_cast<std::int32_t>(optional_integer(object.field("form"), forms, 0));
     read_stage_costs(object.field("costs"), stage, figures);
     object.finish();
   }
@@ -361,6 +363,7 @@ std::vector<ParallelismRecord> read_parallelism_records(const Field& field) {
     ObjectReader object(array.at(i));
     ParallelismRecord& record = records.emplace_back();
     record.parallelism = read_parallelism(object.field("parallelism"));
+    record.stage_forms = read_stage_forms(object.field("stage_forms"));
     read_outcome(object, record);
   }
   return records;
@@ -370,12 +373,9 @@ std::vector<ParallelismRecord> read_parallelism_records(const Field& field) {
 /// as each device of a group sees them. Returns whether there are such groups.
 bool group_document(const Field& field, PlanDocument& document) {
   const Parallelism& parallelism = document.plan.parallelism;
-  if (parallelism.is_none()) {
-    field.refuse("a degree above 1, or sharding, or no such key");
-    return false;
-  }
   try {
-    auto grouped = group_inputs(document.profile, Topology(document.topology), parallelism);
+    auto grouped = group_inputs(document.profile, Topology(document.topology), parallelism,
+                                document.plan.stage_forms);
     if (const auto* none = std::get_if<NoGroups>(&grouped)) {
       field.add(fmt::format("expected groups that layers and servers allow, got {}: {}",
                             to_text(parallelism), none->reason));
@@ -435,8 +435,16 @@ ReadPlan read_plan_document(const Field& field) {
   const Field parallelism = object.field("parallelism");
   if (parallelism.present()) {
     document.plan.parallelism = read_parallelism(parallelism);
+    if (document.plan.parallelism.is_none()) {
+      parallelism.refuse("a degree above 1, or sharding, or no such key");
+    }
+  }
+  const Field stage_forms = object.field("stage_forms");
+  document.plan.stage_forms = read_stage_forms(stage_forms);
+  if (parallelism.present() || stage_forms.present()) {
     const bool is_read = is_sound && field.violations()->empty();
-    is_sound = is_read && group_document(parallelism, document);
+    is_sound =
+        is_read && group_document(parallelism.present() ? parallelism : stage_forms, document);
   }
   const std::string description_place = topology.place();
   const DeviceNames names(document.topology,

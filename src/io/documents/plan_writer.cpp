@@ -71,6 +71,7 @@ void write_stages(JsonWriter& writer, const PlanDocument& document, const Topolo
     writer.close();
     writer.key("replication").text(to_string(stage.replication));
     writer.key("recompute").boolean(stage.recompute);
+    if (stage.form != FormIndex{}) writer.key("form").integer(stage.form.value);
     write_stage_costs(writer.key("costs"), stage, document.prediction.stages[i]);
     writer.close();
   }
@@ -143,6 +144,7 @@ void write_parallelisms(JsonWriter& writer, const std::vector<ParallelismRecord>
   for (const ParallelismRecord& record : records) {
     writer.open_object(Layout::Line);
     write_parallelism(writer.key("parallelism"), record.parallelism);
+    write_stage_forms(writer, record.stage_forms);
     write_outcome(writer, record);
   }
   writer.close();
@@ -168,6 +170,7 @@ std::string write_plan(const PlanDocument& document) {
   writer.key("micro_batch_size").integer(plan.micro_batch_size);
   writer.key("num_micro_batches").integer(plan.num_micro_batches);
   if (!plan.parallelism.is_none()) write_parallelism(writer.key("parallelism"), plan.parallelism);
+  write_stage_forms(writer, plan.stage_forms);
   write_gradients(writer.key("gradients"), plan.gradients);
   write_schedule(writer.key("schedule"), plan, topology);
   write_stages(writer.key("stages"), document, topology);

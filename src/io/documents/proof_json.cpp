@@ -48,6 +48,7 @@ void write_nodes(JsonWriter& writer, const std::vector<ProofNode>& nodes) {
 void write_problem(JsonWriter& writer, const ProblemProof& problem) {
   writer.open_object(Layout::Lines);
   if (problem.parallelism) write_parallelism(writer.key("parallelism"), *problem.parallelism);
+  write_stage_forms(writer, problem.stage_forms);
   if (problem.replicas) writer.key("replicas").integer(*problem.replicas);
   if (problem.recompute) writer.key("recompute").boolean(*problem.recompute);
   writer.key("micro_batch_size").integer(problem.micro_batch_size);
@@ -110,6 +111,7 @@ ProblemProof read_problem(const Field& field, std::size_t& nodes) {
   if (const Field form = object.field("parallelism"); form.present()) {
     problem.parallelism = read_parallelism(form);
   }
+  problem.stage_forms = read_stage_forms(object.field("stage_forms"));
   if (const Field replicas = object.field("replicas"); replicas.present()) {
     problem.replicas = static_cast<std::int32_t>(required_integer(replicas, {1, INT32_MAX}));
   }

@@ -138,6 +138,7 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
     writer.key("sharding").text(to_string(request.sharding));
   }
   if (request.max_tensor) writer.key("max_tensor").integer(*request.max_tensor);
+  if (request.mixes_forms) writer.key("per_stage").boolean(true);
   writer.key("for");
   if (request.target.empty()) {
     writer.null();
@@ -190,11 +191,21 @@ PlanRequest read_request(const Field& field) {
   request.pins = read_pins(object.field("pins"));
   if (const Field most = object.field("max_tensor"); most.present())
     request.max_tensor = read_integer(most, {1, kMaxTensorParallel});
+  if (const Field per_stage = object.field("per_stage"); per_stage.present()) {
+    request.mixes_forms = read_boolean(per_stage).value_or(false);
+  }
   if (const Field sharding = object.field("sharding"); sharding.present()) {
     constexpr Sharding kShardings[] = {Sharding::Optimizer, Sharding::Full, Sharding::Any};
     request.sharding = kShardings[read_choice(sharding, {"optimizer", "full", "auto"}).value_or(0)];
   }
   request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");
+  const bool is_1f1b = request.family && is_planned_as_1f1b(*request.family);
+  if (request.mixes_forms && !(is_1f1b && request.target.empty())) {
+    object.field("per_stage")
+        .refuse(
+            "no such key beside another schedule than 1f1b and gpipe, or "
+            "a target");
+  }
   request.baselines = read_boolean(object.field("baselines")).value_or(true);
   const Field stopped_by = object.field("stopped_by");
   if (stopped_by.value_of_kind(JsonValue::Kind::Null) == nullptr) {

@@ -23,6 +23,7 @@ Plan CandidateEvaluator::plan_of(const search::Candidate& candidate) const {
   Plan plan{.global_batch_size = context_.options.global_batch_size,
             .micro_batch_size = candidate.micro_batch_size,
             .num_micro_batches = context_.options.global_batch_size / candidate.micro_batch_size,
+            .stage_forms = stage_forms_of(context_.profile),
             .gradients = candidate.gradients,
             .family = context_.options.family.value_or(ScheduleFamily::OneFOneB),
             .warmup_depths = {},

@@ -15,6 +15,7 @@ DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_m
       blocks_(transfers != Transfers::Overlapped) {
   for (const StagePlan& stage : plan.stages) {
     std::vector<Replica>& replicas = stages_.emplace_back();
+    const CostModel& of_form = costs.in(stage.form);
     const std::vector<Bytes>& buckets = stage.gradient_buckets;
     const StageContext context{
         .layers = stage.layers,
@@ -30,11 +31,11 @@ DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_m
       const std::int64_t samples = samples_of(plan, stage, i).size();
       const std::int32_t kind = costs.topology().device(stage.devices[i]).kind;
       if (!seen.insert({samples, kind}).second) continue;
-      const MemoryCost memory = costs.memory_cost(context, samples, kind);
+      const MemoryCost memory = of_form.memory_cost(context, samples, kind);
       replicas.push_back({.fixed = memory.fixed() + memory.recompute_stash,
                           .per_micro_batch = memory.per_micro_batch,
-                          .before = costs.boundary_size(stage.layers.begin, samples),
-                          .behind = costs.boundary_size(stage.layers.end, samples),
+                          .before = of_form.boundary_size(stage.layers.begin, samples),
+                          .behind = of_form.boundary_size(stage.layers.end, samples),
                           .limit = costs.topology().memory_limit(stage.devices[i])});
     }
   }

@@ -17,7 +17,8 @@
 namespace dapple::planner {
 namespace {
 
-/// The time of the whole global batch at once on the fastest device, memory ignored.
+/// The time of the whole global batch at once on the fastest device in the fastest form, memory
+/// ignored.
 Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
   const LayerRange all{0, costs.layer_count()};
   std::set<std::int32_t> kinds;
@@ -25,11 +26,15 @@ Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
     kinds.insert(costs.topology().device(DeviceIndex{i}).kind);
   }
   Duration least = Duration::infinite();
-  for (const std::int32_t kind : kinds) {
-    const LayerTable& table = costs.table(plan.global_batch_size, kind);
-    least = std::min(least, table.forward(all) + table.backward(all));
+  for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+    const CostModel& in_form = costs.in(form);
+    const Duration update = in_form.group_reduction(all) + in_form.optimizer_step(all);
+    for (const std::int32_t kind : kinds) {
+      const LayerTable& table = in_form.table(plan.global_batch_size, kind);
+      least = std::min(least, table.forward(all) + table.backward(all) + update);
+    }
   }
-  return least + costs.group_reduction(all) + costs.optimizer_step(all);
+  return least;
 }
 
 StageFigures figures_of(const PlanCost& costs, std::size_t stage) {

@@ -132,8 +132,8 @@ bool Rescheduler::recut() {
     const StagePlan& home = filed_.stages[group_of(stage)];
     Duration slowest;
     for (std::size_t i = 0; i < home.devices.size(); ++i) {
-      const LayerTable& table =
-          costs_.table(samples_of(filed_, home, i).size(), topology_.device(home.devices[i]).kind);
+      const LayerTable& table = costs_.in(home.form).table(samples_of(filed_, home, i).size(),
+                                                           topology_.device(home.devices[i]).kind);
       slowest = std::max(slowest, table.forward(layers) + table.backward(layers));
     }
     return slowest;

@@ -137,10 +137,10 @@ void limit_holdings(schedule_search::TaskProblem& problem, const Plan& plan,
                                             .before = {},
                                             .behind = {}};
       if (s > 0 && plan.stages[s - 1].devices != stage.devices) {
-        holding.before = model.boundary_size(stage.layers.begin, replica.samples[c]);
+        holding.before = model.in(stage.form).boundary_size(stage.layers.begin, replica.samples[c]);
       }
       if (s + 1 < plan.stages.size() && plan.stages[s + 1].devices != stage.devices) {
-        holding.behind = model.boundary_size(stage.layers.end, replica.samples[c]);
+        holding.behind = model.in(stage.form).boundary_size(stage.layers.end, replica.samples[c]);
       }
       limit.stages.push_back(holding);
     }

@@ -26,7 +26,7 @@ bool has_same_stages(const Plan& a, const Plan& b) {
          std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
                     [](const StagePlan& x, const StagePlan& y) {
                       return x.layers == y.layers && x.devices == y.devices &&
-                             x.recompute == y.recompute;
+                             x.recompute == y.recompute && x.form == y.form;
                     });
 }
 

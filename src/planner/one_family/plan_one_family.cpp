@@ -164,8 +164,11 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
       if (is_asked_for(simulated->plan, options)) known.push_back(std::move(*simulated));
     } else {
       infeasible = std::get<Infeasible>(std::move(least));
-      // The least memory of sharded state is searched for, but not proven.
-      if (context.topology.description().shards_optimizer) infeasible->is_certain = false;
+      // The least memory of sharded state is searched for, but not proven; that of other forms than
+      // the first is not searched for.
+      if (context.topology.description().shards_optimizer || !context.profile.stage_forms.empty()) {
+        infeasible->is_certain = false;
+      }
     }
   }
   std::stable_sort(known.begin(), known.end(), better);

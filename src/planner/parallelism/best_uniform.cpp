@@ -13,7 +13,7 @@ std::optional<BaselinePlan> best_uniform(const std::vector<AskedParallelism>& as
   std::optional<BaselinePlan> best;
   for (const AskedParallelism& form : asked) {
     const auto* inputs = std::get_if<PlanInputs>(&form.inputs);
-    if (inputs == nullptr) continue;
+    if (inputs == nullptr || !form.stage_forms.empty()) continue;
     const Topology topology{inputs->topology};
     const PlanningContext of_form{inputs->profile, topology, context.options, context.progress};
     auto found = best_even_plan(of_form, best ? best->figures.iteration : Duration::infinite());

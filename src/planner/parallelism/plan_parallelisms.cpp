@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "dapple/core/error.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
+#include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/make_plan.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/planner/restricted/restricted.h"
@@ -27,9 +30,11 @@ std::variant<MadePlan, Infeasible> plan_as_restricted(
   return restriction ? make_restricted_plan(context, *restriction) : make_plan(context);
 }
 
-/// One part of the space: the plans of one form of parallelism.
+/// One part of the space: the plans of one form of parallelism, or with any of several forms in
+/// each stage.
 struct Part {
   Parallelism parallelism;
+  std::vector<Parallelism> stage_forms;
   const PlanInputs* inputs;
   Topology topology;
   /// The first plan that was found and its iteration, infinite without one.
@@ -48,6 +53,8 @@ struct Part {
   ParallelismOutcomeKind outcome = ParallelismOutcomeKind::Stopped;
   bool is_complete = false;
   std::int64_t open = 0;
+
+  bool is_mixed() const { return !stage_forms.empty(); }
 };
 
 class ParallelismComparison {
@@ -63,14 +70,19 @@ class ParallelismComparison {
   void refuse_without_parts() const;
   void look_ahead();
   void search(Part& part);
+  void settle_mixed_plan();
   void take(Part& part, MadePlan made);
   void take(Part& part, Infeasible infeasible);
   void renew_baselines();
   MadePlan finish();
-  Part* part_of(const Parallelism& form);
+  Part* part_of(const Parallelism& form, const std::vector<Parallelism>& stage_forms);
   std::vector<ParallelismRecord> records();
   void merge_schedules(PlanDocument& document) const;
   PlanningContext context_of(const Part& part, const PlannerOptions& options) const;
+  void leave_out_unused_forms();
+  bool is_best(const Part& part) const {
+    return part.parallelism == best_parallelism_ && part.stage_forms == best_stage_forms_;
+  }
 
   const PlanningContext context_;
   const std::optional<PlanRestriction>& restriction_;
@@ -78,7 +90,9 @@ class ParallelismComparison {
   std::vector<AskedParallelism> asked_;
   std::vector<Part> parts_;
   std::optional<MadePlan> best_;
+  // The form of the best plan, and whether that is of a part with several forms.
   Parallelism best_parallelism_;
+  std::vector<Parallelism> best_stage_forms_;
   Parallelism first_searched_;
   std::optional<Infeasible> closest_;
 };
@@ -94,8 +108,10 @@ void ParallelismComparison::take_parts() {
       asked.inputs = NoGroups{"/layers", "times or sizes leave their range"};
       continue;
     }
-    parts_.push_back(
-        {.parallelism = asked.parallelism, .inputs = inputs, .topology = std::move(topology)});
+    parts_.push_back({.parallelism = asked.parallelism,
+                      .stage_forms = asked.stage_forms,
+                      .inputs = inputs,
+                      .topology = std::move(topology)});
   }
 }
 
@@ -166,8 +182,14 @@ void ParallelismComparison::look_ahead() {
   options.every_family = false;
   if (asks_for_families(context_.options)) options.family.reset();
   for (Part& part : parts_) part.lower_bound = work_lower_bound(context_of(part, options));
+  // Parts with several forms come last.
+  const auto by = [](const auto& key) {
+    return [key](const Part& a, const Part& b) {
+      return std::pair(a.is_mixed(), key(a)) < std::pair(b.is_mixed(), key(b));
+    };
+  };
   std::stable_sort(parts_.begin(), parts_.end(),
-                   [](const Part& a, const Part& b) { return *a.lower_bound < *b.lower_bound; });
+                   by([](const Part& part) { return *part.lower_bound; }));
   // These plans are among those that are asked for, unless that is another family alone.
   const bool are_asked_for = !asks_for_families(context_.options) || context_.options.every_family;
   Duration fastest = Duration::infinite();
@@ -186,15 +208,14 @@ void ParallelismComparison::look_ahead() {
       if (part.is_settled) take(part, std::move(infeasible));
     }
   }
-  std::stable_sort(parts_.begin(), parts_.end(),
-                   [](const Part& a, const Part& b) { return a.first < b.first; });
+  std::stable_sort(parts_.begin(), parts_.end(), by([](const Part& part) { return part.first; }));
 }
 
 /// Searches a part. The baselines are those of the first part that is searched.
 void ParallelismComparison::search(Part& part) {
   if (part.is_settled) return;
   PlannerOptions options = context_.options;
-  options.baselines = options.baselines && !best_;
+  options.baselines = options.baselines && !best_ && !part.is_mixed();
   const PlanningContext context = context_of(part, options);
   if (context_.options.planner == PlannerKind::Exact) {
     if (!part.lower_bound) part.lower_bound = work_lower_bound(context);
@@ -227,9 +248,10 @@ void ParallelismComparison::take(Part& part, MadePlan made) {
   part.open = made.document.search.open;
   const bool is_better = !best_ || prediction.iteration < best_->document.prediction.iteration ||
                          (prediction.iteration == best_->document.prediction.iteration &&
-                          part.parallelism < best_parallelism_);
+                          !part.is_mixed() && part.parallelism < best_parallelism_);
   if (!is_better) return;
   best_parallelism_ = part.parallelism;
+  best_stage_forms_ = part.stage_forms;
   best_ = std::move(made);
 }
 
@@ -252,9 +274,11 @@ void ParallelismComparison::take(Part& part, Infeasible infeasible) {
 }
 
 /// Returns the part of a form of parallelism, or null where there are no such groups.
-Part* ParallelismComparison::part_of(const Parallelism& form) {
-  const auto found = std::find_if(parts_.begin(), parts_.end(),
-                                  [&](const Part& some) { return some.parallelism == form; });
+Part* ParallelismComparison::part_of(const Parallelism& form,
+                                     const std::vector<Parallelism>& stage_forms) {
+  const auto found = std::find_if(parts_.begin(), parts_.end(), [&](const Part& some) {
+    return some.parallelism == form && some.stage_forms == stage_forms;
+  });
   return found == parts_.end() ? nullptr : &*found;
 }
 
@@ -264,7 +288,8 @@ std::vector<ParallelismRecord> ParallelismComparison::records() {
   for (const AskedParallelism& asked : asked_) {
     ParallelismRecord& record = records.emplace_back();
     record.parallelism = asked.parallelism;
-    const Part* const part = part_of(asked.parallelism);
+    record.stage_forms = asked.stage_forms;
+    const Part* const part = part_of(asked.parallelism, asked.stage_forms);
     if (part == nullptr) {
       record.reason = std::get<NoGroups>(asked.inputs).reason;
       continue;
@@ -273,7 +298,7 @@ std::vector<ParallelismRecord> ParallelismComparison::records() {
     record.lower_bound = part->lower_bound;
     record.shape = part->shape;
     record.missing = std::min(part->missing, Bytes{kMaxCount});
-    const bool is_plan = part->parallelism == best_parallelism_;
+    const bool is_plan = is_best(*part);
     record.reason =
         text_of(ParallelismReason{.kind = is_plan ? ParallelismOutcomeKind::IsPlan : part->outcome,
                                   .plan = of_plan,
@@ -291,7 +316,7 @@ void ParallelismComparison::merge_schedules(PlanDocument& document) const {
     ScheduleRecord& record = document.schedules[i];
     const ScheduleRecord own = record;
     for (const Part& part : parts_) {
-      if (part.parallelism == best_parallelism_) continue;
+      if (is_best(part)) continue;
       const bool has_record = i < part.schedules.size();
       const std::optional<Duration>& bound =
           has_record ? part.schedules[i].lower_bound : part.lower_bound;
@@ -325,7 +350,7 @@ void ParallelismComparison::merge_schedules(PlanDocument& document) const {
 /// part.
 void ParallelismComparison::renew_baselines() {
   if (!context_.options.baselines || best_parallelism_ == first_searched_ || is_stopped_()) return;
-  Part* const part = part_of(best_parallelism_);
+  Part* const part = part_of(best_parallelism_, best_stage_forms_);
   check(part != nullptr, "the plan is of no part of the space");
   part->first_plan = best_->document.plan;
   part->first = best_->document.prediction.iteration;
@@ -335,20 +360,81 @@ void ParallelismComparison::renew_baselines() {
   if (!best_) best_ = std::move(found);
 }
 
+/// Keeps only the forms in which stages of a plan run, in the order of the first stage of each, the
+/// form of the first stage being that of the plan.
+void ParallelismComparison::leave_out_unused_forms() {
+  PlanDocument& document = best_->document;
+  Plan& plan = document.plan;
+  std::vector<Parallelism> used;
+  for (StagePlan& stage : plan.stages) {
+    const Parallelism form = form_of(plan, stage);
+    const auto found = std::find(used.begin(), used.end(), form);
+    stage.form = index_at<FormIndex>(static_cast<std::size_t>(found - used.begin()));
+    if (found == used.end()) used.push_back(form);
+  }
+  plan.parallelism = used.front();
+  plan.stage_forms.assign(used.begin() + 1, used.end());
+  auto inputs =
+      group_inputs(context_.profile, context_.topology, plan.parallelism, plan.stage_forms);
+  check(std::holds_alternative<PlanInputs>(inputs), "stages have forms that cannot be mixed");
+  document.profile = std::move(std::get<PlanInputs>(inputs).profile);
+  // The speedup is over the forms that are left.
+  const std::optional<Duration> bound = document.prediction.lower_bound;
+  best_->evaluation =
+      evaluate(plan, document.profile, Topology{document.topology}, context_.options.mode());
+  document.prediction = best_->evaluation.prediction;
+  set_proven_bound(document.prediction, bound);
+  // A plan of one form may have been found only among those of several.
+  Part* const uniform = part_of(plan.parallelism, {});
+  if (uniform == nullptr || !plan.stage_forms.empty()) return;
+  uniform->iteration = document.prediction.iteration;
+  uniform->shape = shape_of(plan);
+  best_parallelism_ = plan.parallelism;
+  best_stage_forms_.clear();
+}
+
+/// Leaves out the forms that the best plan does not use, and searches those that it uses again,
+/// with baselines, where these are asked for. The bound and the record stay those of all forms.
+void ParallelismComparison::settle_mixed_plan() {
+  best_->document.plan.parallelism = best_parallelism_;
+  leave_out_unused_forms();
+  std::size_t forms = 0;
+  while (context_.options.baselines && !is_stopped_() &&
+         forms != best_->document.plan.stage_forms.size() + 1) {
+    const MadePlan found = *best_;
+    const PlanDocument& known = found.document;
+    forms = known.plan.stage_forms.size() + 1;
+    const Topology topology{known.topology};
+    PlanningContext context{known.profile, topology, context_.options, context_.progress};
+    context.first_plan = &known.plan;
+    context.first_iteration = known.prediction.iteration;
+    auto again = plan_as_restricted(context, restriction_);
+    auto* plan = std::get_if<MadePlan>(&again);
+    if (plan == nullptr) return;
+    plan->document.search = known.search;
+    plan->document.plan.parallelism = known.plan.parallelism;
+    plan->document.plan.stage_forms = known.plan.stage_forms;
+    best_ = std::move(*plan);
+    leave_out_unused_forms();
+  }
+}
+
 /// Sets what of the best plan's document is about all parts.
 MadePlan ParallelismComparison::finish() {
   PlanDocument& document = best_->document;
-  document.plan.parallelism = best_parallelism_;
-  if (!best_parallelism_.is_none()) {
+  if (best_stage_forms_.empty()) document.plan.parallelism = best_parallelism_;
+  if (!document.plan.parallelism.is_none() || !document.plan.stage_forms.empty()) {
     document.ungrouped = {context_.profile, context_.topology.description()};
   }
   SearchRecord& search = document.search;
-  search.outside = outside_space(context_.profile, context_.options.sharding);
+  search.outside =
+      outside_space(context_.profile, context_.options.sharding, context_.options.mixes_forms);
   if (asked_.size() == 1) return std::move(*best_);
   std::optional<Duration> bound = document.prediction.iteration;
   search.open = 0;
-  std::sort(parts_.begin(), parts_.end(),
-            [](const Part& a, const Part& b) { return a.parallelism < b.parallelism; });
+  std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
+    return std::tie(a.parallelism, a.stage_forms) < std::tie(b.parallelism, b.stage_forms);
+  });
   for (const Part& part : parts_) {
     // A part whose plans provably do not fit has no bound to add.
     const bool has_none = part.outcome == ParallelismOutcomeKind::NoneFits;
@@ -357,8 +443,9 @@ MadePlan ParallelismComparison::finish() {
     const bool may_be_faster =
         part.lower_bound && *part.lower_bound < document.prediction.iteration;
     if (may_be_faster) search.open += part.open;
-    if (part.parallelism == best_parallelism_ || part.is_complete || !may_be_faster) continue;
-    search.cut.push_back(cut_of_parallelism(part.parallelism));
+    if (is_best(part) || part.is_complete || !may_be_faster) continue;
+    search.cut.push_back(part.is_mixed() ? cut_of_mixed_forms(part.parallelism.group_size())
+                                         : cut_of_parallelism(part.parallelism));
   }
   if (context_.options.baselines && !best_->baselines.empty()) {
     if (auto uniform = best_uniform(asked_, context_)) {
@@ -379,17 +466,22 @@ std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
   refuse_without_parts();
   look_ahead();
   for (Part& part : parts_) {
+    if (part.is_mixed()) continue;
     const bool is_first = !best_;
     search(part);
     if (is_first && best_) first_searched_ = part.parallelism;
   }
   if (best_) renew_baselines();
+  for (Part& part : parts_) {
+    if (part.is_mixed()) search(part);
+  }
+  if (best_ && !best_stage_forms_.empty()) settle_mixed_plan();
   if (best_) return finish();
   if (!closest_) return stopped_before_a_plan();
   const std::vector<Parallelism> every = parallelisms_of(context_.profile);
   const bool are_forms_left = std::any_of(every.begin(), every.end(), [&](const Parallelism& form) {
     return std::none_of(asked_.begin(), asked_.end(), [&](const AskedParallelism& asked) {
-      return without_sharding(asked.parallelism) == form;
+      return form_of_layers(asked.parallelism) == form;
     });
   });
   if (are_forms_left && !closest_->stopped) {
@@ -532,6 +624,56 @@ void refuse_too_many(const std::vector<Parallelism>& forms, const ModelProfile& 
                     kMostLayers, forms.size(), profile.layers.size())}});
 }
 
+/// Returns the form with as many data-parallel ranks in a group as groups of that size have, or
+/// nothing if its own groups are not parts of them.
+std::optional<Parallelism> filled_to(Parallelism form, std::int64_t group_size) {
+  if (form.group_size() == group_size) return form;
+  const std::int64_t of_sample = form.tensor * form.context;
+  if (form.full_shards > 1 || group_size % of_sample != 0) return std::nullopt;
+  form.group_replicas = group_size / of_sample;
+  if (form.group_size() != group_size || !form.is_sound()) return std::nullopt;
+  return form;
+}
+
+/// Appends the sets of forms, of those that are asked for, that stages of one plan may have.
+void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelism>& asked) {
+  const std::size_t uniform = asked.size();
+  std::set<std::int64_t> sizes;
+  for (const AskedParallelism& form : asked) {
+    if (std::holds_alternative<PlanInputs>(form.inputs)) {
+      sizes.insert(form.parallelism.group_size());
+    }
+  }
+  for (const std::int64_t size : sizes) {
+    std::vector<PlanInputs> sets;
+    for (std::size_t i = 0; i < uniform; ++i) {
+      const std::optional<Parallelism> form = filled_to(asked[i].parallelism, size);
+      if (!form || !exclusion_of(context, std::nullopt, *form).empty()) continue;
+      auto grouped = group_inputs(context.profile, context.topology, *form);
+      auto* inputs = std::get_if<PlanInputs>(&grouped);
+      if (inputs == nullptr) continue;
+      const Topology topology{inputs->topology};
+      if (!check_compatible(inputs->profile, topology, context.options.global_batch_size).empty()) {
+        continue;
+      }
+      const auto set = std::find_if(sets.begin(), sets.end(), [&](const PlanInputs& some) {
+        return mixing_fault(some.profile, inputs->profile).empty();
+      });
+      if (set == sets.end()) {
+        sets.push_back(std::move(*inputs));
+      } else {
+        set->profile.stage_forms.push_back(std::move(inputs->profile));
+      }
+    }
+    for (PlanInputs& set : sets) {
+      if (set.profile.stage_forms.empty()) continue;
+      asked.push_back({.parallelism = set.profile.parallelism,
+                       .stage_forms = stage_forms_of(set.profile),
+                       .inputs = std::move(set)});
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<AskedParallelism> asked_parallelisms(
@@ -559,11 +701,13 @@ std::vector<AskedParallelism> asked_parallelisms(
   std::vector<AskedParallelism> asked;
   for (const Parallelism& form : forms) {
     if (const std::string reason = exclusion_of(context, restriction, form); !reason.empty()) {
-      asked.push_back({form, NoGroups{"/request", reason}});
+      asked.push_back({.parallelism = form, .inputs = NoGroups{"/request", reason}});
     } else {
-      asked.push_back({form, group_inputs(context.profile, context.topology, form)});
+      asked.push_back(
+          {.parallelism = form, .inputs = group_inputs(context.profile, context.topology, form)});
     }
   }
+  if (options.mixes_forms) add_mixed_forms(context, asked);
   return asked;
 }
 

@@ -16,6 +16,7 @@ PlanRequest request_of(const PlannerOptions& options) {
                       .pins = options.pins,
                       .max_tensor = options.max_tensor,
                       .sharding = options.sharding,
+                      .mixes_forms = options.mixes_forms,
                       .target = {},
                       .baselines = options.baselines};
   if (options.every_family) request.family.reset();
@@ -39,6 +40,7 @@ PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_
                          .target_gap = request.target_gap,
                          .pins = request.pins,
                          .max_tensor = request.max_tensor,
+                         .mixes_forms = request.mixes_forms,
                          .sharding = request.sharding,
                          .baselines = request.baselines};
   // 1F1B includes GPipe, which is 1F1B with all micro-batches in flight.

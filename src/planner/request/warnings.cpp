@@ -105,7 +105,7 @@ void warn_about_batch(const Plan& plan, const ModelProfile& profile,
   }
   for (const StagePlan& stage : plan.stages) {
     const std::int64_t samples =
-        profile.group.samples_of_replica(samples_of(plan, stage, 0).size());
+        in_form(profile, stage.form).group.samples_of_replica(samples_of(plan, stage, 0).size());
     if (samples * kTrustedBatchFactor >= scaled.fewest_measured &&
         samples <= scaled.most_measured * kTrustedBatchFactor) {
       continue;

@@ -13,8 +13,10 @@
 #include "dapple/cost/stage.h"
 #include "dapple/planner/candidates/depths.h"
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/profile/variants.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/search/bounds/bound.h"
+#include "dapple/search/stage_form.h"
 #include "dapple/simulate/simulate.h"
 #include "planner/candidates/as_pinned.h"
 
@@ -136,7 +138,11 @@ PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProbl
     if (replicas ? count != *replicas : largest == last) continue;
     last = largest;
     Share& share = shares.emplace_back(Share{.replicas = count, .tables = {}});
-    for (const std::int32_t kind : kinds) share.tables.push_back(&costs.table(largest, kind));
+    for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+      for (const std::int32_t kind : kinds) {
+        share.tables.push_back(&costs.in(form).table(largest, kind));
+      }
+    }
   }
   fill_forwards(shares, costs.layer_count());
   fill_round_trips(shares, costs.layer_count());
@@ -212,8 +218,8 @@ class Exhaustive {
   void add_stage(std::int32_t end);
   void choose_devices(std::size_t group, std::int64_t left, std::int32_t end);
   bool are_devices_in_order() const;
-  bool is_allowed(LayerRange layers, bool recompute) const;
-  void try_stage(std::int32_t begin, std::int32_t end, bool recompute);
+  bool is_allowed(LayerRange layers, search::StageForm form) const;
+  void try_stage(std::int32_t begin, std::int32_t end, search::StageForm form);
   bool can_be_completed(std::int32_t begin, Duration bound, const PlanCost& cost) const;
   std::vector<std::int64_t> depth_limits(const PlanCost& cost) const;
   void take_least_depths(const PlanCost& cost);
@@ -293,6 +299,7 @@ void Exhaustive::go_through(std::int64_t micro_batch_size, std::optional<std::in
     plan_ = {.global_batch_size = problem_.global_batch_size,
              .micro_batch_size = micro_batch_size,
              .num_micro_batches = problem_.global_batch_size / micro_batch_size,
+             .stage_forms = stage_forms_of(profile_),
              .gradients = gradients,
              .family = problem_.family,
              .warmup_depths = {},
@@ -318,9 +325,9 @@ void Exhaustive::choose_devices(std::size_t group, std::int64_t left, std::int32
     }
     if (problem_.pins.in_order && !are_devices_in_order()) return;
     for (std::int32_t begin = end - 1; begin >= 0; --begin) {
-      for (const bool recompute : {false, true}) {
+      for (const search::StageForm form : search::stage_forms(costs_.form_count())) {
         if (is_over()) return;
-        if (is_allowed({begin, end}, recompute)) try_stage(begin, end, recompute);
+        if (is_allowed({begin, end}, form)) try_stage(begin, end, form);
       }
     }
     return;
@@ -356,18 +363,18 @@ bool Exhaustive::are_devices_in_order() const {
 }
 
 /// Whether a stage with these layers on the chosen devices is allowed in front of the partial plan.
-bool Exhaustive::is_allowed(LayerRange layers, bool recompute) const {
+bool Exhaustive::is_allowed(LayerRange layers, search::StageForm form) const {
   const auto replicas = static_cast<std::int64_t>(devices_.size());
   const Pins& pins = problem_.pins;
   if (replicas_ && replicas != *replicas_) return false;
-  if (recompute && !problem_.may_recompute) return false;
-  if (!pins.allow(layers, replicas, recompute)) return false;
+  if (form.recompute && !problem_.may_recompute) return false;
+  if (!pins.allow(layers, replicas, form.recompute)) return false;
   const auto stages = static_cast<std::int32_t>(plan_.stages.size()) + 1;
   if (pins.stages && (stages > *pins.stages || (layers.begin == 0) != (stages == *pins.stages))) {
     return false;
   }
   return !problem_.are_stages_alike || plan_.stages.empty() ||
-         plan_.stages.back().recompute == recompute;
+         plan_.stages.back().recompute == form.recompute;
 }
 
 /// Lower bound on the time from the first forward of the partial plan to its last backward: the
@@ -402,16 +409,17 @@ bool Exhaustive::can_be_completed(std::int32_t begin, Duration bound, const Plan
   return round_trip + span < problem_.below;
 }
 
-void Exhaustive::try_stage(std::int32_t begin, std::int32_t end, bool recompute) {
+void Exhaustive::try_stage(std::int32_t begin, std::int32_t end, search::StageForm form) {
   ++outcome_.partial_plans;
   ++work_;
   StagePlan stage;
   stage.layers = {begin, end};
   stage.devices = devices_;
-  stage.recompute = recompute;
+  set_form(stage, form);
   if (devices_.size() > 1)
     stage.gradient_buckets =
-        gradient_buckets(profile_, stage.layers, plan_.gradients.bucket_size).sizes;
+        gradient_buckets(in_form(profile_, stage.form), stage.layers, plan_.gradients.bucket_size)
+            .sizes;
   plan_.stages.insert(plan_.stages.begin(), std::move(stage));
   // Tied gradients of a partial plan are left out, as it is not known which stages in front add to
   // them.

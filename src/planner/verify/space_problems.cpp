@@ -18,6 +18,7 @@ std::vector<SpaceProblem> space_problems(const PlanningContext& context,
     options.pins = part;
     for (const search::SearchProblem& problem : search_problems(context.with(options))) {
       ProblemProof named{.parallelism = parallelism,
+                         .stage_forms = stage_forms_of(context.profile),
                          .micro_batch_size = problem.micro_batch_size,
                          .bucket_size = problem.gradients.bucket_size};
       if (restriction) {
@@ -31,7 +32,8 @@ std::vector<SpaceProblem> space_problems(const PlanningContext& context,
 }
 
 bool is_same_problem(const ProblemProof& a, const ProblemProof& b) {
-  return a.parallelism == b.parallelism && a.replicas == b.replicas && a.recompute == b.recompute &&
+  return a.parallelism == b.parallelism && a.stage_forms == b.stage_forms &&
+         a.replicas == b.replicas && a.recompute == b.recompute &&
          a.micro_batch_size == b.micro_batch_size && a.bucket_size == b.bucket_size;
 }
 
@@ -39,6 +41,7 @@ std::string words_of(const ProblemProof& problem) {
   std::string words = fmt::format("micro-batches of {}, buckets of {}", problem.micro_batch_size,
                                   problem.bucket_size.count);
   if (problem.parallelism) words += ", " + to_text(*problem.parallelism);
+  for (const Parallelism& form : problem.stage_forms) words += " or " + to_text(form);
   if (problem.replicas) {
     words += fmt::format(", {} replica{}", *problem.replicas, *problem.replicas == 1 ? "" : "s");
   }

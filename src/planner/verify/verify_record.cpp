@@ -168,13 +168,17 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
                        *claimed.restriction, claimed.restriction->least_depths && is_1f1b))});
   }
   for (const ParallelismRecord& record : document.parallelisms) {
-    if (record.parallelism == document.plan.parallelism) continue;
-    cut.push_back({.text = cut_of_parallelism(record.parallelism), .may_be_missing = true});
+    if (is_of(record, document.plan)) continue;
+    cut.push_back({.text = record.stage_forms.empty()
+                               ? cut_of_parallelism(record.parallelism)
+                               : cut_of_mixed_forms(record.parallelism.group_size()),
+                   .may_be_missing = true});
   }
   check_lines(claims, "/search_space/searched", searched, document.search.searched);
-  claims.expect_text("/search_space/outside",
-                     outside_space(document.original_profile(), request.sharding),
-                     document.search.outside);
+  claims.expect_text(
+      "/search_space/outside",
+      outside_space(document.original_profile(), request.sharding, request.mixes_forms),
+      document.search.outside);
   check_lines(claims, "/search_space/cut", cut, document.search.cut);
 }
 
@@ -226,7 +230,13 @@ void check_parallelisms(Claims& claims, const ClaimedPlan& claimed) {
     claims.expect_text(place + "/parallelism", to_text(asked[i].parallelism),
                        to_text(record.parallelism));
     const Duration iteration = record.iteration.value_or(document.prediction.iteration);
-    if (record.parallelism == document.plan.parallelism) {
+    if (asked[i].stage_forms != record.stage_forms) {
+      claims.refuse(place + "/stage_forms",
+                    fmt::format("expected the forms that stages may have on groups of {}, got "
+                                "others",
+                                record.parallelism.group_size()));
+    }
+    if (is_of(record, document.plan)) {
       claims.expect(place + "/iteration_ns", document.prediction.iteration, iteration);
       claims.expect_text(place + "/shape", shape_of(document.plan), record.shape);
     } else if (iteration < document.prediction.iteration) {

@@ -27,7 +27,9 @@ void check_outside(Claims& claims, const PlanDocument& document) {
   if (outside.empty()) return;
   claims.expect_text(
       "/search_space/outside",
-      outside_space(document.original_profile(), sharding_of(document.plan.parallelism)), outside);
+      outside_space(document.original_profile(), sharding_of(document.plan.parallelism),
+                    /*mixes_forms=*/false),
+      outside);
 }
 
 void check_unasked_names(Claims& claims, const PlanDocument& document) {

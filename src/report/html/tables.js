@@ -51,7 +51,7 @@ function stagesTable(document) {
   return gridTable(columns, document.stages.map((stage, i) => [
     stageChip(i),
     `${stage.layerCount}: ${stage.layers}`,
-    `${stage.deviceCount}: ${stage.devices}`,
+    `${stage.deviceCount}: ${stage.devices}${stage.parallelism ? `; ${stage.parallelism}` : ""}`,
     memoryCell(stage, i),
     stage.samples,
     stage.forward,

@@ -61,6 +61,44 @@ Factor quickest_scale(const ModelProfile& profile, const Topology& topology) {
   return quickest;
 }
 
+/// Lower bounds on the time that a layer takes of one device per sample, in nanoseconds.
+struct WorkPerSample {
+  double forward = 0;
+  double round_trip = 0;
+};
+
+WorkPerSample work_per_sample(const ModelProfile& profile, const Layer& layer,
+                              std::int64_t micro_batch_size, Factor scale,
+                              bool counts_collectives) {
+  // A data-parallel rank of a group processes at least its part of the samples.
+  const std::int64_t most = profile.group.samples_of_replica(micro_batch_size);
+  const double of_rank = 1.0 / static_cast<double>(profile.group.replicas);
+  double forward = 0;
+  double backward = 0;
+  if (layer.measurements.size() == 1 && profile.batch_scaling == BatchScaling::Proportional) {
+    forward = proportional_per_sample(layer.measurements.front().forward, layer, scale);
+    backward = proportional_per_sample(layer.measurements.front().backward, layer, scale);
+  } else {
+    forward = least_per_sample(layer, most, [&](std::int64_t batch) {
+      return forward_time(layer, batch, profile.batch_scaling, scale);
+    });
+    backward = least_per_sample(layer, most, [&](std::int64_t batch) {
+      return backward_time(layer, batch, profile.batch_scaling, scale);
+    });
+  }
+  if (counts_collectives) {
+    forward += least_collectives_per_sample(layer.forward_collectives, most, profile.group);
+    backward += least_collectives_per_sample(layer.backward_collectives, most, profile.group);
+    // Sharded state is gathered for each micro-batch, however few samples it has.
+    const double micro_batch = static_cast<double>(most);
+    forward = std::max(forward, static_cast<double>(layer.sharded.gather.ns) / micro_batch);
+    backward =
+        std::max(backward, static_cast<double>((layer.sharded.gather + layer.sharded.scatter).ns) /
+                               micro_batch);
+  }
+  return {.forward = forward * of_rank, .round_trip = (forward + backward) * of_rank};
+}
+
 }  // namespace
 
 PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
@@ -81,35 +119,20 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
   // On slower devices collectives take as long as on the quickest, so that no factor between the
   // kinds holds for them; there only the computation counts.
   const bool counts_collectives = has_one_scale(profile, costs.topology());
-  // A data-parallel rank of a group processes at least its part of the samples.
-  const std::int64_t most = profile.group.samples_of_replica(micro_batch_size);
-  const double of_rank = 1.0 / static_cast<double>(profile.group.replicas);
-  for (const Layer& layer : profile.layers) {
-    double forward = 0;
-    double backward = 0;
-    if (layer.measurements.size() == 1 && profile.batch_scaling == BatchScaling::Proportional) {
-      forward = proportional_per_sample(layer.measurements.front().forward, layer, scale);
-      backward = proportional_per_sample(layer.measurements.front().backward, layer, scale);
-    } else {
-      forward = least_per_sample(layer, most, [&](std::int64_t batch) {
-        return forward_time(layer, batch, profile.batch_scaling, scale);
-      });
-      backward = least_per_sample(layer, most, [&](std::int64_t batch) {
-        return backward_time(layer, batch, profile.batch_scaling, scale);
-      });
+  std::vector<WorkPerSample> works(profile.layers.size());
+  for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+    const ModelProfile& in_form = costs.in(form).profile();
+    for (std::size_t l = 0; l < works.size(); ++l) {
+      const WorkPerSample work =
+          work_per_sample(in_form, in_form.layers[l], micro_batch_size, scale, counts_collectives);
+      if (form == FormIndex{}) works[l] = work;
+      works[l].forward = std::min(works[l].forward, work.forward);
+      works[l].round_trip = std::min(works[l].round_trip, work.round_trip);
     }
-    if (counts_collectives) {
-      forward += least_collectives_per_sample(layer.forward_collectives, most, profile.group);
-      backward += least_collectives_per_sample(layer.backward_collectives, most, profile.group);
-      // Sharded state is gathered for each micro-batch, however few samples it has.
-      const double micro_batch = static_cast<double>(most);
-      forward = std::max(forward, static_cast<double>(layer.sharded.gather.ns) / micro_batch);
-      backward = std::max(
-          backward,
-          static_cast<double>((layer.sharded.gather + layer.sharded.scatter).ns) / micro_batch);
-    }
-    forward_.push_back(forward_.back() + forward * of_rank);
-    round_trip_.push_back(round_trip_.back() + (forward + backward) * of_rank);
+  }
+  for (const WorkPerSample& work : works) {
+    forward_.push_back(forward_.back() + work.forward);
+    round_trip_.push_back(round_trip_.back() + work.round_trip);
   }
 }
 

@@ -85,14 +85,14 @@ class BucketChain {
 class ColumnBuilder {
  public:
   ColumnBuilder(const CostModel& costs, const StageDevices& stage, const ColumnRequest& request)
-      : costs_(costs),
+      : costs_(costs.in(request.form.form)),
         request_(request),
         kinds_(replica_kinds(costs.topology(), stage.devices, request.micro_batch_size)),
         reductions_(stage.reductions),
         replica_count_(std::ssize(stage.devices)) {
     for (const ReplicaKind& kind : kinds_) {
-      tables_.push_back(&costs.table(kind.samples, kind.device_kind));
-      chains_.emplace_back(costs, stage.reductions, request.gradients);
+      tables_.push_back(&costs_.table(kind.samples, kind.device_kind));
+      chains_.emplace_back(costs_, stage.reductions, request.gradients);
     }
   }
 
@@ -114,7 +114,7 @@ class ColumnBuilder {
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
       const Duration forward = tables_[k]->forward(layers);
       const Duration backward_alone = tables_[k]->backward(layers);
-      const Duration backward = backward_alone + (request_.recompute ? forward : Duration{});
+      const Duration backward = backward_alone + (request_.form.recompute ? forward : Duration{});
       const Duration after = chains_[k].after(backward_alone, update);
       const StageBound replica{.forward = forward, .backward = backward, .after_backward = after};
       if (k == 0) {
@@ -168,7 +168,7 @@ class ColumnBuilder {
     if (request_.ignore_memory) return depth;
     for (const ReplicaKind& kind : kinds_) {
       const MemoryCost memory = costs_.memory_cost({.layers = layers,
-                                                    .recompute = request_.recompute,
+                                                    .recompute = request_.form.recompute,
                                                     .depth = 1,
                                                     .depth_before = 0,
                                                     .depth_behind = 0,

@@ -9,6 +9,7 @@
 #include "dapple/plan/pins.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/indices.h"
+#include "dapple/search/stage_form.h"
 
 namespace dapple::search {
 
@@ -71,7 +72,7 @@ struct ColumnRequest {
   CutIndex end;
   std::int64_t micro_batch_size = 1;
   std::int64_t num_micro_batches = 1;
-  bool recompute = false;
+  StageForm form = {};
   bool ignore_memory = false;
   GradientSynchronization gradients = {};
   // Whether a stage fits only if it holds all micro-batches.

@@ -153,10 +153,25 @@ BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& v
 
 BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut,
                                std::int64_t micro_batch_size) {
-  const GroupShape& group = costs.profile().group;
-  return {.whole = costs.boundary_size(cut.value, micro_batch_size),
-          .tensors = costs.layer_count(),
-          .samples = group.replicas * group.samples_of_replica(micro_batch_size)};
+  const auto volume_in = [&](const CostModel& form) {
+    const GroupShape& group = form.profile().group;
+    return BoundaryVolume{.whole = form.boundary_size(cut.value, micro_batch_size),
+                          .tensors = form.layer_count(),
+                          .samples = group.replicas * group.samples_of_replica(micro_batch_size)};
+  };
+  // Of the form with the least bytes per sample that are sure.
+  const auto is_less = [](const BoundaryVolume& a, const BoundaryVolume& b) {
+    const auto sure = [](const BoundaryVolume& volume) {
+      return Wide{std::max<std::int64_t>(0, volume.whole.count - volume.tensors)};
+    };
+    return sure(a) * b.samples < sure(b) * a.samples;
+  };
+  BoundaryVolume least = volume_in(costs);
+  for (FormIndex form{1}; form.value < costs.form_count(); form = form.next()) {
+    const BoundaryVolume other = volume_in(costs.in(form));
+    if (is_less(other, least)) least = other;
+  }
+  return least;
 }
 
 }  // namespace dapple::search

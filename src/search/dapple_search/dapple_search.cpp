@@ -27,7 +27,7 @@ struct Node {
   CutIndex begin;
   CutIndex end;
   std::int32_t stages = 1;
-  bool recompute = false;
+  StageForm form = {};
 };
 
 /// The partial plans that begin at one layer, by the placement of their first stage, which also
@@ -55,8 +55,8 @@ class DappleSearch {
   void expand(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind);
   void prepend_stage(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind);
   void extend(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind,
-              bool recompute);
-  const StageColumn& column(CutIndex cut, PlacementIndex placement, bool recompute);
+              StageForm form);
+  const StageColumn& column(CutIndex cut, PlacementIndex placement, StageForm form);
   void forget_columns();
   void count_placements();
   double free_capacity(const Placement& placement) const;
@@ -78,8 +78,8 @@ class DappleSearch {
   CutIndex end_of_model_;
   IndexedVector<NodeIndex, Node> nodes_;
   IndexedVector<CutIndex, CutStates> cuts_;
-  // Stage columns of the current cut, by placement and recomputation.
-  std::map<std::pair<PlacementIndex, bool>, StageColumn> columns_;
+  // Stage columns of the current cut, by placement and form.
+  std::map<std::pair<PlacementIndex, StageForm>, StageColumn> columns_;
   SearchOutcome outcome_;
   // All placements in front of it are counted against the allowance.
   PlacementIndex next_to_count_;
@@ -161,15 +161,18 @@ void DappleSearch::expand(CutIndex cut, PlacementIndex placement,
 
 void DappleSearch::prepend_stage(CutIndex cut, PlacementIndex placement,
                                  const std::vector<NodeIndex>& behind) {
-  extend(cut, placement, behind, false);
-  // Recomputation permits a larger depth, so it is tried only where memory limits the depth.
-  if (column(cut, placement, false).memory_limits || problem_.pins.recompute == true) {
-    extend(cut, placement, behind, true);
+  for (const StageForm form : stage_forms(costs_.form_count())) {
+    // Recomputation permits a larger depth, so it is tried only where memory limits the depth.
+    if (form.recompute && !column(cut, placement, form.plain()).memory_limits &&
+        problem_.pins.recompute != true) {
+      continue;
+    }
+    extend(cut, placement, behind, form);
   }
 }
 
-const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, bool recompute) {
-  const auto found = columns_.find({placement, recompute});
+const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, StageForm form) {
+  const auto found = columns_.find({placement, form});
   if (found != columns_.end()) return found->second;
   const Placement& place = placements_.at(placement);
   // Replicas have equal shares, so the slowest device limits the stage.
@@ -182,7 +185,7 @@ const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, 
   allowance_.keep(stages * Bytes{sizeof(StageBound)});
   const StageColumn& column =
       columns_
-          .emplace(std::pair{placement, recompute},
+          .emplace(std::pair{placement, form},
                    make_stage_column(costs_,
                                      {.devices = place.devices, .reductions = {&place.reduction}},
                                      {.first = first,
@@ -190,7 +193,7 @@ const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, 
                                       .end = cut,
                                       .micro_batch_size = problem_.micro_batch_size,
                                       .num_micro_batches = micro_batches_,
-                                      .recompute = recompute,
+                                      .form = form,
                                       .ignore_memory = problem_.ignore_memory,
                                       .gradients = problem_.gradients,
                                       .hold_all = problem_.gpipe}))
@@ -232,8 +235,8 @@ double DappleSearch::free_capacity(const Placement& placement) const {
 }
 
 void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
-                          const std::vector<NodeIndex>& behind, bool recompute) {
-  const StageColumn& stages = column(cut, placement, recompute);
+                          const std::vector<NodeIndex>& behind, StageForm form) {
+  const StageColumn& stages = column(cut, placement, form);
   if (!allowance_.spend(cut.value - stages.first.value)) return;
   const Placement& place = placements_.at(placement);
   const double free = free_capacity(place);
@@ -252,7 +255,7 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
     const StageBound& stage = stages.at(begin);
     if (stage.depth_limit == 0) continue;
     const auto replicas = static_cast<std::int64_t>(place.devices.size());
-    if (!problem_.pins.allow(layers_between(begin, cut), replicas, recompute)) continue;
+    if (!problem_.pins.allow(layers_between(begin, cut), replicas, form.recompute)) continue;
     const PrefixBound::Rest rest = prefix_.rest(begin, free);
     if (std::max(rest.busiest, stage.forward + stage.backward) >= effort_.incumbent) continue;
     if (!allowance_.spend(static_cast<std::int64_t>(behind.size()))) return;
@@ -272,7 +275,7 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
                        .begin = begin,
                        .end = cut,
                        .stages = stages_behind + 1,
-                       .recompute = recompute};
+                       .form = form};
       if (is_within_pins(grown, place)) insert_unless_dominated(grown);
     }
   }
@@ -338,7 +341,7 @@ Candidate DappleSearch::candidate_of(NodeIndex index) const {
     StagePlan stage;
     stage.layers = layers_between(node.begin, node.end);
     stage.devices = placements_.at(node.placement).devices;
-    stage.recompute = node.recompute;
+    set_form(stage, node.form);
     candidate.stages.push_back(std::move(stage));
   }
   return candidate;

@@ -13,6 +13,7 @@ ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
       topology_(costs.topology()),
       tables_(costs),
       work_(costs, problem.micro_batch_size, problem.global_batch_size),
+      forms_(stage_forms(costs.form_count())),
       classes_(costs, placements, problem),
       columns_(costs, problem, threshold),
       kept_(static_cast<std::size_t>(costs.layer_count()) + 1) {
@@ -156,10 +157,10 @@ const ClassStages::Begins& ClassStages::begins(CutIndex end, StageClassIndex dev
       .first = first, .last = std::max(first, work_.last_begin_within(end, others, threshold_))});
 }
 
-StageColumn ClassStages::make_column(CutIndex end, StageClassIndex devices, bool recompute,
+StageColumn ClassStages::make_column(CutIndex end, StageClassIndex devices, StageForm form,
                                      std::int32_t limit) {
   const std::vector<StageDevices>& some = representatives(devices, limit);
-  StageColumn column = columns_.least(end, some, begins(end, devices).last, recompute);
+  StageColumn column = columns_.least(end, some, begins(end, devices).last, form);
   // Layers are added one by one from the end.
   allowance_.spend((end.value - column.first.value) * static_cast<std::int64_t>(some.size()));
   allowance_.keep({static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
@@ -167,19 +168,19 @@ StageColumn ClassStages::make_column(CutIndex end, StageClassIndex devices, bool
   return column;
 }
 
-const StageColumn* ClassStages::column(CutIndex end, StageClassIndex devices, bool recompute,
+const StageColumn* ClassStages::column(CutIndex end, StageClassIndex devices, StageForm form,
                                        std::int32_t limit) {
   const std::int64_t servers = topology_.server_count();
   if (limit != kAnyNumber && replicas(devices) > limit * servers) return nullptr;
   const std::int32_t spread = spread_within(devices, limit);
   if (representatives(devices, spread).empty()) return nullptr;
   Columns& known = columns(end, devices);
-  std::optional<StageColumn>& plain = known.plain[spread];
-  if (!plain) plain = make_column(end, devices, false, spread);
-  if (!recompute) return &*plain;
+  std::optional<StageColumn>& plain = known.stages[{spread, form.plain()}];
+  if (!plain) plain = make_column(end, devices, form.plain(), spread);
+  if (!form.recompute) return &*plain;
   if (!is_worth_recomputing(*plain, problem_.pins)) return nullptr;
-  std::optional<StageColumn>& recomputed = known.recomputed[spread];
-  if (!recomputed) recomputed = make_column(end, devices, true, spread);
+  std::optional<StageColumn>& recomputed = known.stages[{spread, form}];
+  if (!recomputed) recomputed = make_column(end, devices, form, spread);
   return &*recomputed;
 }
 

@@ -49,6 +49,8 @@ class ClassStages {
   AllocationClassIndex class_in_front(DeviceIndex device) const { return in_front_[device]; }
   /// The bounds from the work alone.
   const PrefixBound& work() const { return work_; }
+  /// The forms in which stages may run, ascending.
+  const std::vector<StageForm>& forms() const { return forms_; }
   /// The speeds of the devices of a class together.
   double capacity(AllocationClassIndex devices) const { return capacities_[devices]; }
 
@@ -63,12 +65,12 @@ class ClassStages {
 
   /// Returns the stages that end at `end` on devices of that class, without those outside of
   /// begins(); null where recomputation is asked for and lowers no bound. O(1) once known.
-  const StageColumn* column(CutIndex end, StageClassIndex devices, bool recompute) {
-    return column(end, devices, recompute, kAnyNumber);
+  const StageColumn* column(CutIndex end, StageClassIndex devices, StageForm form) {
+    return column(end, devices, form, kAnyNumber);
   }
   /// Returns the same of stages with at most `limit` devices on a server (D6); null, too, if there
   /// are no such stages.
-  const StageColumn* column(CutIndex end, StageClassIndex devices, bool recompute,
+  const StageColumn* column(CutIndex end, StageClassIndex devices, StageForm form,
                             std::int32_t limit);
   static constexpr std::int32_t kAnyNumber = INT32_MAX;
 
@@ -114,14 +116,13 @@ class ClassStages {
 
  private:
   /// The stages that end at one cut on devices of one class, as far as they were computed: their
-  /// beginnings, and the stages without recomputation and with it.
+  /// beginnings, and the stages in each form.
   struct Columns {
     std::optional<Begins> begins;
     // By the most devices on a server.
-    std::map<std::int32_t, std::optional<StageColumn>> plain;
-    std::map<std::int32_t, std::optional<StageColumn>> recomputed;
+    std::map<std::pair<std::int32_t, StageForm>, std::optional<StageColumn>> stages;
   };
-  StageColumn make_column(CutIndex end, StageClassIndex devices, bool recompute,
+  StageColumn make_column(CutIndex end, StageClassIndex devices, StageForm form,
                           std::int32_t limit);
   const std::vector<StageDevices>& representatives(StageClassIndex devices, std::int32_t limit);
   Columns& columns(CutIndex end, StageClassIndex devices);
@@ -134,6 +135,7 @@ class ClassStages {
   const Topology& topology_;
   TableCount tables_;
   PrefixBound work_;
+  std::vector<StageForm> forms_;
   AllocationClasses classes_;
   StageColumnCache columns_;
   std::vector<BoundaryKind> kinds_{BoundaryKind::Any};

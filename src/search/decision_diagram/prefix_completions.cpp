@@ -75,10 +75,9 @@ void PrefixCompletions::extend(CutIndex cut, AllocationClassIndex used,
       function = with_boundary(front.function, *boundary);
       depth_limit = front.depth_limit;
     }
-    for (const bool recompute : {false, true}) {
-      append_stages(
-          function, depth_limit,
-          {.cut = cut, .devices = devices, .used_after = *used_after, .recompute = recompute});
+    for (const StageForm form : stages_.forms()) {
+      append_stages(function, depth_limit,
+                    {.cut = cut, .devices = devices, .used_after = *used_after, .form = form});
       if (allowance_.is_over()) return;
     }
   }
@@ -98,7 +97,7 @@ void PrefixCompletions::append_stages(const CompletionFunction& function, std::i
     if (extension.cut > begins.last || !stages_.is_allowed(end)) continue;
     const bool is_last = end == end_of_model_;
     if (!is_last && work_.busiest(layers_between(end, end_of_model_), left) >= threshold_) continue;
-    const StageColumn* column = stages_.column(end, extension.devices, extension.recompute);
+    const StageColumn* column = stages_.column(end, extension.devices, extension.form);
     if (column == nullptr || extension.cut < column->first ||
         extension.cut >= column->begins_end()) {
       continue;
@@ -107,7 +106,8 @@ void PrefixCompletions::append_stages(const CompletionFunction& function, std::i
     if (stage.work(micro_batches_) >= threshold_) return;
     if (stage.depth_limit == 0) continue;
     const LayerRange layers = layers_between(extension.cut, end);
-    if (!problem_.pins.allow(layers, stages_.replicas(extension.devices), extension.recompute)) {
+    if (!problem_.pins.allow(layers, stages_.replicas(extension.devices),
+                             extension.form.recompute)) {
       continue;
     }
     CompletionFunction grown = with_stage(function, stage, micro_batches_);

@@ -53,7 +53,7 @@ class PrefixCompletions {
     StageClassIndex devices;
     // All devices in use, these included.
     AllocationClassIndex used_after;
-    bool recompute = false;
+    StageForm form = {};
   };
   State* state(CutIndex cut, AllocationClassIndex devices);
   void merge(CutIndex cut, AllocationClassIndex devices, const State& other);

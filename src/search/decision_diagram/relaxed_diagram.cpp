@@ -228,10 +228,10 @@ void RelaxedDiagram::expand(CutIndex cut, AllocationClassIndex used, const Nodes
         alike.boundaries.push_back(&*boundary);
       }
       for (const auto& [most, alike] : reached) {
-        for (const bool recompute : {false, true}) {
-          const StageColumn* stages = stages_.column(cut, devices, recompute, most);
+        for (const StageForm form : stages_.forms()) {
+          const StageColumn* stages = stages_.column(cut, devices, form, most);
           if (stages == nullptr) continue;
-          extend(alike, {cut, devices, *used_after, recompute, *stages, front});
+          extend(alike, {cut, devices, *used_after, form, *stages, front});
           if (allowance_.is_over()) return;
         }
       }
@@ -268,7 +268,7 @@ void RelaxedDiagram::extend(const Reached& reached, const Extension& extension) 
     // No boundary is in front of a first stage.
     if (begin == CutIndex{} && extension.front == BoundaryKind::Local) continue;
     if (!problem_.pins.allow(layers_between(begin, extension.cut),
-                             stages_.replicas(extension.devices), extension.recompute)) {
+                             stages_.replicas(extension.devices), extension.form.recompute)) {
       continue;
     }
     if (nodes.empty()) extend_one(nullptr, nullptr, front, stage, begin, extension);

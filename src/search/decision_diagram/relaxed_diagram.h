@@ -56,7 +56,7 @@ class RelaxedDiagram {
     CutIndex cut;
     StageClassIndex devices;
     AllocationClassIndex used_after;
-    bool recompute = false;
+    StageForm form = {};
     const StageColumn& stages;
     BoundaryKind front = BoundaryKind::Any;
   };

@@ -91,10 +91,10 @@ void RelaxedTree::prepend_stages(CutIndex cut, AllocationClassIndex used) {
       }
       step.shared = stages_.shared_with(devices, shared, front);
       const std::int32_t most = stages_.most_on_a_server(devices, shared, front);
-      for (const bool recompute : {false, true}) {
-        const StageColumn* stages = stages_.column(cut, devices, recompute, most);
+      for (const StageForm form : stages_.forms()) {
+        const StageColumn* stages = stages_.column(cut, devices, form, most);
         if (stages == nullptr) continue;
-        extend(step, {cut, *used_after, *stages, recompute});
+        extend(step, {cut, *used_after, *stages, form});
         if (allowance_.is_over()) return;
       }
     }
@@ -121,7 +121,7 @@ void RelaxedTree::extend(const Step& next, const Extension& extension) {
     const std::optional<std::int32_t>& pinned = problem_.pins.stages;
     if (pinned && (is_first ? stages != *pinned : stages >= *pinned)) continue;
     if (!problem_.pins.allow(layers_between(begin, extension.cut), stages_.replicas(step.devices),
-                             extension.recompute)) {
+                             extension.form.recompute)) {
       continue;
     }
     step.label = path_.empty()

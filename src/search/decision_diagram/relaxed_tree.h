@@ -44,7 +44,7 @@ class RelaxedTree {
     CutIndex cut;
     AllocationClassIndex used_after;
     const StageColumn& stages;
-    bool recompute = false;
+    StageForm form = {};
   };
 
   void prepend_stages(CutIndex cut, AllocationClassIndex used);

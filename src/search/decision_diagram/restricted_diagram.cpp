@@ -135,16 +135,17 @@ void RestrictedDiagram::expand(CutIndex cut, DeviceIndex first_used, const Nodes
       between.push_back(
           boundary(cut, devices, {.first = behind.first_device, .count = behind.replicas}));
     }
-    for (const bool recompute : {false, true}) {
-      if (recompute && !is_worth_recomputing(column(cut, devices, false), problem_.pins)) {
+    for (const StageForm form : classes_.forms()) {
+      if (form.recompute &&
+          !is_worth_recomputing(column(cut, devices, form.plain()), problem_.pins)) {
         continue;
       }
-      const StageColumn& stages = column(cut, devices, recompute);
-      if (nodes.empty()) extend({}, kNoNode, devices, {}, {cut, recompute, stages});
+      const StageColumn& stages = column(cut, devices, form);
+      if (nodes.empty()) extend({}, kNoNode, devices, {}, {cut, form, stages});
       for (std::size_t i = 0; i < nodes.size(); ++i) {
         // A copy, because nodes are added while it is in use.
         const Node behind = nodes_[nodes[i]];
-        extend(behind, nodes[i], devices, between[i], {cut, recompute, stages});
+        extend(behind, nodes[i], devices, between[i], {cut, form, stages});
       }
       if (allowance_.is_over()) return;
     }
@@ -161,7 +162,7 @@ void RestrictedDiagram::extend(const Node& behind, NodeIndex index, const Device
             .first_device = devices.first,
             .replicas = devices.count,
             .stages = is_last ? 1 : behind.stages + 1,
-            .recompute = extension.recompute};
+            .form = extension.form};
   for (node.begin = extension.stages.begins_end().previous(); node.begin >= extension.stages.first;
        node.begin = node.begin.previous()) {
     if (!classes_.is_allowed(node.begin)) continue;
@@ -169,7 +170,7 @@ void RestrictedDiagram::extend(const Node& behind, NodeIndex index, const Device
     if (stage.work(micro_batches_) >= threshold_ || !allowance_.spend(1)) return;
     const LayerRange layers = layers_between(node.begin, node.end);
     if (stage.depth_limit == 0 ||
-        !problem_.pins.allow(layers, node.replicas, extension.recompute)) {
+        !problem_.pins.allow(layers, node.replicas, extension.form.recompute)) {
       continue;
     }
     const bool is_complete = node.begin == CutIndex{};
@@ -269,7 +270,7 @@ Candidate RestrictedDiagram::candidate_of(const Node& first) const {
   for (const Node* node = &first;; node = &nodes_[node->behind]) {
     StagePlan& stage = candidate.stages.emplace_back();
     stage.layers = layers_between(node->begin, node->end);
-    stage.recompute = node->recompute;
+    set_form(stage, node->form);
     // Depths do not rise from stage to stage.
     depth = std::min(depth, node->most_depth);
     candidate.depths.push_back(depth);
@@ -283,9 +284,9 @@ RestrictedDiagram::Devices RestrictedDiagram::representative(const Devices& devi
   return {.first = {devices.first.value % period_}, .count = devices.count};
 }
 
-const StageColumn& RestrictedDiagram::column(CutIndex end, const Devices& devices, bool recompute) {
+const StageColumn& RestrictedDiagram::column(CutIndex end, const Devices& devices, StageForm form) {
   const Devices alike = representative(devices);
-  const std::tuple key{end, alike.first, alike.count, recompute};
+  const std::tuple key{end, alike.first, alike.count, form};
   const auto found = columns_.find(key);
   if (found != columns_.end()) return found->second;
   const std::vector<DeviceIndex> list = list_of(alike);
@@ -299,7 +300,7 @@ const StageColumn& RestrictedDiagram::column(CutIndex end, const Devices& device
        .end = end,
        .micro_batch_size = problem_.micro_batch_size,
        .num_micro_batches = micro_batches_,
-       .recompute = recompute,
+       .form = form,
        .ignore_memory = problem_.ignore_memory,
        .gradients = problem_.gradients,
        .hold_all = problem_.gpipe,

@@ -52,7 +52,7 @@ class RestrictedDiagram {
     FirstStage first = {};
     // The largest depth of the first stage that the label covers.
     std::int64_t most_depth = 1;
-    bool recompute = false;
+    StageForm form = {};
   };
   /// Consecutive places in the order of devices.
   struct Devices {
@@ -66,10 +66,10 @@ class RestrictedDiagram {
   /// The nodes of one state: those that begin at a cut and leave the devices before `first` free.
   using Nodes = std::vector<NodeIndex>;
 
-  /// The stages of one column, and whether they recompute.
+  /// The stages of one column, and their form.
   struct Extension {
     CutIndex cut;
-    bool recompute = false;
+    StageForm form = {};
     const StageColumn& stages;
   };
 
@@ -86,7 +86,7 @@ class RestrictedDiagram {
   void finish(const Node& node);
   Candidate candidate_of(const Node& first) const;
   Devices representative(const Devices& devices) const;
-  const StageColumn& column(CutIndex end, const Devices& devices, bool recompute);
+  const StageColumn& column(CutIndex end, const Devices& devices, StageForm form);
   BoundaryBound boundary(CutIndex cut, const Devices& front, const Devices& back);
 
   const CostModel& costs_;
@@ -114,7 +114,7 @@ class RestrictedDiagram {
   // The complete plan with the least bound of each number of stages.
   std::map<std::int32_t, Node> complete_;
   std::map<std::pair<DeviceIndex, std::int32_t>, AllReduceModel> reductions_;
-  std::map<std::tuple<CutIndex, DeviceIndex, std::int32_t, bool>, StageColumn> columns_;
+  std::map<std::tuple<CutIndex, DeviceIndex, std::int32_t, StageForm>, StageColumn> columns_;
   // By the first place in front, its count, the devices left idle between, and the count behind.
   std::map<std::tuple<DeviceIndex, std::int32_t, std::int32_t, std::int32_t>, TransferShape>
       shapes_;

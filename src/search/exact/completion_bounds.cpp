@@ -68,6 +68,7 @@ CompletionBounds::CompletionBounds(const CostModel& costs, PlacementSpace& place
       problem_(problem),
       micro_batches_(problem.num_micro_batches()),
       end_of_model_{costs.layer_count()},
+      forms_(stage_forms(costs.form_count())),
       threshold_(threshold),
       allowance_(limits),
       tables_(costs),
@@ -109,8 +110,8 @@ bool CompletionBounds::has_room(const CostModel& costs, const PlacementSpace& pl
 }
 
 const StageColumn& CompletionBounds::column(CutIndex end, AllocationClassIndex devices,
-                                            bool recompute) {
-  const std::tuple key{end, devices, recompute};
+                                            StageForm form) {
+  const std::tuple key{end, devices, form};
   const auto found = least_columns_.find(key);
   if (found != least_columns_.end()) return found->second;
   std::vector<StageDevices> representatives;
@@ -119,7 +120,7 @@ const StageColumn& CompletionBounds::column(CutIndex end, AllocationClassIndex d
         {.devices = allocation->devices, .reductions = {&allocation->reduction}});
   }
   const StageColumn& column =
-      least_columns_.emplace(key, columns_.least(end, representatives, end.previous(), recompute))
+      least_columns_.emplace(key, columns_.least(end, representatives, end.previous(), form))
           .first->second;
   allowance_.spend(static_cast<std::int64_t>(column.stages.size() * representatives.size()));
   allowance_.keep({static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
@@ -151,8 +152,8 @@ void CompletionBounds::extend_state(CutIndex cut, AllocationClassIndex used) {
     const std::vector<CompletionFunction> functions = functions_before(cut, used, devices);
     Extension extension{.cut = cut, .devices = devices, .used_after = *used_after};
     if (is_heavy(cut, devices)) extension.tracked_begin = cut;
-    for (const bool recompute : {false, true}) {
-      extension.recompute = recompute;
+    for (const StageForm form : forms_) {
+      extension.form = form;
       append_stages(functions, extension);
     }
   }
@@ -182,16 +183,16 @@ void CompletionBounds::append_stages(const std::vector<CompletionFunction>& func
   for (CutIndex end = left > 0 ? extension.cut.next() : end_of_model_; end <= end_of_model_;
        end = end.next()) {
     const bool is_last = end == end_of_model_;
-    const StageColumn& stages = column(end, extension.devices, false);
+    const StageColumn& stages = column(end, extension.devices, extension.form.plain());
     if (extension.cut < stages.first) return;
     if (!allowance_.spend(static_cast<std::int64_t>(functions.size()))) return;
     // Recomputation does not lower the bound of a stage that can hold all micro-batches without it.
-    if (extension.recompute && !is_worth_recomputing(stages, problem_.pins)) continue;
-    const StageBound& stage = column(end, extension.devices, extension.recompute).at(extension.cut);
+    if (extension.form.recompute && !is_worth_recomputing(stages, problem_.pins)) continue;
+    const StageBound& stage = column(end, extension.devices, extension.form).at(extension.cut);
     if (stage.work(micro_batches_) >= threshold_) return;
     if (stage.depth_limit == 0 || (!is_last && left <= 0)) continue;
     const LayerRange layers = layers_between(extension.cut, end);
-    if (!problem_.pins.allow(layers, replicas, extension.recompute)) continue;
+    if (!problem_.pins.allow(layers, replicas, extension.form.recompute)) continue;
     if (!is_last && work_.busiest(layers_between(end, end_of_model_), left) >= threshold_) continue;
     for (const CompletionFunction& function : functions) {
       append_stage(function, stage, extension, end);

@@ -70,7 +70,7 @@ class CompletionBounds {
     AllocationClassIndex devices;
     // All devices in use, these included.
     AllocationClassIndex used_after;
-    bool recompute = false;
+    StageForm form = {};
     // The cut if (C5) is tracked for these stages, otherwise kNoCut.
     CutIndex tracked_begin = CompletionFunction::kNoCut;
   };
@@ -93,13 +93,14 @@ class CompletionBounds {
   bool is_heavy(CutIndex cut, AllocationClassIndex devices) const;
   void leave_idle(CutIndex cut);
   AllocationClassIndex free_class(UseIndex used);
-  const StageColumn& column(CutIndex end, AllocationClassIndex devices, bool recompute);
+  const StageColumn& column(CutIndex end, AllocationClassIndex devices, StageForm form);
 
   const CostModel& costs_;
   PlacementSpace& placements_;
   const SearchProblem& problem_;
   std::int64_t micro_batches_;
   CutIndex end_of_model_;
+  std::vector<StageForm> forms_;
   Duration threshold_;
   Allowance allowance_;
   TableCount tables_;
@@ -113,7 +114,7 @@ class CompletionBounds {
   // By cut, then devices in use; no function of a list dominates another one.
   IndexedVector<CutIndex, IndexedVector<AllocationClassIndex, std::vector<CompletionFunction>>>
       kept_;
-  std::map<std::tuple<CutIndex, AllocationClassIndex, bool>, StageColumn> least_columns_;
+  std::map<std::tuple<CutIndex, AllocationClassIndex, StageForm>, StageColumn> least_columns_;
   // The class of the devices that a use leaves free; kUnknown until it is asked for.
   IndexedVector<UseIndex, AllocationClassIndex> free_classes_;
   static constexpr AllocationClassIndex kUnknown{-1};

@@ -47,6 +47,7 @@ class ExactSearch::Search {
       : costs_(profile, topology),
         problem_(problem),
         micro_batches_(problem.num_micro_batches()),
+        forms_(stage_forms(costs_.form_count())),
         placements_(topology, problem.pins.in_order),
         shapes_(costs_, problem.micro_batch_size, problem.replicas) {}
 
@@ -97,7 +98,7 @@ class ExactSearch::Search {
   }
   void release_completion_bounds();
   void branch(NodeIndex index);
-  void prepend_stages(const ParentNode& parent, const PlacementChoice& option, bool recompute);
+  void prepend_stages(const ParentNode& parent, const PlacementChoice& option, StageForm form);
   BoundaryBound boundary_to(const SearchNode& next, AllocationIndex allocation);
   bool is_within_pins(const SearchNode& node) const;
   Duration bound_of(const SearchNode& node);
@@ -107,6 +108,7 @@ class ExactSearch::Search {
   CostModel costs_;
   SearchProblem problem_;
   std::int64_t micro_batches_;
+  std::vector<StageForm> forms_;
   PlacementSpace placements_;
   TransferShapeCache<AllocationIndex> shapes_;
   Duration threshold_;
@@ -204,25 +206,24 @@ void ExactSearch::Search::branch(NodeIndex index) {
     // A copy, because the space may find new choices during the loop.
     const std::vector<PlacementChoice> options = placements_.options(used, replicas);
     for (const PlacementChoice& option : options) {
-      for (const bool recompute : {false, true}) prepend_stages(parent, option, recompute);
+      for (const StageForm form : forms_) prepend_stages(parent, option, form);
     }
   }
 }
 
 /// Makes the children of a node whose first stage has the given devices: one for each first layer.
 void ExactSearch::Search::prepend_stages(const ParentNode& parent, const PlacementChoice& option,
-                                         bool recompute) {
+                                         StageForm form) {
   const DeviceAllocation& allocation = placements_.allocation(option.allocation);
-  const StageColumn& stages =
-      columns_->column(parent.cut, allocation, option.allocation, recompute);
+  const StageColumn& stages = columns_->column(parent.cut, allocation, option.allocation, form);
   const StageColumn& without_recomputation =
-      columns_->column(parent.cut, allocation, option.allocation, false);
+      columns_->column(parent.cut, allocation, option.allocation, form.plain());
   SearchNode node;
   node.behind = parent.index;
   node.allocation = option.allocation;
   node.used = option.used;
   node.end = parent.cut;
-  node.recompute = recompute;
+  node.form = form;
   BoundaryBound boundary;
   if (!parent.is_root()) {
     node.stages = parent.node.stages + 1;
@@ -243,7 +244,7 @@ void ExactSearch::Search::prepend_stages(const ParentNode& parent, const Placeme
                      ? initial_label(node.stage, micro_batches_)
                      : extend_label(node.stage, boundary, parent.node.label, micro_batches_);
     const bool is_needless =
-        recompute && without_recomputation.at(node.begin).depth_limit >= micro_batches_;
+        form.recompute && without_recomputation.at(node.begin).depth_limit >= micro_batches_;
     node.needless = parent.node.needless + (is_needless ? 1 : 0);
     // (C8): bounds never fall along a branch.
     node.bound = std::max(parent.node.bound, bound_of(node));
@@ -259,7 +260,7 @@ bool ExactSearch::Search::is_within_pins(const SearchNode& node) const {
     if (!fits) return false;
   }
   return pins.allow(layers_between(node.begin, node.end),
-                    placements_.allocation(node.allocation).replicas, node.recompute);
+                    placements_.allocation(node.allocation).replicas, node.form.recompute);
 }
 
 /// Returns the bounds of the boundary between a stage with that device allocation and a partial
@@ -349,7 +350,7 @@ Candidate ExactSearch::Search::take() {
     const SearchNode& node = nodes_[index];
     StagePlan& stage = candidate.stages.emplace_back();
     stage.layers = layers_between(node.begin, node.end);
-    stage.recompute = node.recompute;
+    set_form(stage, node.form);
     allocations.push_back(node.allocation);
   }
   std::vector<std::vector<DeviceIndex>> devices = placements_.devices_of(allocations);

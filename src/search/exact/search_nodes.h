@@ -11,6 +11,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/indices.h"
+#include "dapple/search/stage_form.h"
 #include "search/bounds/order_bound.h"
 
 namespace dapple::search {
@@ -35,8 +36,8 @@ struct SearchNode {
   std::int32_t stages = 1;
   // The number of stages that recompute although memory holds the stash of all micro-batches.
   std::int32_t needless = 0;
-  // Whether the first stage recomputes, and its figures.
-  bool recompute = false;
+  // How the first stage runs, and its figures.
+  StageForm form = {};
   StageBound stage;
   BoundaryTimes boundary;
 

@@ -27,22 +27,22 @@ StageColumnCache::StageColumnCache(const CostModel& costs, const SearchProblem& 
       work_(costs, problem.micro_batch_size, problem.global_batch_size) {}
 
 const StageColumn& StageColumnCache::column(CutIndex end, const DeviceAllocation& allocation,
-                                            AllocationIndex index, bool recompute) {
-  const std::tuple key{end, index, recompute};
+                                            AllocationIndex index, StageForm form) {
+  const std::tuple key{end, index, form};
   const auto found = columns_.find(key);
   if (found != columns_.end()) return found->second;
   const StageColumn& made =
       columns_
           .emplace(key,
                    make(end, {.devices = allocation.devices, .reductions = {&allocation.reduction}},
-                        end.previous(), recompute))
+                        end.previous(), form))
           .first->second;
   kept_ += Bytes{static_cast<std::int64_t>(made.stages.size() * sizeof(StageBound))};
   return made;
 }
 
 StageColumn StageColumnCache::make(CutIndex end, const StageDevices& devices, CutIndex last,
-                                   bool recompute) {
+                                   StageForm form) {
   // The capacity if all devices were of the quickest kind.
   const auto capacity = static_cast<double>(devices.devices.size());
   const CutIndex first = work_.first_begin_within(end, capacity, threshold_);
@@ -52,7 +52,7 @@ StageColumn StageColumnCache::make(CutIndex end, const StageDevices& devices, Cu
                             .end = end,
                             .micro_batch_size = problem_.micro_batch_size,
                             .num_micro_batches = problem_.num_micro_batches(),
-                            .recompute = recompute,
+                            .form = form,
                             .ignore_memory = problem_.ignore_memory,
                             .gradients = problem_.gradients,
                             .hold_all = problem_.gpipe,
@@ -73,11 +73,11 @@ void StageColumnCache::merge(StageColumn& least, const StageColumn& other) {
 }
 
 StageColumn StageColumnCache::least(CutIndex end, const std::vector<StageDevices>& devices,
-                                    CutIndex last, bool recompute) {
+                                    CutIndex last, StageForm form) {
   StageColumn least;
   bool is_first = true;
   for (const StageDevices& some : devices) {
-    StageColumn column = make(end, some, last, recompute);
+    StageColumn column = make(end, some, last, form);
     if (is_first) {
       least = std::move(column);
     } else {

@@ -76,6 +76,41 @@ LayerLowerBounds::LayerLowerBounds(const CostModel& costs, std::int64_t global_b
   find_sums();
   find_layers();
   find_crossings();
+  join_forms(global_batch_size);
+}
+
+namespace {
+
+StageLowerBound least_of(const StageLowerBound& a, const StageLowerBound& b) {
+  return {.forward = std::min(a.forward, b.forward),
+          .backward = std::min(a.backward, b.backward),
+          .input_gradient = std::min(a.input_gradient, b.input_gradient),
+          .optimizer_step = std::min(a.optimizer_step, b.optimizer_step),
+          .reduction = std::min(a.reduction, b.reduction)};
+}
+
+}  // namespace
+
+/// Makes the bounds of the other forms, and those that do not depend on a stage the least of all.
+void LayerLowerBounds::join_forms(std::int64_t global_batch_size) {
+  for (FormIndex form{1}; form.value < costs_.form_count(); form = form.next()) {
+    const LayerLowerBounds& other = *others_.emplace_back(std::make_unique<LayerLowerBounds>(
+        costs_.in(form), global_batch_size, micro_batch_size_, ignore_memory_));
+    for (const LayerIndex l : layers_.indices()) {
+      layers_[l].forward = std::min(layers_[l].forward, other.layers_[l].forward);
+      layers_[l].backward = std::min(layers_[l].backward, other.layers_[l].backward);
+      device_times_[l] = std::min(device_times_[l], other.device_times_[l]);
+    }
+    least_layer_ = std::min(least_layer_, other.least_layer_);
+    least_crossing_ = std::min(least_crossing_, other.least_crossing_);
+    for (std::size_t i = 0; i < shares_.size(); ++i) {
+      StageLowerBound& whole = shares_[i].whole;
+      whole = least_of(whole, other.shares_[i].whole);
+      // Each of several stages may have the form with the least step or reduction.
+      whole.optimizer_step = {};
+      whole.reduction = {};
+    }
+  }
 }
 
 void LayerLowerBounds::find_shares() {
@@ -123,7 +158,7 @@ void LayerLowerBounds::find_layers() {
           .value_or(kOne);
   const bool is_small = layers * shares_.size() <= kMostKeptFigures;
   layers_.resize(layers, {.forward = Duration::infinite(), .backward = Duration::infinite()});
-  IndexedVector<LayerIndex, Wide> device_times(layers, Duration::infinite().ns);
+  device_times_.resize(layers, Duration::infinite().ns);
   least_layer_ = Duration::infinite();
   for (Share& share : shares_) {
     // If there are too many tables to keep, they are made one after another.
@@ -140,10 +175,15 @@ void LayerLowerBounds::find_layers() {
       layers_[l].forward = std::min(layers_[l].forward, forward);
       layers_[l].backward = std::min(layers_[l].backward, backward);
       least_layer_ = std::min(least_layer_, work);
-      device_times[l] = std::min(device_times[l], Wide{share.replicas} * work.ns);
+      device_times_[l] = std::min(device_times_[l], Wide{share.replicas} * work.ns);
     }
   }
-  for (const Wide time : device_times) least_device_time_ += time;
+}
+
+Wide LayerLowerBounds::device_time_of_work() const {
+  Wide sum = 0;
+  for (const Wide time : device_times_) sum += time;
+  return sum;
 }
 
 /// Computes (F2) for every number of flows and every cut.
@@ -174,8 +214,10 @@ void LayerLowerBounds::find_crossings() {
   if (least_crossing_.is_infinite()) least_crossing_ = {};
 }
 
-/// The step of each stage is rounded up, so their sum is no less than the step of all layers.
+/// The step of each stage is rounded up, so their sum is no less than the step of all layers. Of
+/// several forms it is not known which stages have the larger ones.
 Wide LayerLowerBounds::device_time_of_steps() const {
+  if (!others_.empty()) return 0;
   return costs_.optimizer_step({0, costs_.layer_count()}).ns;
 }
 
@@ -203,6 +245,14 @@ Duration LayerLowerBounds::reduction(Bytes gradients, std::int32_t replicas) con
 }
 
 StageLowerBound LayerLowerBounds::stage(LayerRange layers, std::int32_t replicas) const {
+  StageLowerBound least = stage_in_form(layers, replicas);
+  for (const auto& other : others_) {
+    least = least_of(least, other->stage_in_form(layers, replicas));
+  }
+  return least;
+}
+
+StageLowerBound LayerLowerBounds::stage_in_form(LayerRange layers, std::int32_t replicas) const {
   return stage_of(*share_of(replicas).table, layers, replicas);
 }
 
@@ -218,6 +268,12 @@ StageLowerBound LayerLowerBounds::stage_of(const LayerTable& table, LayerRange l
 
 bool LayerLowerBounds::fits(LayerRange layers, std::int32_t replicas) const {
   if (ignore_memory_) return true;
+  return fits_in_form(layers, replicas) ||
+         std::any_of(others_.begin(), others_.end(),
+                     [&](const auto& other) { return other->fits_in_form(layers, replicas); });
+}
+
+bool LayerLowerBounds::fits_in_form(LayerRange layers, std::int32_t replicas) const {
   const Share& share = share_of(replicas);
   const MemoryCost memory =
       costs_.memory_cost({.layers = layers,
@@ -229,6 +285,15 @@ bool LayerLowerBounds::fits(LayerRange layers, std::int32_t replicas) const {
 }
 
 Duration LayerLowerBounds::crossing(CutIndex cut, std::int32_t replicas, std::int32_t left) const {
+  Duration least = crossing_in_form(cut, replicas, left);
+  for (const auto& other : others_) {
+    least = std::min(least, other->crossing_in_form(cut, replicas, left));
+  }
+  return least;
+}
+
+Duration LayerLowerBounds::crossing_in_form(CutIndex cut, std::int32_t replicas,
+                                            std::int32_t left) const {
   if (crossings_.empty()) return {};
   const std::int64_t receivers = std::min<std::int64_t>(left, micro_batch_size_);
   const std::int64_t flows = share_of(replicas).most_replicas + receivers - 1;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "dapple/core/indexed_vector.h"
@@ -38,7 +39,8 @@ struct LayerLowerBound {
   Duration backward;
 };
 
-/// Lower bounds for all layers and stages of a model at one micro-batch size.
+/// Lower bounds for all layers and stages of a model at one micro-batch size. Where stages may run
+/// in several forms of parallelism, they hold for all of them: each figure is the least of any.
 class LayerLowerBounds {
  public:
   /// O(layers * shares + devices^2).
@@ -75,7 +77,7 @@ class LayerLowerBounds {
 
   /// Lower bounds on the device time, in nanoseconds of one device, of all micro-batches of all
   /// layers, and of the optimizer steps of all layers.
-  Wide device_time_of_work() const { return least_device_time_; }
+  Wide device_time_of_work() const;
   Wide device_time_of_steps() const;
   /// Lower bound on the time of all micro-batches of the quickest layer.
   Duration least_layer() const { return least_layer_; }
@@ -93,6 +95,10 @@ class LayerLowerBounds {
     // A stage of all layers.
     StageLowerBound whole;
   };
+  void join_forms(std::int64_t global_batch_size);
+  StageLowerBound stage_in_form(LayerRange layers, std::int32_t replicas) const;
+  bool fits_in_form(LayerRange layers, std::int32_t replicas) const;
+  Duration crossing_in_form(CutIndex cut, std::int32_t replicas, std::int32_t left) const;
   const Share& share_of(std::int32_t replicas) const;
   void find_shares();
   void find_sums();
@@ -125,8 +131,11 @@ class LayerLowerBounds {
   // Indexed by number of flows, then cut. Empty if all boundaries count as free.
   std::vector<IndexedVector<CutIndex, Duration>> crossings_;
   Duration least_crossing_;
-  Wide least_device_time_ = 0;
+  // The least device time of all micro-batches, in nanoseconds of one device.
+  IndexedVector<LayerIndex, Wide> device_times_;
   Duration least_layer_;
+  // Those of form 1, form 2 and so on.
+  std::vector<std::unique_ptr<LayerLowerBounds>> others_;
 };
 
 }  // namespace dapple::search

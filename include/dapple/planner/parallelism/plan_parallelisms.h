@@ -3,7 +3,9 @@
 //
 // The space is partitioned by the form of parallelism, which is the same in all stages. In each
 // part a group is one device (cost/device_groups.h), so that search, bounds and simulation are
-// those of plans without groups. The least of the parts' bounds holds for all of them.
+// those of plans without groups. The least of the parts' bounds holds for all of them. Where stages
+// may differ in their form, there are parts besides in which each stage has any of several forms
+// with groups of one size.
 #pragma once
 
 #include <optional>
@@ -23,13 +25,16 @@ namespace dapple::planner {
 /// why there is none on the topology.
 struct AskedParallelism {
   Parallelism parallelism;
+  /// The other forms that single stages may have; empty where all stages have one form.
+  std::vector<Parallelism> stage_forms = {};
   std::variant<PlanInputs, NoGroups> inputs;
 };
 
 /// Returns the forms of parallelism that the options ask for, ascending: those of all layers'
 /// variants up to the largest degree that is allowed, or with the pinned degree alone, with sharded
-/// state, without, or both, as far as the target runtime has them. O(variants * (layers +
-/// devices)).
+/// state, without, or both, as far as the target runtime has them. Where stages may differ, sets of
+/// these forms follow that can be mixed: for each size of groups, those that have it and, with more
+/// data-parallel ranks in a group, those with smaller ones. O(variants * (layers + devices)).
 std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
                                                  const std::optional<PlanRestriction>& restriction);
 

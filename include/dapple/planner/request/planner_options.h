@@ -73,6 +73,9 @@ struct PlannerOptions {
   Pins pins = {};
   /// The largest tensor-parallel degree of a plan; if not given, any that layers have variants for.
   std::optional<std::int64_t> max_tensor = {};
+  /// Whether stages may differ in their form of parallelism, under 1F1B or GPipe and for no target
+  /// runtime.
+  bool mixes_forms = false;
   /// Whether state is sharded. With Sharding::Optimizer or Any, parameters are updated at the end.
   Sharding sharding = Sharding::None;
   /// Whether to compare with baselines, and never to return a slower plan than the best of them.

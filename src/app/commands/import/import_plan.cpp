@@ -182,7 +182,8 @@ PlanDocument document_of(interop::ImportedPlan imported, PlanDocument document) 
   document.plan.parallelism = parallelism;
   document.search.planner = kImportPlanner;
   document.search.outside =
-      outside_space(document.original_profile(), sharding_of(document.plan.parallelism));
+      outside_space(document.original_profile(), sharding_of(document.plan.parallelism),
+                    /*mixes_forms=*/false);
   document.search.cut = {std::string{kCutOfImport}};
   document.warnings = std::move(imported.warnings);
   return document;

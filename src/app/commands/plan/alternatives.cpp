@@ -90,10 +90,10 @@ std::vector<RankedLayout> AlternativeSearch::layouts() const {
   const auto layers = static_cast<std::int64_t>(chosen_.inputs.profile.layers.size());
   std::vector<RankedLayout> layouts;
   for (const planner::AskedParallelism& asked : asked_parallelisms(context, chosen_.restriction)) {
-    if (!std::holds_alternative<PlanInputs>(asked.inputs)) continue;
+    if (!std::holds_alternative<PlanInputs>(asked.inputs) || !asked.stage_forms.empty()) continue;
     Duration least;
     for (const ParallelismRecord& record : chosen_.document.parallelisms) {
-      if (record.parallelism != asked.parallelism) continue;
+      if (record.parallelism != asked.parallelism || !record.stage_forms.empty()) continue;
       // A form without a bound has no plan that fits.
       least = record.lower_bound.value_or(Duration::infinite());
     }

@@ -25,10 +25,10 @@ PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::M
   document.plan = baseline.plan;
   document.plan.parallelism = made.document.plan.parallelism;
   const bool has_own_form = baseline.figures.name == planner::kBestUniformName;
-  if (has_own_form) {
+  if (has_own_form || !made.document.plan.stage_forms.empty()) {
     const ModelProfile profile = made.document.original_profile();
     set_inputs(document, profile, Topology{made.document.original_topology()},
-               baseline.plan.parallelism, "");
+               has_own_form ? baseline.plan.parallelism : made.document.plan.parallelism, "");
   }
   const Topology topology = has_own_form ? Topology{document.topology} : topology_of_plan;
   const planner::Evaluation evaluation =
@@ -44,7 +44,8 @@ PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::M
   document.request.reset();
   document.search = {};
   document.search.outside =
-      outside_space(document.original_profile(), sharding_of(document.plan.parallelism));
+      outside_space(document.original_profile(), sharding_of(document.plan.parallelism),
+                    /*mixes_forms=*/false);
   document.search.planner = baseline.figures.name;
   document.search.cut = {std::string{kCutOfBaseline}};
   document.warnings = planner::warnings_about(document, topology);

@@ -51,9 +51,9 @@ std::string frugal_baseline_text(const planner::MadePlan& made, const Topology& 
   Bytes least{own.count - own.count / kNoticeable};
   std::string text;
   for (const planner::BaselinePlan& baseline : made.baselines) {
-    const bool is_as_fast = baseline.figures.feasible &&
-                            baseline.figures.iteration == document.prediction.iteration &&
-                            baseline.plan.parallelism == document.plan.parallelism;
+    const bool is_as_fast =
+        baseline.figures.feasible && baseline.figures.iteration == document.prediction.iteration &&
+        baseline.plan.parallelism == document.plan.parallelism && document.plan.stage_forms.empty();
     if (!is_as_fast) continue;
     const Bytes needed =
         most_memory(baseline.plan, document.profile, topology, document.prediction.replicas);

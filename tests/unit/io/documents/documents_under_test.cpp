@@ -361,8 +361,8 @@ PlanDocument small_plan() {
       .family = ScheduleFamily::OneFOneB,
       .warmup_depths = {2, 1},
       .stages = {
-          {{0, 1}, {DeviceIndex{0}}, Replication::Split, false, {}},
-          {{1, 3}, {DeviceIndex{2}, DeviceIndex{3}}, Replication::Split, true, {Bytes{400}}}}};
+          {{0, 1}, {DeviceIndex{0}}, Replication::Split, false, {}, {}},
+          {{1, 3}, {DeviceIndex{2}, DeviceIndex{3}}, Replication::Split, true, {}, {Bytes{400}}}}};
   Prediction& prediction = document.prediction;
   prediction.iteration = Duration{1'000};
   prediction.samples_per_second = 1.0 / 3.0;

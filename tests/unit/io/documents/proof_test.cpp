@@ -116,8 +116,8 @@ TEST_CASE("faults of a proof are named by their places") {
   CHECK(fault_of("\"width\": 4", "\"width\": 0") ==
         "f: /problems/1/width: expected an integer from 1 to 1000000, got 0");
   CHECK(fault_of("\"method\": \"search\"", "\"method\": \"search\", \"nodes\": []") ==
-        "f: /problems/3/nodes: expected one of the keys \"parallelism\", \"replicas\", "
-        "\"recompute\", "
+        "f: /problems/3/nodes: expected one of the keys \"parallelism\", \"stage_forms\", "
+        "\"replicas\", \"recompute\", "
         "\"micro_batch_size\", \"bucket_bytes\" or \"method\", got an unknown key");
   CHECK(fault_of("\"tensor\": 2", "\"tensor\": 0").find("f: /problems/0/parallelism/tensor: ") ==
         0);
