@@ -136,7 +136,26 @@ class TrainedGroups(ToolTest):
                 plan = self.plan("plan.json", tensor, 2, "--pin", "replicas=1", "--pin",
                                  f"recompute={parts}")
                 losses.add(tuple(self.losses(plan, "--steps", 4)))
+            # One stage may recompute what another one keeps.
+            plan = self.plan("plan.json", tensor, 2, "--pin", "replicas=1", "--pin",
+                             "recompute=none")
+            mixed = self.read(plan)
+            form = mixed.get("parallelism", {"tensor": 1})
+            mixed["stage_forms"] = [{**form, "recompute": "core_attn+mlp"}]
+            for number in (0, 1):
+                stages = [{**stage, "form": int(i == number)}
+                          for i, stage in enumerate(mixed["stages"])]
+                self.write("mixed.json", {**mixed, "stages": stages})
+                losses.add(tuple(self.losses("mixed.json", "--steps", 4)))
+                verified = self.executor("train", "mixed.json", "--steps", 1, "--verify")
+                self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
             self.assertEqual(len(losses), 1)
+            if tensor == 1:
+                continue
+            self.write("mixed.json", {**mixed, "stages": stages, "stage_forms": [
+                {"tensor": 2, "sequence": not form.get("sequence", False)}]})
+            self.assert_error(self.executor("train", "mixed.json"), BAD_INPUT,
+                              "/stage_forms: expected forms that differ in recomputed layers")
         blocks = next(layer for layer in self.read("profile.json")["layers"]
                       if layer["name"].startswith("block"))
         kept = {(variant["tensor_parallel"], variant.get("sequence_parallel", False),

@@ -67,7 +67,9 @@ Trainable random_shareable(Dice& dice, const Parallelism& form) {
 
 /// The same model with the profile of one rank.
 Trainable as_rank(Trainable model, const Parallelism& form) {
-  const auto of_ranks = exec::layers_of_ranks(model.layers, form, "model");
+  Plan plan;
+  plan.parallelism = form;
+  const auto of_ranks = exec::layers_of_ranks(model.layers, plan, "model");
   for (std::size_t i = 0; i < model.layers->size(); ++i) {
     const nn::ModelLayer& layer = (*of_ranks.front())[i];
     Layer& figures = model.profile.layers[i];

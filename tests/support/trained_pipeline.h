@@ -122,7 +122,7 @@ inline void require_same(const exec::NamedTensors& tensors, const exec::NamedTen
 
 inline exec::TrainingJob job_of(const Trainable& model, const Pipeline& pipeline,
                                 const exec::TrainingSettings& settings) {
-  const auto of_ranks = exec::layers_of_ranks(model.layers, pipeline.plan.parallelism, "model");
+  const auto of_ranks = exec::layers_of_ranks(model.layers, pipeline.plan, "model");
   REQUIRE(exec::training_faults(pipeline.plan, model.profile, *of_ranks.front(), settings).empty());
   return exec::make_training_job(pipeline.plan, model.profile, pipeline.topology, model.layers,
                                  model.batches, settings);

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "dapple/core/error.h"
 #include "dapple/cost/cost_model.h"
+#include "dapple/profile/variants.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/simulate/device_memory.h"
 #include "exec/run/reduction_groups.h"
@@ -70,7 +72,27 @@ Plan of_one_rank(Plan plan) {
 /// Returns the profile as such a rank runs it.
 ModelProfile of_one_rank(ModelProfile profile) {
   profile.group.replicas = 1;
+  for (ModelProfile& form : profile.stage_forms) form.group.replicas = 1;
   return profile;
+}
+
+/// Returns the layers of each stage as a rank runs them in the stage's form. Requires: the forms
+/// differ in recomputed parts only.
+std::vector<nn::ModelLayer> layers_by_stage(const std::vector<nn::ModelLayer>& layers,
+                                            const Plan& plan, std::int64_t rank,
+                                            const std::string& source_name) {
+  std::vector<std::vector<nn::ModelLayer>> forms;
+  forms.push_back(nn::share_model(layers, layer_rank(plan.parallelism, rank), source_name));
+  for (const Parallelism& form : plan.stage_forms) {
+    forms.push_back(nn::share_model(layers, layer_rank(form, rank), source_name));
+  }
+  std::vector<nn::ModelLayer> by_stage;
+  for (const StagePlan& stage : plan.stages) {
+    std::vector<nn::ModelLayer>& of_form = forms[stage.form.position()];
+    std::move(of_form.begin() + stage.layers.begin, of_form.begin() + stage.layers.end,
+              std::back_inserter(by_stage));
+  }
+  return by_stage;
 }
 
 /// Returns the peak memory of each device, in the order of `devices`.
@@ -145,11 +167,16 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
 }
 
 std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
-    const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers,
-    const Parallelism& parallelism, const std::string& source_name) {
+    const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers, const Plan& plan,
+    const std::string& source_name) {
   std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
-  for (std::int64_t rank = 0; rank < parallelism.group_size(); ++rank) {
-    const nn::LayerRank of_rank = layer_rank(parallelism, rank);
+  for (std::int64_t rank = 0; rank < plan.parallelism.group_size(); ++rank) {
+    if (!plan.stage_forms.empty()) {
+      of_ranks.push_back(std::make_shared<const std::vector<nn::ModelLayer>>(
+          layers_by_stage(*layers, plan, rank, source_name)));
+      continue;
+    }
+    const nn::LayerRank of_rank = layer_rank(plan.parallelism, rank);
     of_ranks.push_back(of_rank.runs_whole_layers()
                            ? layers
                            : std::make_shared<const std::vector<nn::ModelLayer>>(
@@ -169,7 +196,7 @@ TrainingJob make_training_job(const Plan& whole_plan, const ModelProfile& whole_
   const Schedule schedule = generate(plan);
   std::vector<DeviceSchedule> devices = device_schedules(schedule, costs);
   std::vector<Bytes> memory = memory_of(devices, schedule, costs);
-  auto of_ranks = layers_of_ranks(layers, plan.parallelism, "");
+  auto of_ranks = layers_of_ranks(layers, plan, "");
   TrainingJob job{.plan = plan,
                   .devices = std::move(devices),
                   .memory = std::move(memory),
@@ -181,7 +208,7 @@ TrainingJob make_training_job(const Plan& whole_plan, const ModelProfile& whole_
                   .batches = std::move(batches),
                   .settings = settings};
   for (const StagePlan& stage : plan.stages) {
-    std::optional<GradientBuckets> buckets = match_buckets(profile, stage);
+    std::optional<GradientBuckets> buckets = match_buckets(in_form(profile, stage.form), stage);
     check(buckets.has_value(), "a plan's buckets are not its layers'");
     job.buckets.push_back(std::move(*buckets));
   }

@@ -118,18 +118,27 @@ Parallelism without_trained(Parallelism form) {
   return form;
 }
 
+/// Throws Error(BadInput) unless the forms of stages are that of the plan, but for recomputed parts
+/// that training has.
+void refuse_stage_forms(const Plan& plan, bool is_on_cpu, const std::string& source) {
+  for (const Parallelism& form : plan.stage_forms) {
+    Parallelism own = plan.parallelism;
+    own.recomputes = form.recomputes;
+    if (is_on_cpu && form == own && nn::kRecomputable.includes(form.recomputes)) continue;
+    const char* const expected =
+        is_on_cpu ? "expected forms that differ in recomputed layers, core_attn, mlp and moe only, "
+                    "as training shares the layers of all stages alike, got "
+                  : "expected none, as training on GPUs has one form for all stages, got ";
+    throw Error(ErrorKind::BadInput, source, {{"/stage_forms", expected + to_text(form)}});
+  }
+}
+
 /// Throws Error(BadInput) if a plan's groups or recomputation are not those that training has.
 void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
                    const std::string& source) {
   const Parallelism& parallelism = plan.document.plan.parallelism;
-  if (!plan.document.plan.stage_forms.empty()) {
-    throw Error(ErrorKind::BadInput, source,
-                {{"/stage_forms",
-                  fmt::format("expected none, as training shares the layers of all stages alike, "
-                              "got {}",
-                              to_text(plan.document.plan.stage_forms.front()))}});
-  }
   const bool is_on_cpu = device.kind == ComputeDevice::Kind::Cpu;
+  refuse_stage_forms(plan.document.plan, is_on_cpu, source);
   Parallelism others = parallelism;
   others.shards_optimizer = false;
   if (is_on_cpu) others = without_trained(parallelism);
@@ -151,7 +160,7 @@ RunnableModel::RunnableModel(const RunnablePlan& plan, std::string plan_name)
       operations(io::read_operations(plan.document.original_profile(), source)),
       layers(std::make_shared<const std::vector<nn::ModelLayer>>(
           nn::make_model(plan.document.original_profile(), operations, source))),
-      of_ranks(exec::layers_of_ranks(layers, plan.document.plan.parallelism, source)) {}
+      of_ranks(exec::layers_of_ranks(layers, plan.document.plan, source)) {}
 
 TrainingSession make_session(const TrainRequest& request, const RunnablePlan& plan) {
   refuse_groups(plan, request.device, command_line::source_name(request.plan));

@@ -121,11 +121,12 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
                                        const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings);
 
-/// Returns the layers as each rank of the plan's devices runs them. Throws Error(BadInput), as
-/// nn::share_model() does. O(ranks * layers).
+/// Returns the layers as each rank of the plan's devices runs them, those of each stage in its
+/// form. Throws Error(BadInput), as nn::share_model() does. O(ranks * forms * layers). Requires:
+/// the forms of stages differ in recomputed parts only.
 std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
-    const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers,
-    const Parallelism& parallelism, const std::string& source_name);
+    const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers, const Plan& plan,
+    const std::string& source_name);
 
 /// Makes the job that trains by a plan. Throws as layers_of_ranks() does. Requires:
 /// training_faults() is empty, and ranks of a group with different samples divide the plan's
