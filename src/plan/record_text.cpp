@@ -278,11 +278,11 @@ std::string cut_of_parallelism(const Parallelism& parallelism) {
                      to_text(parallelism));
 }
 
-std::string cut_of_mixed_forms(std::int64_t group_size) {
+std::string cut_of_mixed_forms(const Parallelism& one) {
   return fmt::format(
-      "stages in different forms, on groups of {}: not searched completely; the bound holds for "
+      "stages in different forms, on groups of {}{}: not searched completely; the bound holds for "
       "them too",
-      group_size);
+      one.group_size(), one.shards_optimizer ? " with sharded optimizer state" : "");
 }
 
 }  // namespace dapple

@@ -232,10 +232,11 @@ std::string show_parallelism(const Plan& plan) {
 
 std::string show_forms(const ParallelismRecord& record) {
   if (record.stage_forms.empty()) return short_text(record.parallelism);
-  return fmt::format("any of {} forms on {}", record.stage_forms.size() + 1,
-                     record.parallelism.group_size() == 1
-                         ? "devices alone"
-                         : fmt::format("groups of {}", record.parallelism.group_size()));
+  const Parallelism& form = record.parallelism;
+  const std::int64_t size = form.group_size();
+  return fmt::format("any of {} forms on {}{}", record.stage_forms.size() + 1,
+                     size == 1 ? "devices alone" : fmt::format("groups of {}", size),
+                     form.shards_optimizer ? ", sharded" : "");
 }
 
 std::string show_layers(LayerRange layers, const ModelProfile& profile) {

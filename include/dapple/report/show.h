@@ -74,7 +74,7 @@ std::string show_device_count(std::size_t count, const Topology& topology);
 std::string show_parallelism(const Plan& plan);
 
 /// Names the forms that a record is of in few words: "tensor 8, sequence", or "any of 3 forms on
-/// groups of 8".
+/// groups of 8", with ", sharded" behind it where the optimizer's state is.
 std::string show_forms(const ParallelismRecord& record);
 
 /// Names a range of layers: "embeddings..encoder.24", "encoder.25..47" if both names agree up to

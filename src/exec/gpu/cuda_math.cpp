@@ -19,9 +19,21 @@ cuda::View numbers_of(const cuda::DeviceTensor& tensor, SampleRange samples) {
 
 }  // namespace
 
+namespace {
+
+bool has_single_kernels(const std::vector<nn::ModelLayer>& layers) {
+  return std::ranges::any_of(layers, [](const nn::ModelLayer& layer) {
+    const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
+    return block != nullptr && !is_gpt2_block(*block);
+  });
+}
+
+}  // namespace
+
 CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
     : precision_(job.settings.precision),
       takes_tokens_(std::holds_alternative<EmbeddingOperation>(job.layer(0).operation)),
+      has_single_kernels_(has_single_kernels(*job.layers)),
       on_gpu_(gpu, cuda_memory(job, device).total()),
       device_(on_gpu_.memory()),
       loss_scale_(precision_ == cuda::Precision::Float16) {

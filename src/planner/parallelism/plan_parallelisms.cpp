@@ -444,7 +444,7 @@ MadePlan ParallelismComparison::finish() {
         part.lower_bound && *part.lower_bound < document.prediction.iteration;
     if (may_be_faster) search.open += part.open;
     if (is_best(part) || part.is_complete || !may_be_faster) continue;
-    search.cut.push_back(part.is_mixed() ? cut_of_mixed_forms(part.parallelism.group_size())
+    search.cut.push_back(part.is_mixed() ? cut_of_mixed_forms(part.parallelism)
                                          : cut_of_parallelism(part.parallelism));
   }
   if (context_.options.baselines && !best_->baselines.empty()) {
