@@ -147,14 +147,17 @@ PlanDifference difference(const Plan& first, const Plan& second) {
 
 bool same_stage(const StagePlan& a, const StagePlan& b) {
   return a.layers == b.layers && a.devices == b.devices && a.replication == b.replication &&
-         a.recompute == b.recompute && a.form == b.form && a.gradient_buckets == b.gradient_buckets;
+         a.recompute == b.recompute && a.gradient_buckets == b.gradient_buckets;
 }
 
 bool same_plan(const Plan& a, const Plan& b) {
   return a.global_batch_size == b.global_batch_size && a.micro_batch_size == b.micro_batch_size &&
-         a.num_micro_batches == b.num_micro_batches && a.stage_forms == b.stage_forms &&
-         a.gradients == b.gradients && runs_alike(a, b) && a.warmup_depths == b.warmup_depths &&
-         std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(), same_stage);
+         a.num_micro_batches == b.num_micro_batches && a.gradients == b.gradients &&
+         runs_alike(a, b) && a.warmup_depths == b.warmup_depths &&
+         std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
+                    [&](const StagePlan& one, const StagePlan& other) {
+                      return same_stage(one, other) && form_of(a, one) == form_of(b, other);
+                    });
 }
 
 std::vector<MemoryPair> memory_pairs(const Prediction& first, const Prediction& second) {

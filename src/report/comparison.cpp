@@ -125,12 +125,15 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
                                     longest_times(pair.second.prediction.stages).pass);
   std::string layers =
       fmt::format("{}: {}", stage.layers.size(), show_layers(stage.layers, pair.profile));
+  const bool show_forms =
+      !pair.first.plan.stage_forms.empty() || !pair.second.plan.stage_forms.empty();
   return {
       {label},
       {std::move(layers)},
-      {fmt::format("{}: {}{}", show_device_count(stage.devices.size(), pair.topology),
+      {fmt::format("{}: {}{}{}", show_device_count(stage.devices.size(), pair.topology),
                    show_devices(stage.devices, pair.topology),
-                   stage.replication == Replication::Deal ? ", in turn" : "")},
+                   stage.replication == Replication::Deal ? ", in turn" : "",
+                   show_forms ? "; " + short_text(form_of(compared.plan, stage)) : "")},
       {show(figures.forward, longest)},
       {show(figures.backward, longest)},
       {s < compared.plan.warmup_depths.size() ? fmt::format("{}", compared.plan.warmup_depths[s])
@@ -140,7 +143,9 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
 bool is_same(const ComparedPair& pair, StageIndex first, StageIndex second) {
   const Plan& a = pair.first.plan;
   const Plan& b = pair.second.plan;
-  return same_stage(a.stages[first.position()], b.stages[second.position()]) &&
+  const StagePlan& of_a = a.stages[first.position()];
+  const StagePlan& of_b = b.stages[second.position()];
+  return same_stage(of_a, of_b) && form_of(a, of_a) == form_of(b, of_b) &&
          a.warmup_depths[first.position()] == b.warmup_depths[second.position()] &&
          a.micro_batch_size == b.micro_batch_size && first == second;
 }

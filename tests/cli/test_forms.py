@@ -1,6 +1,9 @@
 """Instances in which one form of parallelism alone decides, with their arithmetic, and exchange of
 such plans with other runtimes."""
 
+import json
+import shutil
+
 import tool
 from tool import BAD_INPUT, DONE, USAGE, ToolTest
 
@@ -255,8 +258,22 @@ class Forms(ToolTest):
             refused = self.run_tool("export", "plan.json", "--to", target)
             self.assertEqual(refused.returncode, BAD_INPUT, refused.stdout)
             self.assertIn("/stage_forms: expected none, as the files for", refused.stderr)
+        self.assertEqual(json.loads(same.stdout)["plans"][0]["stage_forms"], [{"tensor": 2}])
         run = self.run_tool("diff", "plan.json", "plan.json")
         self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("The plans are the same", run.stdout)
+        # As the groups have one size, a plan of one form can be compared.
+        self.planned(profile, topology, "--pin", "tensor=2")
+        shutil.copy(self.folder / "plan.json", self.folder / "alike.json")
+        self.write("plan.json", plan)
+        run = self.run_tool("diff", "plan.json", "alike.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("; tensor 1, data 2", run.stdout)
+        run = self.run_tool("diff", "plan.json", "alike.json", "--json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        compared = json.loads(run.stdout)
+        self.assertFalse(compared["same_plan"])
+        self.assertEqual(compared["stages"][0]["a"]["parallelism"], {"tensor": 1, "data": 2})
         self.assertEqual(plan["stages"][1]["costs"]["gradient_buckets_bytes"], [])
 
     def test_forms_of_stages_are_checked_as_they_are_read(self):

@@ -73,9 +73,9 @@ struct PlanDifference {
 /// Requires: both plans are valid for one model on one topology.
 PlanDifference difference(const Plan& first, const Plan& second);
 
-/// Whether two plans (or stages) agree in everything that is chosen: batches, stages, schedule and
-/// gradient synchronization. For plans that carry an order, the orders are compared and not the
-/// names of the schedule families.
+/// Whether two plans (or stages) agree in everything that is chosen: batches, stages, schedule,
+/// gradient synchronization and, of plans, the form of parallelism of every stage. For plans that
+/// carry an order, the orders are compared and not the names of the schedule families.
 bool same_plan(const Plan& a, const Plan& b);
 bool same_stage(const StagePlan& a, const StagePlan& b);
 

@@ -72,6 +72,9 @@ void write_stage(JsonWriter& writer, const ComparedPlan& compared,
   write_device_names(writer.key("devices"), stage.devices, topology);
   writer.key("replication").text(to_string(stage.replication));
   writer.key("recompute").boolean(stage.recompute);
+  if (!compared.plan.stage_forms.empty()) {
+    write_parallelism(writer.key("parallelism"), form_of(compared.plan, stage));
+  }
   writer.key("warmup_depth").integer(compared.plan.warmup_depths[index->position()]);
   writer.key("forward_ns").integer(figures.forward.ns);
   writer.key("backward_ns").integer(figures.backward.ns);

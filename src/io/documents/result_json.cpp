@@ -53,6 +53,7 @@ void write_plans(JsonWriter& writer, const ResultDocument& document, const Topol
     if (!plan.parallelism.is_none()) {
       write_parallelism(writer.key("parallelism"), plan.parallelism);
     }
+    write_stage_forms(writer, plan.stage_forms);
     write_member(writer, "predicted", plan.prediction,
                  [&](JsonWriter& to, const Prediction& prediction) {
                    write_prediction(to, prediction, *topology);
@@ -128,7 +129,8 @@ PlanResult plan_result(const PlanDocument& document, const std::string& file) {
           .model = document.profile.name,
           .topology = document.topology.name,
           .shape = shape_of(document.plan),
-          .parallelism = document.plan.parallelism};
+          .parallelism = document.plan.parallelism,
+          .stage_forms = document.plan.stage_forms};
 }
 
 std::string write_result_json(const ResultDocument& document, const Topology* topology) {

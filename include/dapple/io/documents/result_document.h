@@ -32,6 +32,7 @@ struct PlanResult {
   /// shape_of() the plan.
   std::string shape;
   Parallelism parallelism = {};
+  std::vector<Parallelism> stage_forms = {};
   /// Nothing where the command does not simulate.
   std::optional<Prediction> prediction = {};
   std::vector<std::string> warnings = {};

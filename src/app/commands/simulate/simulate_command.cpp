@@ -318,6 +318,7 @@ io::ResultDocument result_of(const Simulated& simulated) {
                       .topology = document.topology.name,
                       .shape = shape_of(document.plan),
                       .parallelism = document.plan.parallelism,
+                      .stage_forms = document.plan.stage_forms,
                       .prediction = document.prediction,
                       .warnings = document.warnings};
   io::ResultDocument result{.command = "simulate", .plans = {std::move(plan)}};
