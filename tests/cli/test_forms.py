@@ -237,6 +237,21 @@ class Forms(ToolTest):
         self.assertNotIn("stage_forms", alike)
         self.assertNotIn("per_stage", alike["request"])
 
+    def test_copies_of_tied_parameters_have_one_size_in_all_stages(self):
+        # A gradient of half of the parameters cannot be added to one of all of them.
+        profile, topology = self.two_degrees()
+        last = {**profile["layers"][0], "name": "last", "tied_to": "small", "parameter_bytes": 0}
+        last["variants"] = [{**last["variants"][0], "parameter_bytes": 0}]
+        profile["layers"].append(last)
+        plan = self.planned(profile, topology, "--per-stage", "--pin", "stages=2")
+        self.assertNotIn("stage_forms", plan)
+        self.assertFalse([record for record in plan["parallelisms"] if "stage_forms" in record])
+        stages = [{**stage, "form": i} for i, stage in enumerate(plan["stages"])]
+        self.write("bad.json", {**plan, "parallelism": {"tensor": 2}, "stages": stages,
+                                "stage_forms": [{"tensor": 1, "data": 2}]})
+        self.assert_error(self.run_tool("simulate", "bad.json"), BAD_INPUT,
+                          "devices hold other parts of the parameters of small, which are tied")
+
     def test_every_command_takes_stages_of_different_forms(self):
         profile, topology = self.two_degrees()
         plan = self.planned(profile, topology, "--per-stage", "--write-baselines", "others")
