@@ -358,7 +358,7 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
 }
 
 std::string mixing_fault(const ModelProfile& one, const ModelProfile& other) {
-  if (one.parallelism == other.parallelism) return "it is there twice";
+  if (one.parallelism == other.parallelism) return "another one is the same";
   if (one.parallelism.group_size() != other.parallelism.group_size()) {
     return fmt::format("its groups have {} devices, and those of {} have {}",
                        other.parallelism.group_size(), to_text(one.parallelism),
@@ -395,15 +395,16 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
   for (const Parallelism& form : stage_forms) {
     auto found = group_inputs(profile, topology, form);
     auto* other = std::get_if<PlanInputs>(&found);
-    if (other == nullptr) return found;
+    const std::string place = fmt::format("/stage_forms/{}", forms.size());
+    if (other == nullptr) {
+      return NoGroups{place,
+                      fmt::format("{}: {}", to_text(form), std::get<NoGroups>(found).reason)};
+    }
     std::string fault = mixing_fault(inputs->profile, other->profile);
     for (const ModelProfile& before : forms) {
-      if (before.parallelism == form) fault = "it is there twice";
+      if (before.parallelism == form) fault = "another one is the same";
     }
-    if (!fault.empty()) {
-      return NoGroups{"/stage_forms",
-                      fmt::format("stages in {} beside others: {}", to_text(form), fault)};
-    }
+    if (!fault.empty()) { return NoGroups{place, fmt::format("{}: {}", to_text(form), fault)}; }
     forms.push_back(std::move(other->profile));
   }
   return grouped;

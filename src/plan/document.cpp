@@ -5,9 +5,10 @@
 namespace dapple {
 
 bool is_of(const ParallelismRecord& record, const Plan& plan) {
-  const bool is_uniform = plan.stage_forms.empty() && plan.parallelism.group_replicas == 1;
-  if (record.stage_forms.empty() != is_uniform) return false;
-  if (is_uniform) return record.parallelism == plan.parallelism;
+  const bool is_uniform = plan.stage_forms.empty();
+  if (record.stage_forms.empty()) return is_uniform && record.parallelism == plan.parallelism;
+  // Other forms have a record of their own.
+  if (is_uniform && plan.parallelism.group_replicas == 1) return false;
   const auto is_among = [&](const Parallelism& form) {
     return form == record.parallelism ||
            std::find(record.stage_forms.begin(), record.stage_forms.end(), form) !=

@@ -252,7 +252,8 @@ std::string outside_space(const ModelProfile& profile, Sharding sharding, bool m
   }
   std::string text = "tensor, sequence and expert parallelism";
   if (forms.size() > 1) {
-    text = mixes_forms                  ? "groups whose size differs between stages"
+    text = mixes_forms ? "groups whose size differs between stages, or is that of no "
+                         "form by itself"
            : has_context || has_experts ? "degrees of parallelism that differ between stages"
                                         : "degrees of tensor parallelism that differ between "
                                           "stages";
@@ -268,7 +269,9 @@ std::string outside_space(const ModelProfile& profile, Sharding sharding, bool m
     case Sharding::Full:
       return text + "; state that is not sharded whole; sharding in some stages only";
     case Sharding::Any:
-      return text + "; sharded gradients alone; sharding in some stages only";
+      return text + (mixes_forms ? "; sharded gradients alone; the optimizer's state alone sharded "
+                                   "in some stages only"
+                                 : "; sharded gradients alone; sharding in some stages only");
   }
   throw Bug("a sharding without a name");
 }

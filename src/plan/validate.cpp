@@ -125,6 +125,15 @@ void PlanValidator::check_forms() {
                        "stage_forms, got {}",
                        forms, form));
   }
+  std::int64_t ranks = plan_.parallelism.replicas_in_group();
+  for (const Parallelism& form : plan_.stage_forms) {
+    ranks = std::max(ranks, form.replicas_in_group());
+  }
+  if (plan_.global_batch_size >= 1 && plan_.global_batch_size < ranks) {
+    report("/global_batch_size",
+           fmt::format("expected a sample for each of {} data-parallel ranks of a group, got {}",
+                       ranks, plan_.global_batch_size));
+  }
   if (plan_.gradients.optimizer != OptimizerTiming::PerBucket) return;
   for (std::size_t i = 0; i < plan_.stage_forms.size(); ++i) {
     if (may_step_by_bucket(plan_.stage_forms[i])) continue;

@@ -237,6 +237,20 @@ class Forms(ToolTest):
         self.assertNotIn("stage_forms", alike)
         self.assertNotIn("per_stage", alike["request"])
 
+    def test_micro_batches_may_have_fewer_samples_than_ranks(self):
+        # One of two data-parallel devices has none, and plans in which stages differ count.
+        profile, topology = self.two_degrees()
+        for layer in profile["layers"][:1]:
+            layer["variants"][0]["measurements"] = sample(2 * MILLISECOND, 4 * MILLISECOND)
+        one = self.planned(profile, topology, "--per-stage", "--micro-batch", "1")
+        # The small layer, which takes 6 ms on two tensor-parallel devices, takes 3 ms.
+        self.assertEqual(one["stage_forms"], [{"tensor": 2}])
+        self.assertLess(one["predicted"]["iteration_ns"], 27 * MILLISECOND)
+        # A batch has a sample for each.
+        self.write("bad.json", {**one, "global_batch_size": 1, "num_micro_batches": 1})
+        self.assert_error(self.run_tool("simulate", "bad.json"), BAD_INPUT,
+                          "/global_batch_size: expected a sample for each of 2 data-parallel ranks")
+
     def test_copies_of_tied_parameters_have_one_size_in_all_stages(self):
         # A gradient of half of the parameters cannot be added to one of all of them.
         profile, topology = self.two_degrees()
@@ -304,15 +318,19 @@ class Forms(ToolTest):
         self.assertIn("/stages/0/form: expected an integer from 0 to 1, got 2", fault(form0=2))
         self.assertIn("/stage_forms: expected one or more forms of parallelism, or no such key",
                       fault(stage_forms=[]))
-        self.assertIn("it is there twice", fault(stage_forms=[{"tensor": 1, "data": 2}]))
-        self.assertIn("it is there twice", fault(stage_forms=[{"tensor": 2}, {"tensor": 2}]))
+        self.assertIn("/stage_forms/0: expected groups that layers and servers allow, like those of "
+                      "the plan, got tensor 1, data 2: another one is the same",
+                      fault(stage_forms=[{"tensor": 1, "data": 2}]))
+        self.assertIn("/stage_forms/1: expected", fault(stage_forms=[{"tensor": 2}, {"tensor": 2}]))
         self.assertIn("its groups have 1 devices, and those of tensor 1, data 2 have 2",
                       fault(stage_forms=[{"tensor": 1, "sharding": "optimizer"}]))
         self.assertIn("the optimizer's state is sharded in all stages or in none",
                       fault(stage_forms=[{"tensor": 2, "sharding": "optimizer"}]))
         self.assertIn("no variant for tensor 2, context 2",
                       fault(stage_forms=[{"tensor": 2, "context": 2}]))
-        self.assertIn("/parallelism", fault(parallelism={"tensor": 1, "data": 0}))
+        bad = fault(parallelism={"tensor": 1, "data": 0})
+        self.assertIn("/parallelism/data: expected", bad)
+        self.assertNotIn("a degree above 1", bad)
         self.assertIn("/parallelism", fault(parallelism={"tensor": 1, "data": 2, "sharding": "full",
                                                          "shards": 2}))
         request = {**whole["request"], "for": "megatron"}

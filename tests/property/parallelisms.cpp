@@ -593,8 +593,7 @@ struct ParallelProblem {
     const Sharding own = form.full_shards > 1    ? Sharding::Full
                          : form.shards_optimizer ? Sharding::Optimizer
                                                  : Sharding::None;
-    const std::int64_t samples = options.micro_batch_size.value_or(options.global_batch_size);
-    return samples >= Group(form).ranks &&
+    return options.global_batch_size >= Group(form).ranks &&
            (options.sharding == own || options.sharding == Sharding::Any) &&
            options.pins.tensor.value_or(form.tensor) == form.tensor &&
            form.tensor <= options.max_tensor.value_or(form.tensor);
@@ -654,8 +653,8 @@ CommonParts common_parts(const ModelProfile& profile, const Parallelism& form) {
   return parts;
 }
 
-/// Returns the sets of two and more forms, of those that are asked for and of the same with more
-/// data-parallel ranks in a group, that stages of one plan may have.
+/// Returns the sets of forms, of those that are asked for and of the same with more data-parallel
+/// ranks in a group, that stages of one plan may have, but those of a form as it is asked for.
 std::vector<MixedForms> mixed_by_hand(const ParallelProblem& problem) {
   const Problem& whole = problem.question.made.problem;
   std::vector<Parallelism> uniform;
@@ -688,7 +687,9 @@ std::vector<MixedForms> mixed_by_hand(const ParallelProblem& problem) {
   }
   std::vector<MixedForms> found;
   for (auto& [parts, set] : sets) {
-    if (set.forms.size() > 1) found.push_back(std::move(set));
+    // A form by itself is none of these, unless others lend it the size of their groups.
+    const bool is_filled = set.forms.begin()->group_replicas > 1;
+    if (set.forms.size() > 1 || is_filled) found.push_back(std::move(set));
   }
   return found;
 }
@@ -1010,7 +1011,7 @@ TEST_CASE("where stages may differ in their form the plan is the fastest of all,
     REQUIRE(document.prediction.lower_bound == least);
     std::size_t records = 0;
     for (const ParallelismRecord& record : document.parallelisms) {
-      if (record.stage_forms.empty()) continue;
+      if (record.stage_forms.empty() && record.parallelism.group_replicas == 1) continue;
       std::set<Parallelism> forms(record.stage_forms.begin(), record.stage_forms.end());
       forms.insert(record.parallelism);
       const auto set = fastest.find(forms);

@@ -103,7 +103,7 @@ void renew(PlanDocument& document, planner::Rescheduled&& made, const Topology& 
   document.search = {};
   document.search.outside =
       outside_space(document.original_profile(), sharding_of(document.plan.parallelism),
-                    /*mixes_forms=*/false);
+                    !document.plan.stage_forms.empty());
   document.schedules.clear();
   document.parallelisms.clear();
   document.search.planner = kReschedulePlanner;

@@ -371,12 +371,20 @@ std::vector<ParallelismRecord> read_parallelism_records(const Field& field) {
 
 /// Forms the groups of a plan with parallelism: its document then has the profile and the topology
 /// as each device of a group sees them. Returns whether there are such groups.
-bool group_document(const Field& field, PlanDocument& document) {
+bool group_document(const Field& field, const Field& stage_forms, PlanDocument& document) {
   const Parallelism& parallelism = document.plan.parallelism;
   try {
     auto grouped = group_inputs(document.profile, Topology(document.topology), parallelism,
                                 document.plan.stage_forms);
     if (const auto* none = std::get_if<NoGroups>(&grouped)) {
+      constexpr std::string_view kForms = "/stage_forms";
+      if (none->place.starts_with(kForms)) {
+        stage_forms.add_all({{none->place.substr(kForms.size()),
+                              "expected groups that layers and servers allow, like "
+                              "those of the plan, got " +
+                                  none->reason}});
+        return false;
+      }
       field.add(fmt::format("expected groups that layers and servers allow, got {}: {}",
                             to_text(parallelism), none->reason));
       return false;
@@ -434,8 +442,9 @@ ReadPlan read_plan_document(const Field& field) {
   if (runtime.present()) document.runtime = read_runtime(runtime);
   const Field parallelism = object.field("parallelism");
   if (parallelism.present()) {
+    const std::size_t faults_before = field.violations()->count();
     document.plan.parallelism = read_parallelism(parallelism);
-    if (document.plan.parallelism.is_none()) {
+    if (document.plan.parallelism.is_none() && field.violations()->count() == faults_before) {
       parallelism.refuse("a degree above 1, or sharding, or no such key");
     }
   }
@@ -443,8 +452,8 @@ ReadPlan read_plan_document(const Field& field) {
   document.plan.stage_forms = read_stage_forms(stage_forms);
   if (parallelism.present() || stage_forms.present()) {
     const bool is_read = is_sound && field.violations()->empty();
-    is_sound =
-        is_read && group_document(parallelism.present() ? parallelism : stage_forms, document);
+    is_sound = is_read && group_document(parallelism.present() ? parallelism : stage_forms,
+                                         stage_forms, document);
   }
   const std::string description_place = topology.place();
   const DeviceNames names(document.topology,

@@ -17,8 +17,8 @@
 namespace dapple::planner {
 namespace {
 
-/// The time of the whole global batch at once on the fastest device in the fastest form, memory
-/// ignored.
+/// The time of the whole global batch at once on the fastest device, memory ignored; where stages
+/// differ, with every layer in its fastest form.
 Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
   const LayerRange all{0, costs.layer_count()};
   std::set<std::int32_t> kinds;
@@ -26,15 +26,25 @@ Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
     kinds.insert(costs.topology().device(DeviceIndex{i}).kind);
   }
   Duration least = Duration::infinite();
+  for (const std::int32_t kind : kinds) {
+    Duration time;
+    for (std::int32_t layer = 0; layer < costs.layer_count(); ++layer) {
+      Duration fastest = Duration::infinite();
+      for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+        const LayerTable& table = costs.in(form).table(plan.global_batch_size, kind);
+        const LayerRange alone{layer, layer + 1};
+        fastest = std::min(fastest, table.forward(alone) + table.backward(alone));
+      }
+      time += fastest;
+    }
+    least = std::min(least, time);
+  }
+  Duration update = Duration::infinite();
   for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
     const CostModel& in_form = costs.in(form);
-    const Duration update = in_form.group_reduction(all) + in_form.optimizer_step(all);
-    for (const std::int32_t kind : kinds) {
-      const LayerTable& table = in_form.table(plan.global_batch_size, kind);
-      least = std::min(least, table.forward(all) + table.backward(all) + update);
-    }
+    update = std::min(update, in_form.group_reduction(all) + in_form.optimizer_step(all));
   }
-  return least;
+  return least + update;
 }
 
 StageFigures figures_of(const PlanCost& costs, std::size_t stage) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "dapple/core/error.h"
@@ -432,10 +431,10 @@ MadePlan ParallelismComparison::finish() {
   if (asked_.size() == 1) return std::move(*best_);
   std::optional<Duration> bound = document.prediction.iteration;
   search.open = 0;
-  std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
-    return std::tie(a.parallelism, a.stage_forms) < std::tie(b.parallelism, b.stage_forms);
-  });
-  for (const Part& part : parts_) {
+  for (const AskedParallelism& asked : asked_) {
+    const Part* const found = part_of(asked.parallelism, asked.stage_forms);
+    if (found == nullptr) continue;
+    const Part& part = *found;
     // A part whose plans provably do not fit has no bound to add.
     const bool has_none = part.outcome == ParallelismOutcomeKind::NoneFits;
     if (!has_none && !part.lower_bound) bound.reset();
@@ -561,11 +560,12 @@ std::string exclusion_of(const PlanningContext& context,
   if (form.copies() > 1 && options.optimizer == OptimizerTiming::PerBucket) {
     return "groups whose devices hold the same parameters update them all at the end";
   }
-  const std::int64_t samples = options.micro_batch_size.value_or(options.global_batch_size);
-  if (samples < form.replicas_in_group()) {
-    return fmt::format("a batch of {} has no sample for each of {} data-parallel ranks", samples,
-                       form.replicas_in_group());
+  // Of a micro-batch a rank may have no sample.
+  if (options.global_batch_size < form.replicas_in_group()) {
+    return fmt::format("a batch of {} has no sample for each of {} data-parallel ranks",
+                       options.global_batch_size, form.replicas_in_group());
   }
+  const std::int64_t samples = options.micro_batch_size.value_or(options.global_batch_size);
   if (restriction && samples % form.replicas_in_group() != 0) {
     return fmt::format("{} data-parallel ranks do not divide a batch of {}",
                        form.replicas_in_group(), samples);
@@ -635,7 +635,8 @@ std::optional<Parallelism> filled_to(Parallelism form, std::int64_t group_size) 
   return form;
 }
 
-/// Appends the sets of forms, of those that are asked for, that stages of one plan may have.
+/// Appends the sets of forms, of those that are asked for, that stages of one plan may have, and
+/// forms with more data-parallel ranks in a group that are in no set with another one.
 void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelism>& asked) {
   const std::size_t uniform = asked.size();
   std::set<std::int64_t> sizes;
@@ -666,7 +667,9 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
       }
     }
     for (PlanInputs& set : sets) {
-      if (set.profile.stage_forms.empty()) continue;
+      // A form with groups of its own size is among those above.
+      const bool is_one = set.profile.stage_forms.empty();
+      if (is_one && set.profile.parallelism.group_replicas == 1) continue;
       asked.push_back({.parallelism = set.profile.parallelism,
                        .stage_forms = stage_forms_of(set.profile),
                        .inputs = std::move(set)});

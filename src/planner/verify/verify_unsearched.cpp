@@ -28,7 +28,7 @@ void check_outside(Claims& claims, const PlanDocument& document) {
   claims.expect_text(
       "/search_space/outside",
       outside_space(document.original_profile(), sharding_of(document.plan.parallelism),
-                    /*mixes_forms=*/false),
+                    !document.plan.stage_forms.empty()),
       outside);
 }
 

@@ -33,8 +33,9 @@ struct AskedParallelism {
 /// Returns the forms of parallelism that the options ask for, ascending: those of all layers'
 /// variants up to the largest degree that is allowed, or with the pinned degree alone, with sharded
 /// state, without, or both, as far as the target runtime has them. Where stages may differ, sets of
-/// these forms follow that can be mixed: for each size of groups, those that have it and, with more
-/// data-parallel ranks in a group, those with smaller ones. O(variants * (layers + devices)).
+/// these forms follow that can be mixed: for each size of groups that some form has, those that
+/// have it and, with more data-parallel ranks in a group, those with smaller ones. O(variants *
+/// (layers + devices)).
 std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
                                                  const std::optional<PlanRestriction>& restriction);
 

@@ -183,7 +183,7 @@ PlanDocument document_of(interop::ImportedPlan imported, PlanDocument document) 
   document.search.planner = kImportPlanner;
   document.search.outside =
       outside_space(document.original_profile(), sharding_of(document.plan.parallelism),
-                    /*mixes_forms=*/false);
+                    !document.plan.stage_forms.empty());
   document.search.cut = {std::string{kCutOfImport}};
   document.warnings = std::move(imported.warnings);
   return document;

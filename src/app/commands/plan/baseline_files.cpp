@@ -45,7 +45,7 @@ PlanDocument document_of(const planner::BaselinePlan& baseline, const planner::M
   document.search = {};
   document.search.outside =
       outside_space(document.original_profile(), sharding_of(document.plan.parallelism),
-                    /*mixes_forms=*/false);
+                    !document.plan.stage_forms.empty());
   document.search.planner = baseline.figures.name;
   document.search.cut = {std::string{kCutOfBaseline}};
   document.warnings = planner::warnings_about(document, topology);
