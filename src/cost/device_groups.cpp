@@ -360,7 +360,7 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
 std::string mixing_fault(const ModelProfile& one, const ModelProfile& other) {
   if (one.parallelism == other.parallelism) return "another one is the same";
   if (one.parallelism.group_size() != other.parallelism.group_size()) {
-    return fmt::format("its groups have {} devices, and those of {} have {}",
+    return fmt::format("its groups are of size {}, and those of {} of size {}",
                        other.parallelism.group_size(), to_text(one.parallelism),
                        one.parallelism.group_size());
   }

@@ -322,7 +322,7 @@ class Forms(ToolTest):
                       "the plan, got tensor 1, data 2: another one is the same",
                       fault(stage_forms=[{"tensor": 1, "data": 2}]))
         self.assertIn("/stage_forms/1: expected", fault(stage_forms=[{"tensor": 2}, {"tensor": 2}]))
-        self.assertIn("its groups have 1 devices, and those of tensor 1, data 2 have 2",
+        self.assertIn("its groups are of size 1, and those of tensor 1, data 2 of size 2",
                       fault(stage_forms=[{"tensor": 1, "sharding": "optimizer"}]))
         self.assertIn("the optimizer's state is sharded in all stages or in none",
                       fault(stage_forms=[{"tensor": 2, "sharding": "optimizer"}]))
