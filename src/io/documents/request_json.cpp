@@ -115,6 +115,17 @@ std::optional<ScheduleFamily> read_asked_family(const Field& field) {
   return families[choice - 1];
 }
 
+/// Reads whether stages may have different forms of parallelism. Requires: family and target of the
+/// request were read.
+bool read_per_stage(const Field& field, const PlanRequest& request) {
+  const bool may_differ = field.present() && read_boolean(field).value_or(false);
+  const bool is_1f1b = request.family && is_planned_as_1f1b(*request.family);
+  if (may_differ && !(is_1f1b && request.target.empty())) {
+    field.refuse("no such key beside another schedule than 1f1b and gpipe, or a target");
+  }
+  return may_differ;
+}
+
 }  // namespace
 
 void write_request(JsonWriter& writer, const PlanRequest& request) {
@@ -191,21 +202,12 @@ PlanRequest read_request(const Field& field) {
   request.pins = read_pins(object.field("pins"));
   if (const Field most = object.field("max_tensor"); most.present())
     request.max_tensor = read_integer(most, {1, kMaxTensorParallel});
-  if (const Field per_stage = object.field("per_stage"); per_stage.present()) {
-    request.mixes_forms = read_boolean(per_stage).value_or(false);
-  }
   if (const Field sharding = object.field("sharding"); sharding.present()) {
     constexpr Sharding kShardings[] = {Sharding::Optimizer, Sharding::Full, Sharding::Any};
     request.sharding = kShardings[read_choice(sharding, {"optimizer", "full", "auto"}).value_or(0)];
   }
   request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");
-  const bool is_1f1b = request.family && is_planned_as_1f1b(*request.family);
-  if (request.mixes_forms && !(is_1f1b && request.target.empty())) {
-    object.field("per_stage")
-        .refuse(
-            "no such key beside another schedule than 1f1b and gpipe, or "
-            "a target");
-  }
+  request.mixes_forms = read_per_stage(object.field("per_stage"), request);
   request.baselines = read_boolean(object.field("baselines")).value_or(true);
   const Field stopped_by = object.field("stopped_by");
   if (stopped_by.value_of_kind(JsonValue::Kind::Null) == nullptr) {

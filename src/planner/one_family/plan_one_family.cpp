@@ -63,6 +63,12 @@ bool has_alike_devices(const Topology& topology) {
   return true;
 }
 
+/// Whether no plan fits where the search for the least memory finds none: it does not try all
+/// numbers of replicas that shard state, nor other forms of parallelism than the first.
+bool is_least_memory_proven(const PlanningContext& context) {
+  return !context.topology.description().shards_optimizer && context.profile.stage_forms.empty();
+}
+
 std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const PlanningContext& context) {
   // The baselines ignore pins.
   PlannerOptions of_others = context.options;
@@ -164,11 +170,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
       if (is_asked_for(simulated->plan, options)) known.push_back(std::move(*simulated));
     } else {
       infeasible = std::get<Infeasible>(std::move(least));
-      // The least memory of sharded state is searched for, but not proven; that of other forms than
-      // the first is not searched for.
-      if (context.topology.description().shards_optimizer || !context.profile.stage_forms.empty()) {
-        infeasible->is_certain = false;
-      }
+      if (!is_least_memory_proven(context)) infeasible->is_certain = false;
     }
   }
   std::stable_sort(known.begin(), known.end(), better);

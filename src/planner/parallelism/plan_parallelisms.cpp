@@ -670,9 +670,10 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
       // A form with groups of its own size is among those above.
       const bool is_one = set.profile.stage_forms.empty();
       if (is_one && set.profile.parallelism.group_replicas == 1) continue;
-      asked.push_back({.parallelism = set.profile.parallelism,
-                       .stage_forms = stage_forms_of(set.profile),
-                       .inputs = std::move(set)});
+      AskedParallelism& mixed = asked.emplace_back();
+      mixed.parallelism = set.profile.parallelism;
+      mixed.stage_forms = stage_forms_of(set.profile);
+      mixed.inputs = std::move(set);
     }
   }
 }
