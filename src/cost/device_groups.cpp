@@ -402,9 +402,9 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
     }
     std::string fault = mixing_fault(inputs->profile, other->profile);
     for (const ModelProfile& before : forms) {
-      if (before.parallelism == form) fault = "another one is the same";
+      if (fault.empty()) fault = mixing_fault(before, other->profile);
     }
-    if (!fault.empty()) { return NoGroups{place, fmt::format("{}: {}", to_text(form), fault)}; }
+    if (!fault.empty()) return NoGroups{place, fmt::format("{}: {}", to_text(form), fault)};
     forms.push_back(std::move(other->profile));
   }
   return grouped;

@@ -276,16 +276,16 @@ std::string outside_space(const ModelProfile& profile, Sharding sharding, bool m
   throw Bug("a sharding without a name");
 }
 
-std::string cut_of_parallelism(const Parallelism& parallelism) {
-  return fmt::format("{}: not searched completely; the bound holds for it too",
-                     to_text(parallelism));
-}
-
-std::string cut_of_mixed_forms(const Parallelism& one) {
+std::string cut_of_parallelism(const Parallelism& parallelism, bool is_mixed) {
+  if (!is_mixed) {
+    return fmt::format("{}: not searched completely; the bound holds for it too",
+                       to_text(parallelism));
+  }
   return fmt::format(
       "stages in different forms, on groups of {}{}: not searched completely; the bound holds for "
       "them too",
-      one.group_size(), one.shards_optimizer ? " with sharded optimizer state" : "");
+      parallelism.group_size(),
+      parallelism.shards_optimizer ? " with sharded optimizer state" : "");
 }
 
 }  // namespace dapple

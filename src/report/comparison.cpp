@@ -125,7 +125,7 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
                                     longest_times(pair.second.prediction.stages).pass);
   std::string layers =
       fmt::format("{}: {}", stage.layers.size(), show_layers(stage.layers, pair.profile));
-  const bool show_forms =
+  const bool do_forms_differ =
       !pair.first.plan.stage_forms.empty() || !pair.second.plan.stage_forms.empty();
   return {
       {label},
@@ -133,7 +133,7 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
       {fmt::format("{}: {}{}{}", show_device_count(stage.devices.size(), pair.topology),
                    show_devices(stage.devices, pair.topology),
                    stage.replication == Replication::Deal ? ", in turn" : "",
-                   show_forms ? "; " + short_text(form_of(compared.plan, stage)) : "")},
+                   do_forms_differ ? "; " + short_text(form_of(compared.plan, stage)) : "")},
       {show(figures.forward, longest)},
       {show(figures.backward, longest)},
       {s < compared.plan.warmup_depths.size() ? fmt::format("{}", compared.plan.warmup_depths[s])

@@ -154,9 +154,8 @@ std::string text_of(const ParallelismReason& reason);
 /// for plans that use them.
 std::string outside_space(const ModelProfile& profile, Sharding sharding, bool mixes_forms);
 
-/// Says that plans of this form of parallelism, or with any of several forms like `one` in each
-/// stage, were not searched completely.
-std::string cut_of_parallelism(const Parallelism& parallelism);
-std::string cut_of_mixed_forms(const Parallelism& one);
+/// Says that plans of this form of parallelism or, where `is_mixed`, with any of several forms in
+/// each stage, of which this is one, were not searched completely.
+std::string cut_of_parallelism(const Parallelism& parallelism, bool is_mixed);
 
 }  // namespace dapple

@@ -17,10 +17,6 @@ cuda::View numbers_of(const cuda::DeviceTensor& tensor, SampleRange samples) {
   return tensor.view().part(samples.begin * each, samples.end * each);
 }
 
-}  // namespace
-
-namespace {
-
 bool has_single_kernels(const std::vector<nn::ModelLayer>& layers) {
   return std::ranges::any_of(layers, [](const nn::ModelLayer& layer) {
     const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);

@@ -27,13 +27,16 @@ Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
   }
   Duration least = Duration::infinite();
   for (const std::int32_t kind : kinds) {
+    std::vector<const LayerTable*> tables;
+    for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+      tables.push_back(&costs.in(form).table(plan.global_batch_size, kind));
+    }
     Duration time;
     for (std::int32_t layer = 0; layer < costs.layer_count(); ++layer) {
+      const LayerRange alone{layer, layer + 1};
       Duration fastest = Duration::infinite();
-      for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
-        const LayerTable& table = costs.in(form).table(plan.global_batch_size, kind);
-        const LayerRange alone{layer, layer + 1};
-        fastest = std::min(fastest, table.forward(alone) + table.backward(alone));
+      for (const LayerTable* table : tables) {
+        fastest = std::min(fastest, table->forward(alone) + table->backward(alone));
       }
       time += fastest;
     }

@@ -89,7 +89,7 @@ class ParallelismComparison {
   std::vector<AskedParallelism> asked_;
   std::vector<Part> parts_;
   std::optional<MadePlan> best_;
-  // The form of the best plan, and whether that is of a part with several forms.
+  // Those of the part of the best plan.
   Parallelism best_parallelism_;
   std::vector<Parallelism> best_stage_forms_;
   Parallelism first_searched_;
@@ -443,8 +443,7 @@ MadePlan ParallelismComparison::finish() {
         part.lower_bound && *part.lower_bound < document.prediction.iteration;
     if (may_be_faster) search.open += part.open;
     if (is_best(part) || part.is_complete || !may_be_faster) continue;
-    search.cut.push_back(part.is_mixed() ? cut_of_mixed_forms(part.parallelism)
-                                         : cut_of_parallelism(part.parallelism));
+    search.cut.push_back(cut_of_parallelism(part.parallelism, part.is_mixed()));
   }
   if (context_.options.baselines && !best_->baselines.empty()) {
     if (auto uniform = best_uniform(asked_, context_)) {
@@ -560,7 +559,7 @@ std::string exclusion_of(const PlanningContext& context,
   if (form.copies() > 1 && options.optimizer == OptimizerTiming::PerBucket) {
     return "groups whose devices hold the same parameters update them all at the end";
   }
-  // Of a micro-batch a rank may have no sample.
+  // A rank may have no sample of a micro-batch.
   if (options.global_batch_size < form.replicas_in_group()) {
     return fmt::format("a batch of {} has no sample for each of {} data-parallel ranks",
                        options.global_batch_size, form.replicas_in_group());

@@ -169,8 +169,7 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   }
   for (const ParallelismRecord& record : document.parallelisms) {
     if (is_of(record, document.plan)) continue;
-    cut.push_back({.text = record.stage_forms.empty() ? cut_of_parallelism(record.parallelism)
-                                                      : cut_of_mixed_forms(record.parallelism),
+    cut.push_back({.text = cut_of_parallelism(record.parallelism, !record.stage_forms.empty()),
                    .may_be_missing = true});
   }
   check_lines(claims, "/search_space/searched", searched, document.search.searched);

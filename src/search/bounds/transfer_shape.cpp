@@ -159,7 +159,7 @@ BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut,
                           .tensors = form.layer_count(),
                           .samples = group.replicas * group.samples_of_replica(micro_batch_size)};
   };
-  // Of the form with the least bytes per sample that are sure.
+  // The volume is that of the form with the fewest sure bytes per sample.
   const auto is_less = [](const BoundaryVolume& a, const BoundaryVolume& b) {
     const auto sure = [](const BoundaryVolume& volume) {
       return Wide{std::max<std::int64_t>(0, volume.whole.count - volume.tensors)};

@@ -119,7 +119,7 @@ class ClassStages {
   /// beginnings, and the stages in each form.
   struct Columns {
     std::optional<Begins> begins;
-    // By the most devices on a server.
+    // By the most devices on a server and the form.
     std::map<std::pair<std::int32_t, StageForm>, std::optional<StageColumn>> stages;
   };
   StageColumn make_column(CutIndex end, StageClassIndex devices, StageForm form,
