@@ -78,17 +78,15 @@ class ServerGrouping {
 };
 
 std::optional<NoGroups> ServerGrouping::fault() const {
-  for (const std::int64_t size :
-       {parallelism_.tensor, parallelism_.expert_tensor, size_in_server_}) {
-    if (servers_.devices % size == 0) continue;
-    return refuse("/devices", fmt::format("groups of {} devices need a multiple of that in each "
-                                          "server, and {} has {}",
-                                          size, servers_.name, servers_.devices));
-  }
   const Parallelism& form = parallelism_;
-  for (const std::int64_t size :
-       {form.tensor * form.context, form.experts * form.expert_tensor, size_}) {
-    if (size % servers_.devices == 0 || servers_.devices % size == 0) continue;
+  for (const std::int64_t size : {form.tensor, form.expert_tensor, form.tensor * form.context,
+                                  form.experts * form.expert_tensor, size_}) {
+    if (servers_.devices % size == 0 || size % servers_.devices == 0) continue;
+    if (size < servers_.devices) {
+      return refuse("/devices", fmt::format("groups of {} devices need a multiple of that in each "
+                                            "server, and {} has {}",
+                                            size, servers_.name, servers_.devices));
+    }
     return refuse("/devices", fmt::format("groups of {} devices need a part of a server or whole "
                                           "ones, and {} has {}",
                                           size, servers_.name, servers_.devices));

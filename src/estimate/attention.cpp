@@ -91,6 +91,7 @@ void add_core(const AttentionOnDevice& on, LayerEstimate& layer) {
   if (division.has_fused_attention) {
     backward.core = (5 * forward.core + 1) / 2;
     kept = 4 * Wide{on.heads} * on.tokens;
+    if (division.keeps_core_output_twice) kept += Wide{x} * on.tokens * on.output_width;
   } else {
     const Work scores = pass(on.score_bytes(6 * x + 1));
     forward += scores;

@@ -19,6 +19,8 @@ struct Division {
   bool has_dropout = false;
   bool has_fused_attention = true;
   bool keeps_gathered_inputs = false;
+  bool keeps_activated_gates = false;
+  bool keeps_core_output_twice = false;
   Factor imbalance = kOne;
   /// The tokens of a sample (s), and those of the encoder that a decoder attends to.
   std::int64_t sequence = 0;

@@ -66,6 +66,8 @@ class Estimator {
             .has_dropout = architecture_.has_dropout,
             .has_fused_attention = options_.has_fused_attention,
             .keeps_gathered_inputs = options_.framework.keeps_gathered_inputs,
+            .keeps_activated_gates = options_.framework.keeps_activated_gates,
+            .keeps_core_output_twice = options_.framework.keeps_core_output_twice,
             .imbalance = options_.imbalance,
             .sequence = is_decoder ? decoder_sequence_of(architecture_, options_) : whole,
             .encoder_sequence = whole};

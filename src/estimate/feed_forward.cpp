@@ -3,11 +3,11 @@
 namespace dapple::estimate {
 namespace {
 
-/// The number of matrices into the inner width, and the tensors of that width that are kept.
+/// The number of matrices into the inner width, and of all matrices.
 std::int64_t matrices_in(bool is_gated) {
   return is_gated ? 2 : 1;
 }
-std::int64_t tensors_of(bool is_gated) {
+std::int64_t matrices_of(bool is_gated) {
   return matrices_in(is_gated) + 1;
 }
 
@@ -19,10 +19,15 @@ struct InnerLayer {
   bool is_gated = false;
   const Division& division;
 
-  Wide parameters() const { return Wide{tensors_of(is_gated)} * division.hidden * width; }
+  Wide parameters() const { return Wide{matrices_of(is_gated)} * division.hidden * width; }
   Wide tensor() const { return Wide{division.bytes} * rows * width; }
-  Wide kept() const { return tensors_of(is_gated) * tensor(); }
-  Work activation() const { return pass(tensors_of(is_gated) * tensor()); }
+  /// What is kept of the activation function: its result, which with a gate is a product, of which
+  /// the activated gate is a factor.
+  Wide kept_activation() const {
+    return (is_gated && division.keeps_activated_gates ? 2 : 1) * tensor();
+  }
+  Wide kept() const { return matrices_in(is_gated) * tensor() + kept_activation(); }
+  Work activation() const { return pass(matrices_of(is_gated) * tensor()); }
   /// The products, whose weights are those of one such layer.
   Work products() const {
     return work_of({rows, matrices_in(is_gated) * width, division.hidden}, division.bytes) +
@@ -139,8 +144,10 @@ void add_experts(const ExpertsShape& shape, const Division& division, LayerEstim
   add_exchange(division, inner.rows, all.collectives);
   add_exchange(division, inner.rows, layer.forward_collectives);
   add_exchange(division, inner.rows, layer.backward_collectives);
-  layer.part(RecomputedPart::ExpertActivation) = {
-      .exists = true, .kept = inner.tensor(), .work = inner.activation(), .collectives = {}};
+  layer.part(RecomputedPart::ExpertActivation) = {.exists = true,
+                                                  .kept = inner.kept_activation(),
+                                                  .work = inner.activation(),
+                                                  .collectives = {}};
 }
 
 }  // namespace dapple::estimate

@@ -167,7 +167,9 @@ LayerEstimate head_of(const HeadShape& shape, const Division& division) {
   if (shape.has_norm) layer.parameters += norm_parameters(h, shape.norm_shifts);
   if (!shape.is_tied) layer.parameters += Wide{h} * columns;
   if (shape.has_bias) layer.parameters += columns;
-  layer.kept += 2 * x * vectors + (x + 4) * outputs;
+  // The loss keeps the logits in single precision; they have the format of products in its forward
+  // only, and their gradients in its backward.
+  layer.kept += 2 * x * vectors + 4 * outputs;
   layer.workspace += x * outputs;
   if (!is_divided) return layer;
   const Wide size = division.activation();

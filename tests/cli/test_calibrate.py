@@ -112,10 +112,11 @@ class Calibrate(ToolTest):
         self.assertAlmostEqual(found["matrix"] / TRUE["matrix"], 1, delta=0.02)
 
     def test_what_a_framework_keeps_in_memory(self):
-        """Two bytes for each parameter on the fullest GPU, and the gathered inputs of its blocks."""
+        """Two bytes for each parameter on the fullest GPU, the activated gates and the gathered
+        inputs of its blocks."""
         gpus = json.loads((self.folder / self.gpus("true.json", TRUE)).read_text())
-        kept = {"name": "mine", "keeps_gathered_inputs": True, "bytes_per_parameter": 2,
-                "source": "made up"}
+        kept = {"name": "mine", "keeps_gathered_inputs": True, "keeps_activated_gates": True,
+                "bytes_per_parameter": 2, "source": "made up"}
         self.write("gpus.json", {**gpus, "frameworks": [kept]})
         row = {**self.rows()[0], "tp": 4, "dp": 1, "sequence": 512, "mbs": 1}
 
@@ -130,11 +131,60 @@ class Calibrate(ToolTest):
         norms = (2 * layers + 1) * hidden
         parameters = blocks + norms + 2 * vocabulary * hidden // 4
         gathered = (2 * layers + 1) * (512 * hidden * 2) * 3 // 4
-        self.assertEqual(bytes_of(framework="mine") - bytes_of(), 2 * parameters + gathered)
-        self.assertEqual(bytes_of(framework="mine", sp="off") - bytes_of(sp="off"), 2 * parameters)
+        gates = layers * (512 * 4 * hidden * 2) // 4
+        self.assertEqual(bytes_of(framework="mine") - bytes_of(),
+                         2 * parameters + gathered + gates)
+        self.assertEqual(bytes_of(framework="mine", sp="off") - bytes_of(sp="off"),
+                         2 * parameters + gates)
         run = self.calibrate(self.table([{**row, "framework": "yours"}]), "--gpus", "gpus.json")
         self.assert_error(run, BAD_INPUT, 'runs.csv: line 4: framework: expected one of mine, '
-                                          'nanotron, got "yours"')
+                          'megatron-lm, nanotron, nanotron-keeping-gathered, got "yours"')
+
+    def priced(self, row):
+        run = self.calibrate(self.table([row]), "--gpus", "true.json", "--fit", "none", "--csv")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return next(csv.DictReader(io.StringIO(run.stdout)))
+
+    def planned(self, *more):
+        """What a file says of the two stages of a run."""
+        run = self.run_tool("estimate", "small.json", "--gpu", "card", "--gpus", "true.json",
+                            "--sequence", "512", "--global-batch", "32", "-o", "p.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("import", "plan", "--layout", "pp=2,dp=2,mbs=1,gbs=32,layers=5:1", "--model",
+                            "p.json", "--topo", "t.json", "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("simulate", "--layout", "pp=2,dp=2,mbs=1,gbs=32,layers=5:1", "--model", "p.json",
+                            "--topo", "t.json", "--json", *more)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return self.read("plan.json"), json.loads(run.stdout)["plans"][0]["predicted"]
+
+    def test_runs_are_simulated_as_their_runtime_runs_them(self):
+        self.gpus("true.json", TRUE)
+        row = {**self.rows()[0], "tp": 1, "pp": 2, "dp": 2, "mbs": 1, "layers": "5:1"}
+        times = {}
+        for runtime in ("", "nanotron", "nanotron-ddp", "deepspeed"):
+            times[runtime] = float(self.priced({**row, "runtime": runtime})["estimated_s"])
+            _, predicted = self.planned(*(("--runtime", runtime) if runtime else ()))
+            self.assertAlmostEqual(times[runtime] * 1e9, predicted["iteration_ns"], delta=1)
+        self.assertLess(times[""], times["nanotron-ddp"])
+        self.assertLess(times["nanotron-ddp"], times["nanotron"])
+        run = self.calibrate(self.table([{**row, "runtime": "mine"}]), "--gpus", "true.json")
+        self.assert_error(run, BAD_INPUT, "runs.csv: line 4: runtime: expected deepspeed or "
+                          "megatron or nanotron", 'got "mine"')
+
+    def test_memory_of_the_last_stage(self):
+        self.gpus("true.json", TRUE)
+        row = {**self.rows()[0], "tp": 1, "pp": 2, "dp": 2, "mbs": 1, "layers": "5:1",
+               "memory_bytes": 10**9}
+        plan, _ = self.planned()
+        sizes = {one["device"]: one["peak_memory_bytes"] for one in plan["predicted"]["devices"]}
+        last = max(sizes[device] for device in plan["stages"][-1]["devices"])
+        self.assertNotEqual(last, max(sizes.values()))
+        for of, size in (("", max(sizes.values())), ("all", max(sizes.values())),
+                         ("last_stage", last)):
+            self.assertEqual(int(self.priced({**row, "memory_of": of})["estimated_bytes"]), size)
+        run = self.calibrate(self.table([{**row, "memory_of": "first"}]), "--gpus", "true.json")
+        self.assert_error(run, BAD_INPUT, "memory_of: expected all or last_stage", 'got "first"')
 
     def test_figures_of_runs(self):
         rows = self.made_runs()

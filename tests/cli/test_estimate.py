@@ -223,6 +223,10 @@ class Estimate(ToolTest):
                  "/frameworks/0/bytes_per_parameter"),
                 ({"frameworks": [{"name": "mine", "source": "x", "keeps_gathered_inputs": 1}]},
                  "/frameworks/0/keeps_gathered_inputs"),
+                ({"frameworks": [{"name": "mine", "source": "x", "keeps_activated_gates": 1}]},
+                 "/frameworks/0/keeps_activated_gates"),
+                ({"frameworks": [{"name": "mine", "source": "x", "keeps_core_output_twice": 1}]},
+                 "/frameworks/0/keeps_core_output_twice"),
                 ({"frameworks": [{"name": "mine", "source": "x" * 1001}]},
                  "/frameworks/0/source: expected a text of at most 1000 characters"),
                 ({"frameworks": {}}, "/frameworks: expected an array"),
@@ -235,12 +239,14 @@ class Estimate(ToolTest):
         run = self.estimate("--framework", "nanotron")
         self.assertEqual(run.returncode, DONE, run.stderr)
         self.assertIn("memory is estimated with what nanotron keeps beside the model: ", run.stderr)
-        self.assertEqual(self.read("out.json")["optimizer"]["framework_bytes_per_parameter_byte"], 1)
+        self.assertEqual(self.read("out.json")["optimizer"]["framework_bytes_per_parameter_byte"],
+                         1.5)
         run = self.estimate()
         self.assertIn("memory is estimated without what frameworks keep", run.stderr)
         self.assertNotIn("framework_bytes_per_parameter_byte", self.read("out.json")["optimizer"])
         run = self.estimate("--framework", "none")
-        self.assert_error(run, USAGE, "--framework: expected one of nanotron, got none")
+        self.assert_error(run, USAGE, "--framework: expected one of megatron-lm, nanotron, "
+                          "nanotron-keeping-gathered, got none")
 
     def test_names_are_not_code(self):
         folder = self.folder / "$(touch x); \x1b[31m"

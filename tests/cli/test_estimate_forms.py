@@ -32,7 +32,8 @@ OFTEN = ("qwen2_moe", "llama4_text", "deepseek_v3", "t5", "t5", "vit")  # have m
 # What a case can be about; a run has to meet each.
 SUBJECTS = (
     *FAMILIES, "bf16", "fp16", "tf32", "fp32", "gradients of 2 bytes", "gradients of 4 bytes",
-    "a framework", "gathered inputs that are kept",
+    "a framework", "gathered inputs that are kept", "activated gates that are kept",
+    "an output of attention that is kept twice",
     "a GPU of the file", "a GPU with a calibration of its own", "a GPU with that of others",
     "fused attention", "unfused attention", "scores with dropout", "scores without dropout",
     "all layers with dropout", "a window within the sequence", "a window beyond the sequence",
@@ -127,6 +128,8 @@ class Machine:
     def __init__(self, document, name, precision, framework=None):
         kept = next((one for one in document.get("frameworks", []) if one["name"] == framework), {})
         self.keeps_gathered = kept.get("keeps_gathered_inputs", False)
+        self.keeps_gates = kept.get("keeps_activated_gates", False)
+        self.keeps_output_twice = kept.get("keeps_core_output_twice", False)
         self.bytes_per_parameter = kept.get("bytes_per_parameter", 0)
         gpu = next(gpu for gpu in document["gpus"] if name in (gpu["name"], *gpu.get("also", [])))
         wanted = gpu.get("calibration", document["calibrations"][0]["name"])
@@ -586,6 +589,8 @@ class Estimate:
             figures.kept += self.kept_of_gathered(x * keys * h, form)
         if self.options.fused:
             for_core = 4 * heads * n
+            if self.machine.keeps_output_twice:
+                for_core += x * n * heads * d_v
         else:
             for_core = scores * (2 * x + 1 if self.model.dropout else x)
         figures.kept += for_core
@@ -632,11 +637,17 @@ class Estimate:
         return (self.product(rows, matrices * inner, h) + self.product(rows, h, inner)
                 + self.pass_through(self.bytes * rows * inner * (matrices + 1)))
 
+    def kept_tensors(self, matrices):
+        """How many tensors of the inner width are kept, and how many of these are computed by the
+        activation function."""
+        activated = 2 if matrices == 2 and self.machine.keeps_gates else 1
+        return matrices + activated, activated
+
     def add_dense(self, figures, feed, n, form):
         """Adds a feed-forward layer; returns its work and what it keeps."""
         inner, h, p = feed.width // form.tensor, self.model.hidden, feed.matrices
         part = self.feed_forward(n, inner, p)
-        kept = self.bytes * n * inner * (p + 1)
+        kept = self.bytes * n * inner * self.kept_tensors(p)[0]
         figures.part += part
         figures.kept += kept
         figures.parameters += (p + 1) * h * inner + (p * inner + h if feed.biases else 0)
@@ -660,11 +671,12 @@ class Estimate:
         products = first.forward + second.forward
         products.weights *= held
         part += Part(products, products=products)
-        kept = x * rows * inner * (p + 1) + x * rows * h
+        tensors, activated = self.kept_tensors(p)
+        kept = x * rows * inner * tensors + x * rows * h
         if feed.shared:
             width = feed.shared // form.tensor
             part += self.feed_forward(n, width, p)
-            kept += x * n * width * (p + 1)
+            kept += x * n * width * tensors
             figures.parameters += (p + 1) * h * width + (h if feed.gate else 0)
         figures.part += part
         figures.kept += kept
@@ -676,7 +688,8 @@ class Estimate:
         if form.experts > 1:
             for one in figures.forward, figures.backward:
                 one.add("all-to-all", x * rows * h, "experts", 2)
-        return (part.forward, kept, Work(0, x * rows * inner * (p + 1)), x * rows * inner)
+        return (part.forward, kept, Work(0, x * rows * inner * (p + 1)),
+                x * rows * inner * activated)
 
     # Layers.
 
@@ -773,7 +786,7 @@ class Estimate:
             n, columns = 1, model.classes
         figures.part = (self.product(n, columns, h) + self.pass_through(2 * x * whole * h)
                         + self.once(11 * n * columns))
-        figures.kept = 2 * x * whole * h + n * columns * (x + 4)
+        figures.kept = 2 * x * whole * h + n * columns * 4
         figures.workspace = x * n * columns
         figures.parameters = h * (2 if model.shift else 1)
         if not model.tied:
@@ -849,6 +862,10 @@ class Estimate:
             "a framework": options.framework is not None,
             "gathered inputs that are kept": self.machine.keeps_gathered
             and options.sequence_parallel and options.max_tensor > 1,
+            "an output of attention that is kept twice": self.machine.keeps_output_twice
+            and options.fused and attentions,
+            "activated gates that are kept": self.machine.keeps_gates
+            and any(block.feed.matrices == 2 for block in blocks),
             "fused attention": options.fused, "unfused attention": not options.fused,
             "scores with dropout": not options.fused and model.dropout,
             "scores without dropout": not options.fused and not model.dropout,
@@ -1277,6 +1294,8 @@ class Draw:
         return {"schema": "dapple-gpus/1", "source": "drawn",
                 "calibrations": [calibration("first"), calibration("second")],
                 "frameworks": [{"name": "drawn", "keeps_gathered_inputs": self.chance(0.7),
+                                "keeps_activated_gates": self.chance(0.5),
+                                "keeps_core_output_twice": self.chance(0.5),
                                 "bytes_per_parameter": self.choice(0, 1, 3, 64),
                                 "source": "drawn"}],
                 "gpus": [gpu("card"), gpu("big-board", also=["board"], calibration="second")]}
@@ -1526,7 +1545,7 @@ class EstimateForms(ToolTest):
         """Checks what the stages of pipelines keep of an embedding, blocks and a head.
 
         The embedding keeps a mask of `whole` bytes. The head keeps the input and the output of the
-        last norm and, for each number of the logits, two bytes and four.
+        last norm and the logits in single precision.
         """
         blocks = len(kept) - 2
         for stages in (1, 4, 7):
@@ -1535,7 +1554,7 @@ class EstimateForms(ToolTest):
                 held = end - begin - (stage == 0) - (stage == stages - 1)
                 expected = held * of_block + (whole if stage == 0 else 0)
                 if stage == stages - 1:
-                    expected += 4 * whole + 6 * logits
+                    expected += 4 * whole + 4 * logits
                 self.assertEqual(sum(kept[begin:end]), expected, f"{stage} of {stages}")
 
 

@@ -343,7 +343,7 @@ class Parallelism(ToolTest):
         fault = self.refused("simulate", "--layout", "tp=2,sp=yes,mbs=1", *self.ground())
         self.assertIn("sp: expected on or off", fault)
         # Where one form has no groups, the others are searched, and the record says why.
-        run = self.run_tool(*self.ground(devices=2), "-o", "plan.json")
+        run = self.run_tool(*self.ground(devices=6), "-o", "plan.json")
         self.assertEqual(run.returncode, DONE, run.stderr)
         record = self.read("plan.json")["parallelisms"][-1]
         self.assertEqual(record["parallelism"], {"tensor": 4, "sequence": True})

@@ -36,7 +36,7 @@ SUBJECTS = (
     "expert parallelism", "expert tensor parallelism below the tensor degree",
     "expert tensor parallelism above the tensor degree", "an all-to-all in a layer",
     "a collective over context ranks", "a collective over expert ranks",
-    "data-parallel ranks in a group", "a group of several servers", "a ring between servers",
+    "data-parallel ranks in a group", "a group of several servers", "tensor ranks on several servers", "a ring between servers",
     "a ring through a part of each server", "an all-to-all between servers",
     "an all-to-all through a part of each server", "servers of one device in a group",
     "a reduction in a group", "a reduction in a group of several servers",
@@ -110,9 +110,9 @@ class Form:
 
     def fits(self, devices):
         """Whether servers of so many devices can have such groups."""
-        return (all(devices % degree == 0 for degree in (self.tensor, self.expert_tensor))
-                and all(devices % size == 0 or size % devices == 0
-                        for size in (self.dense, self.sparse, self.size)))
+        return all(devices % size == 0 or size % devices == 0
+                   for size in (self.tensor, self.expert_tensor, self.dense, self.sparse,
+                                self.size))
 
     def as_stated(self):
         """What a plan file says of it, defaults included."""
@@ -900,6 +900,8 @@ class Plan:
                 form.experts > 1 and form.expert_tensor > form.tensor,
             "data-parallel ranks in a group": form.ranks > 1,
             "a group of several servers": several,
+            "tensor ranks on several servers":
+                form.tensor > self.topology.servers[0].group["devices"],
             "servers of one device in a group":
                 several and self.topology.servers[0].group["devices"] == 1,
             "a reduction in a group of several servers":

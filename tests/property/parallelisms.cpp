@@ -510,13 +510,8 @@ std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism
     return alone;
   }
   const TopologyDescription& topology = problem.topology;
-  for (const std::int64_t size : {form.tensor, form.expert_tensor}) {
-    for (const ServerGroup& servers : topology.servers) {
-      if (servers.devices % size != 0) return std::nullopt;
-    }
-  }
-  for (const std::int64_t size :
-       {form.tensor * form.context, form.experts * form.expert_tensor, group.size}) {
+  for (const std::int64_t size : {form.tensor, form.expert_tensor, form.tensor * form.context,
+                                  form.experts * form.expert_tensor, group.size}) {
     for (const ServerGroup& servers : topology.servers) {
       if (servers.devices % size != 0 && size % servers.devices != 0) return std::nullopt;
     }

@@ -21,6 +21,11 @@ BLOCKS = 24
 # Activations of a sample over a boundary: 2,048 tokens of 1,024 in single precision, which cross once, as each
 # of the four GPUs sends a quarter.
 BOUNDARY_BYTES = 2048 * 1024 * 4
+# What the backward of a layer needs besides, for each sample and GPU, which was not measured: the gradients of
+# the scores of attention behind and before the softmax, of four heads in single precision, as the stashes of
+# blocks have the scores of attention that is not fused; and the gradient of the logits.
+WORKSPACE_BYTES = {"embedding": 0, "head": 2048 * 50304 // GPUS_OF_DEVICE * 4}
+WORKSPACE_BYTES_OF_BLOCK = 2 * 4 * 2048 * 2048 * 4
 
 
 def rows_of(name):
@@ -59,7 +64,9 @@ def profile_of(run, layers):
                     "forward_ns": int(sizes["forward_ns"]),
                     "backward_ns": int(layers[backward, micro_batch, name]["backward_ns"]),
                     "output_bytes": 0 if name == "head" else micro_batch * BOUNDARY_BYTES,
-                    "stash_bytes": GPUS_OF_DEVICE * micro_batch * int(sizes["stash_bytes"])}]})
+                    "stash_bytes": GPUS_OF_DEVICE * micro_batch * int(sizes["stash_bytes"]),
+                    "workspace_bytes": GPUS_OF_DEVICE * micro_batch
+                    * WORKSPACE_BYTES.get(name, WORKSPACE_BYTES_OF_BLOCK)}]})
     largest = max(sum(layer["parameter_bytes"] for layer in made[sum(counts[:s]):sum(counts[:s + 1])])
                   for s in range(len(counts)))
     return {"schema": "dapple-profile/1", "name": run["id"], "source": "see the tables", "device": "group",

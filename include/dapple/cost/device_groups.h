@@ -35,7 +35,7 @@ struct NoGroups {
 ///
 /// - A group's devices are on a switch, and the rings of all groups have the same bandwidths,
 ///   latencies and measured all-reduces; a measured bus bandwidth of other sets of devices is left
-///   out. Devices that share a layer's parameters are within one server.
+///   out.
 /// - Between the servers of a group, the rings that pass the same NICs have equal parts of their
 ///   bandwidth.
 /// - Devices of a group that use the same NIC have equal parts of its bandwidth. The narrowest part

@@ -51,6 +51,12 @@ struct Framework {
   /// Whether inputs that sequence parallelism gathers are kept for the backward, rather than
   /// gathered once more.
   bool keeps_gathered_inputs = false;
+  /// Whether the activated gate of a gated feed-forward layer is kept beside its product with the
+  /// other input, rather than computed once more.
+  bool keeps_activated_gates = false;
+  /// Whether the output of fused attention is kept twice, in its own layout and in that which the
+  /// projection behind it takes.
+  bool keeps_core_output_twice = false;
   /// For each parameter on the GPU, in bytes.
   std::int64_t bytes_per_parameter = 0;
   std::string source;

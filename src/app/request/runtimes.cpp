@@ -21,8 +21,9 @@ command_line::OptionSpec runtime_option(const std::string& text) {
           .details =
               "It says whether a stage computes while it sends and receives, whether "
               "gradients are reduced beside the last backward, which depths there are, and "
-              "what is kept in memory. profiles/runtimes has deepspeed, megatron, torchtitan "
-              "and dapple-exec; others are described by a file (docs/formats.md)."};
+              "what is kept in memory. profiles/runtimes has deepspeed, megatron, nanotron, "
+              "nanotron-ddp, torchtitan and dapple-exec; others are described by a file "
+              "(docs/formats.md)."};
 }
 
 std::optional<Runtime> runtime_of(const std::optional<std::string>& name) {

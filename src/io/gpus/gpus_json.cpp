@@ -54,9 +54,13 @@ Framework read_framework(const Field& field) {
   ObjectReader object(field);
   Framework framework;
   framework.name = read_name(object.field("name")).value_or("");
-  if (const Field keeps = object.field("keeps_gathered_inputs"); keeps.present()) {
-    framework.keeps_gathered_inputs = read_boolean(keeps).value_or(false);
-  }
+  const auto read_flag = [&](const char* key, bool& flag) {
+    const Field keeps = object.field(key);
+    if (keeps.present()) flag = read_boolean(keeps).value_or(false);
+  };
+  read_flag("keeps_gathered_inputs", framework.keeps_gathered_inputs);
+  read_flag("keeps_activated_gates", framework.keeps_activated_gates);
+  read_flag("keeps_core_output_twice", framework.keeps_core_output_twice);
   if (const Field bytes = object.field("bytes_per_parameter"); bytes.present()) {
     framework.bytes_per_parameter =
         read_integer(bytes, {.least = 0, .most = kMostBytesOfParameter}).value_or(0);
@@ -176,6 +180,8 @@ void write_framework(JsonWriter& writer, const Framework& framework) {
   writer.open_object(JsonWriter::Layout::Lines);
   writer.key("name").text(framework.name);
   if (framework.keeps_gathered_inputs) writer.key("keeps_gathered_inputs").boolean(true);
+  if (framework.keeps_activated_gates) writer.key("keeps_activated_gates").boolean(true);
+  if (framework.keeps_core_output_twice) writer.key("keeps_core_output_twice").boolean(true);
   if (framework.bytes_per_parameter != 0) {
     writer.key("bytes_per_parameter").integer(framework.bytes_per_parameter);
   }

@@ -82,6 +82,8 @@ std::string write_runtime(const Runtime& runtime) {
 std::vector<Runtime> shipped_runtimes() {
   return {read_runtime(runtime_files::kDeepSpeed, "deepspeed.json"),
           read_runtime(runtime_files::kMegatron, "megatron.json"),
+          read_runtime(runtime_files::kNanotron, "nanotron.json"),
+          read_runtime(runtime_files::kNanotronDdp, "nanotron-ddp.json"),
           read_runtime(runtime_files::kTorchtitan, "torchtitan.json"),
           read_runtime(runtime_files::kDappleExec, "dapple-exec.json")};
 }

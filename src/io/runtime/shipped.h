@@ -7,6 +7,8 @@ namespace dapple::io::runtime_files {
 
 extern const std::string_view kDeepSpeed;
 extern const std::string_view kMegatron;
+extern const std::string_view kNanotron;
+extern const std::string_view kNanotronDdp;
 extern const std::string_view kTorchtitan;
 extern const std::string_view kDappleExec;
 

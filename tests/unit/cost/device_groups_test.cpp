@@ -197,6 +197,27 @@ TEST_CASE("groups of whole servers share NICs among the rings that pass them") {
   CHECK(grouped.shape.replicas == 4);
 }
 
+TEST_CASE("tensor-parallel ranks on several servers reduce by a ring through their NICs") {
+  ClusterFigures figures{.servers = 4, .devices = 4, .inside = {bytes_per_ns(100), {1}}};
+  figures.nics = {nic(8, 3), nic(8, 3)};
+  const Topology topology(cluster(figures));
+  const auto result = group_devices(topology, {.tensor = 8});
+  const GroupedTopology& grouped = grouped_of(result);
+  const Topology made(grouped.description);
+  REQUIRE(made.device_count() == 2);
+  // One ring passes both NICs of each server.
+  const GroupRing& tensor = grouped.shape.ring(CollectiveMembers::Tensor);
+  CHECK(tensor.members == 8);
+  CHECK(tensor.members_in_server == 4);
+  CHECK(tensor.bandwidth == bytes_per_ns(16));
+  // 14 rounds of 1,000 of 8,000 bytes.
+  CHECK(collective_time(CollectiveKind::AllReduce, {8'000}, tensor) == Duration{875 + 14 * 6});
+  CHECK(grouped.shape.copies.members == 1);
+  CHECK(reason_of(group_devices(topology, {.tensor = 6})) ==
+        "/servers/0/devices: groups of 6 devices need a part of a server or whole ones, and node "
+        "has 4");
+}
+
 TEST_CASE("groups of servers need as many of them everywhere") {
   CHECK(reason_of(
             group_devices(Topology(cluster({.servers = 3, .devices = 2})), {.full_shards = 4})) ==

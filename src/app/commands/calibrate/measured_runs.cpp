@@ -15,6 +15,7 @@
 #include "dapple/core/error.h"
 #include "dapple/interop/plans/layout.h"
 #include "dapple/interop/text/value_table.h"
+#include "dapple/io/runtime/runtime_document.h"
 
 namespace dapple::app {
 namespace {
@@ -76,6 +77,14 @@ void take_recomputation(const std::string& text, MeasuredRun& run) {
   run.layout.words.emplace_back("recompute", text);
 }
 
+void take_runtime(const std::string& text, MeasuredRun& run) {
+  std::vector<Runtime> known = io::shipped_runtimes();
+  std::vector<std::string_view> names;
+  names.reserve(known.size());
+  for (const Runtime& runtime : known) names.push_back(runtime.name);
+  run.runtime = std::move(known[choice_in(text, names)]);
+}
+
 std::vector<Column> columns() {
   return {
       {"id", true, [](const std::string& text, MeasuredRun& run) { run.id = name_in(text); }},
@@ -99,13 +108,18 @@ std::vector<Column> columns() {
        }},
       {"framework", false,
        [](const std::string& text, MeasuredRun& run) { run.framework = name_in(text); }},
+      {"runtime", false, take_runtime},
       {"recompute", false, take_recomputation},
       {"iteration_s", true,
        [](const std::string& text, MeasuredRun& run) {
          run.iteration = {quantity_in(text, kNanosecondsPerSecond, "seconds")};
        }},
-      {"memory_bytes", false, [](const std::string& text, MeasuredRun& run) {
+      {"memory_bytes", false,
+       [](const std::string& text, MeasuredRun& run) {
          run.memory = Bytes{quantity_in(text, 1, "bytes")};
+       }},
+      {"memory_of", false, [](const std::string& text, MeasuredRun& run) {
+         run.is_memory_of_last_stage = choice_in(text, {"all", "last_stage"}) == 1;
        }}};
 }
 

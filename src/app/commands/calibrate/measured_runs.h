@@ -9,6 +9,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/estimate/estimate.h"
 #include "dapple/interop/plans/layout.h"
+#include "dapple/plan/runtime.h"
 
 namespace dapple::app {
 
@@ -23,10 +24,13 @@ struct MeasuredRun {
   estimate::EstimateOptions options;
   /// The name of the framework, whose figures are not in `options` yet; empty if it is not stated.
   std::string framework;
+  /// The runtime that ran it; without one, transfers and reductions are hidden as far as possible.
+  std::optional<Runtime> runtime;
   interop::Layout layout;
   Duration iteration;
-  /// The most memory of any device, if it was measured.
+  /// The most memory of any device, if it was measured; of any of the last stage, where that is so.
   std::optional<Bytes> memory;
+  bool is_memory_of_last_stage = false;
 };
 
 /// Whether the text is a name as files may have it: 1 to 200 characters that are printable.

@@ -23,7 +23,18 @@ auto key_of(const MeasuredRun& run) {
                     static_cast<int>(options.precision), options.has_fused_attention,
                     options.has_sequence_parallelism, options.max_tensor, options.max_context,
                     options.max_experts, options.recomputations, options.gradient_bytes,
-                    run.framework);
+                    run.framework, run.runtime ? run.runtime->name : std::string());
+}
+
+/// Returns the peak memory of the fullest device of the last stage.
+Bytes memory_of_last_stage(const Plan& plan, const Prediction& prediction) {
+  const std::vector<DeviceIndex>& devices = plan.stages.back().devices;
+  Bytes most;
+  for (const DeviceFigures& figures : prediction.devices) {
+    if (std::find(devices.begin(), devices.end(), figures.device) == devices.end()) continue;
+    most = std::max(most, figures.peak_memory);
+  }
+  return most;
 }
 
 /// Sets what the run's framework keeps in memory. Throws if the table does not have it.
@@ -94,20 +105,24 @@ ModelProfile RunPricing::profile_of(const MeasuredRun& run,
 
 RunPrice RunPricing::price(const MeasuredRun& run, LayoutGround& ground) const {
   Subject subject = subject_of_layout(run.layout, ground);
+  SimulationMode mode;
+  if (run.runtime) mode.transfers = run.runtime->transfers;
   const Prediction prediction =
-      planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, {})
+      planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode)
           .prediction;
-  return {.iteration = prediction.iteration, .memory = prediction.most_memory()};
+  return {.iteration = prediction.iteration,
+          .memory = run.is_memory_of_last_stage
+                        ? memory_of_last_stage(subject.document.plan, prediction)
+                        : prediction.most_memory()};
 }
 
 std::vector<RunPrice> RunPricing::prices(const estimate::Calibration& calibration) const {
   std::vector<RunPrice> prices(runs_.size());
   for (const std::vector<std::size_t>& positions : alike_) {
     const MeasuredRun& first = runs_[positions.front()];
-    LayoutGround ground{.profile = profile_of(first, calibration),
-                        .topology = topologies_.at(first.topology),
-                        .topology_source = command_line::source_name(first.topology),
-                        .options = {}};
+    LayoutGround ground = make_layout_ground(
+        profile_of(first, calibration), topologies_.at(first.topology).description(),
+        command_line::source_name(first.topology), first.runtime);
     for (const std::size_t position : positions) prices[position] = price(runs_[position], ground);
   }
   return prices;

@@ -16,7 +16,7 @@ namespace dapple::app {
 /// What a run would take.
 struct RunPrice {
   Duration iteration;
-  /// The most memory of any device.
+  /// The most memory of any device, or of any of the last stage, as the run states it.
   Bytes memory;
 };
 
