@@ -186,6 +186,105 @@ class Calibrate(ToolTest):
         run = self.calibrate(self.table([{**row, "memory_of": "first"}]), "--gpus", "true.json")
         self.assert_error(run, BAD_INPUT, "memory_of: expected all or last_stage", 'got "first"')
 
+    def operations(self, tokens, matrix, memory, changes=(), name="ops.csv"):
+        """A table of operations as a card with these fractions takes them: two tensor degrees of a
+        gated layer."""
+        heads, groups, hidden, inner = 32, 8, 4096, 14336
+        rows = []
+        for count in tokens:
+            for degree in (1, 4):
+                projected = (heads + 2 * groups) * (hidden // heads) // degree
+
+                def product(columns, width):
+                    size = 2 * (count * (width + columns) + width * columns)
+                    return (2 * count * columns * width / (300e12 * matrix)
+                            + size / (2000e9 * memory)) * 1e3
+
+                def passed(numbers):
+                    return 2 * numbers / (2000e9 * memory) * 1e3
+
+                times = {"attn_pre_proj": product(projected, hidden),
+                         "attn_post_proj": product(hidden, hidden // degree),
+                         "mlp_up_proj": product(2 * inner // degree, hidden),
+                         "mlp_down_proj": product(hidden, inner // degree),
+                         "mlp_act": passed(3 * count * inner // degree),
+                         "add": passed(3 * count * hidden)}
+                rows.append({**{f"time_stats.{key}.median": f"{time:.9f}"
+                                for key, time in times.items()},
+                             "n_head": heads, "n_kv_head": groups, "n_embd": hidden,
+                             "n_expanded_embd": inner, "use_gated_mlp": "True",
+                             "num_tokens": count, "num_tensor_parallel_workers": degree})
+        for number, key, value in changes:
+            rows[number][key] = value
+        stream = io.StringIO()
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return self.write(name, stream.getvalue())
+
+    def fractions_of(self, name):
+        return next(one for one in self.read("found.json")["calibrations"] if one["name"] == name)
+
+    def test_fractions_are_fitted_to_operations(self):
+        gpus = self.gpus("start.json", {**START, "launch_floor": TRUE["launch_floor"],
+                                        "collective_floor": TRUE["collective_floor"]})
+        table = self.table(self.made_runs())
+        # What 512 tokens take does not count.
+        short = [(number, f"time_stats.{name}.median", "9")
+                 for number in (0, 1) for name in ("add", "mlp_up_proj")]
+        files = (self.operations((512, 1024, 4096), 0.6, 0.7, short) + ","
+                 + self.operations((2048,), 0.6, 0.7, name="more.csv"))
+        run = self.calibrate(table, "--gpus", gpus, "--ops", files, "--name", "found", "-o",
+                             "found.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertRegex(run.stdout, r"36 operations\n  fitted     0\.[01] % off on average")
+        found = self.fractions_of("found")
+        self.assertAlmostEqual(found["matrix"], 0.6, delta=0.001)
+        self.assertAlmostEqual(found["memory"], 0.7, delta=0.001)
+        self.assertEqual(found["attention"], 0.9)
+        self.assertNotIn("fitted_runs", found)
+        self.assertIn("36 operations and tried on 24 runs of runs.csv", found["source"])
+        # What operations do not tell is fitted to the runs.
+        run = self.calibrate(table, "--gpus", gpus, "--ops", files, "--fit",
+                             "attention,matrix,memory", "--name", "found", "-o", "found.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        found = self.fractions_of("found")
+        for key in ("matrix", "attention", "memory"):
+            self.assertAlmostEqual(found[key], TRUE[key], delta=0.005)
+        self.assertEqual(len(found["fitted_runs"]), 24)
+        self.assertLess(found["left_out_error"], 0.01)
+
+    def test_tables_that_have_no_operations(self):
+        gpus = self.gpus("start.json", START)
+        table = self.table(self.rows())
+
+        def refused(changes, *words, fit="matrix"):
+            path = self.operations((1024,), 0.6, 0.7, changes)
+            run = self.calibrate(table, "--gpus", gpus, "--ops", path, "--fit", fit, "-o",
+                                 "found.json")
+            self.assert_error(run, BAD_INPUT, "ops.csv: ", *words)
+            self.assertFalse((self.folder / "found.json").exists())
+
+        add = "time_stats.add.median"
+        refused([(0, "num_tokens", "many")], "line 2: num_tokens: expected a whole number from 1",
+                'got "many"')
+        refused([(1, "use_gated_mlp", "yes")], "line 3: use_gated_mlp: expected True or False")
+        refused([(1, "n_head", "30")], "line 3: expected heads that divide n_embd")
+        for value in ("-1", "0", "nan", "1e300", ""):
+            refused([(0, add, value)], f"line 2: {add}: expected milliseconds above 0")
+        refused([(number, "num_tokens", "64") for number in (0, 1)],
+                "expected operations over 1024 tokens or more, got none")
+        for text, words in ((f"{add},{add}\n1,2\n", "expected each column once"),
+                            ("a,b\n1,2\n", 'expected a column "n_head", got none'),
+                            ("", "got none")):
+            run = self.calibrate(table, "--gpus", gpus, "--ops", self.write("bad.csv", text))
+            self.assert_error(run, BAD_INPUT, "bad.csv: ", words)
+        path = self.operations((1024,), 0.6, 0.7)
+        run = self.calibrate(table, "--gpus", gpus, "--ops", path, "--fit", "attention")
+        self.assert_error(run, USAGE, "--ops: expected matrix or memory in --fit")
+        run = self.calibrate(table, "--gpus", gpus, "--ops", path, "-o", path)
+        self.assert_error(run, USAGE, "--output")
+
     def test_figures_of_runs(self):
         rows = self.made_runs()
         rows[0]["iteration_s"] = float(rows[0]["iteration_s"]) * 2

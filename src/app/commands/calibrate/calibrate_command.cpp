@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "app/commands/calibrate/constants_fit.h"
+#include "app/commands/calibrate/measured_operations.h"
 #include "app/commands/calibrate/measured_runs.h"
 #include "app/commands/calibrate/run_pricing.h"
 #include "app/commands/commands.h"
@@ -35,6 +36,10 @@ struct CalibrateRequest {
   std::string runs;
   std::string gpu;
   std::optional<std::string> gpus;
+  /// Tables of operations, to which the constants that follow are fitted; the others are fitted to
+  /// the runs.
+  std::vector<std::string> operations = {};
+  std::vector<FittedConstant> constants_of_operations = {};
   std::vector<FittedConstant> constants;
   std::optional<std::string> name;
   std::optional<std::string> output;
@@ -62,6 +67,27 @@ std::vector<FittedConstant> constants_in(const std::string& text) {
   return constants;
 }
 
+/// Divides the constants between operations and runs. Throws Error(Usage) if operations tell
+/// nothing of any.
+void set_operations(const std::string& text, CalibrateRequest& request) {
+  request.operations = command_line::parts_of_list(text);
+  if (request.operations.empty()) {
+    throw command_line::usage_error("--ops", "expected files with commas between them, got none");
+  }
+  const auto is_of_runs = [](FittedConstant constant) {
+    return constant != FittedConstant::Matrix && constant != FittedConstant::Memory;
+  };
+  std::vector<FittedConstant>& all = request.constants;
+  const auto others = std::stable_partition(all.begin(), all.end(), is_of_runs);
+  request.constants_of_operations.assign(others, all.end());
+  all.erase(others, all.end());
+  if (request.constants_of_operations.empty()) {
+    throw command_line::usage_error(
+        "--ops",
+        "expected matrix or memory in --fit, as operations tell of no others, got neither");
+  }
+}
+
 CalibrateRequest calibrate_request(const command_line::Options& options) {
   if (options.positional().size() != 1) {
     throw command_line::usage_error("calibrate", fmt::format("expected one table of runs, got {}",
@@ -76,7 +102,8 @@ CalibrateRequest calibrate_request(const command_line::Options& options) {
                            .name = options.text("name"),
                            .output = options.text("output"),
                            .is_csv = options.has("csv")};
-  if (request.output && request.constants.empty()) {
+  if (const auto operations = options.text("ops")) set_operations(*operations, request);
+  if (request.output && request.constants.empty() && request.operations.empty()) {
     throw command_line::usage_error("--output", "expected constants to fit, got --fit none");
   }
   if (request.name && !is_plain_name(*request.name)) {
@@ -84,6 +111,69 @@ CalibrateRequest calibrate_request(const command_line::Options& options) {
                                     "expected 1 to 200 characters that can be printed, got others");
   }
   return request;
+}
+
+/// Throws if the runs or operations of a source do not determine the constants.
+void require_certainty(const FitCertainty& certainty, const std::vector<FittedConstant>& constants,
+                       const std::string& source, const char* what) {
+  const auto refuse = [&](const std::string& message) {
+    throw Error{ErrorKind::BadInput, source, {{"", message}}};
+  };
+  for (std::size_t c = 0; c < constants.size(); ++c) {
+    if (certainty.matters[c]) continue;
+    refuse(fmt::format("expected {} that {} changes, got none: leave it out of --fit", what,
+                       to_string(constants[c])));
+  }
+  if (certainty.condition <= kMostCondition) return;
+  refuse(
+      fmt::format("expected {} that tell the fitted constants apart, got a condition number of "
+                  "{:.3g}, above {:.0f}: leave one out of --fit",
+                  what, certainty.condition, kMostCondition));
+}
+
+/// What operations tell of a GPU.
+struct OperationsFit {
+  std::vector<MeasuredOperation> operations;
+  estimate::Calibration calibration;
+  FitCertainty certainty;
+  /// log(estimated / measured) of every operation.
+  std::vector<double> errors;
+};
+
+/// Fits the constants that operations tell of, starting at a calibration. Throws Error(BadInput)
+/// for tables that are none, and where they do not determine a constant.
+OperationsFit fit_operations(const CalibrateRequest& request, const estimate::Gpu& gpu,
+                             const estimate::Calibration& start) {
+  OperationsFit fit;
+  for (const std::string& path : request.operations) {
+    const std::vector<MeasuredOperation> more =
+        read_operations(io::read_file(path), command_line::source_name(path));
+    fit.operations.insert(fit.operations.end(), more.begin(), more.end());
+  }
+  const estimate::Precision precision =
+      gpu.peak(estimate::Precision::Fp16) ? estimate::Precision::Fp16 : estimate::Precision::Bf16;
+  if (!gpu.peak(precision)) {
+    throw command_line::usage_error(
+        "--ops", fmt::format("expected a GPU with a peak in fp16 or bf16, got {}", gpu.name));
+  }
+  const auto errors = [&](const estimate::Calibration& calibration) {
+    std::vector<double> found;
+    for (const MeasuredOperation& measured : fit.operations) {
+      const Duration time =
+          estimate::operation_time(measured.operation, gpu, calibration, precision);
+      found.push_back(
+          std::log(static_cast<double>(time.ns) / static_cast<double>(measured.time.ns)));
+    }
+    return found;
+  };
+  const std::vector<FittedConstant>& constants = request.constants_of_operations;
+  fit.calibration =
+      fitted(start, constants, errors, std::vector<bool>(fit.operations.size(), true));
+  fit.certainty = certainty_of(fit.calibration, constants, errors);
+  require_certainty(fit.certainty, constants, command_line::source_name(request.operations.front()),
+                    "operations");
+  fit.errors = errors(fit.calibration);
+  return fit;
 }
 
 /// The figures of a run.
@@ -113,7 +203,6 @@ class Calibrator {
 
  private:
   std::vector<double> errors_of(const estimate::Calibration& calibration) const;
-  void require_certainty() const;
   void leave_groups_out();
 
   const RunPricing& pricing_;
@@ -131,23 +220,6 @@ std::vector<double> Calibrator::errors_of(const estimate::Calibration& calibrati
                               static_cast<double>(pricing_.runs()[i].iteration.ns)));
   }
   return errors;
-}
-
-/// Throws if the runs do not determine the constants.
-void Calibrator::require_certainty() const {
-  const auto refuse = [&](const std::string& message) {
-    throw Error{ErrorKind::BadInput, command_line::source_name(request_.runs), {{"", message}}};
-  };
-  for (std::size_t c = 0; c < request_.constants.size(); ++c) {
-    if (certainty_->matters[c]) continue;
-    refuse(fmt::format("expected runs that {} changes, got none: leave it out of --fit",
-                       to_string(request_.constants[c])));
-  }
-  if (certainty_->condition <= kMostCondition) return;
-  refuse(
-      fmt::format("expected runs that tell the fitted constants apart, got a condition number of "
-                  "{:.3g}, above {:.0f}: leave one out of --fit",
-                  certainty_->condition, kMostCondition));
 }
 
 void Calibrator::leave_groups_out() {
@@ -183,7 +255,7 @@ void Calibrator::fit() {
   const std::vector<bool> all(pricing_.runs().size(), true);
   calibration_ = fitted(calibration_, constants, errors, all);
   certainty_ = certainty_of(calibration_, constants, errors);
-  require_certainty();
+  require_certainty(*certainty_, constants, command_line::source_name(request_.runs), "runs");
 }
 
 void Calibrator::price() {
@@ -271,6 +343,24 @@ std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
 
+void write_operations(const OperationsFit& fit, const CalibrateRequest& request,
+                      std::ostream& words) {
+  std::vector<double> errors = fit.errors;
+  for (double& error : errors) error = std::exp(error) - 1;
+  const ErrorSums sums = sums_of(std::move(errors));
+  words << fmt::format("{}\n  {:<10} {} off on average, median {}, bias {}{}\n",
+                       with_count(fit.operations.size(), "operation"), "fitted", percent(sums.mean),
+                       percent(sums.median), sums.bias < 0 ? "-" : "+",
+                       percent(std::abs(sums.bias)));
+  words << fmt::format("  condition number {:.3g} of the constants\n", fit.certainty.condition);
+  for (std::size_t c = 0; c < request.constants_of_operations.size(); ++c) {
+    const FittedConstant constant = request.constants_of_operations[c];
+    words << fmt::format("  {} changes {} most{}\n", to_string(constant),
+                         printable(fit.operations[fit.certainty.pinned_by[c]].name),
+                         is_at_limit(fit.calibration, constant) ? "; it is at its limit" : "");
+  }
+}
+
 void write_results(const Calibrator& calibrator, const std::vector<MeasuredRun>& runs,
                    const CalibrateRequest& request, const Results& results, std::ostream& words) {
   words << fmt::format("{} in {}\n", with_count(runs.size(), "run"),
@@ -312,6 +402,7 @@ std::vector<command_line::NamedPath> inputs_of(const CalibrateRequest& request,
                                                const std::vector<MeasuredRun>& runs) {
   std::vector<command_line::NamedPath> inputs = command_line::numbered_paths({request.runs});
   if (request.gpus) inputs.push_back({"--gpus", *request.gpus});
+  for (const std::string& path : request.operations) inputs.push_back({"--ops", path});
   std::set<std::string> named;
   for (const MeasuredRun& run : runs) named.insert({run.configuration, run.topology});
   for (const std::string& path : named) inputs.push_back({"a file of the table", path});
@@ -334,6 +425,36 @@ void set_calibration(estimate::GpuTable& table, const std::string& gpu_name,
   }
 }
 
+/// Returns the calibration with its name, and with what it was fitted to.
+estimate::Calibration named(estimate::Calibration made, const CalibrateRequest& request,
+                            const estimate::Gpu& gpu,
+                            const std::optional<OperationsFit>& operations,
+                            const std::vector<MeasuredRun>& runs, const Results& results) {
+  made.name = request.name.value_or(gpu.name + "-fitted");
+  made.gpu = gpu.name;
+  const bool is_of_runs = !request.constants.empty();
+  const std::string of_runs = fmt::format("{} of {}", with_count(runs.size(), "run"),
+                                          printable(command_line::source_name(request.runs)));
+  made.source = fmt::format("fitted to {}", of_runs);
+  if (operations) {
+    made.source = fmt::format("fitted to {} and {} {}",
+                              with_count(operations->operations.size(), "operation"),
+                              is_of_runs ? "to" : "tried on", of_runs);
+  }
+  made.fitted_runs.clear();
+  if (is_of_runs) {
+    for (const MeasuredRun& run : runs) made.fitted_runs.push_back(run.id);
+  }
+  // Runs to which nothing was fitted are as good as left out.
+  const std::optional<ErrorSums> unseen = is_of_runs ? results.left_out : results.all;
+  made.left_out_error = {};
+  if (unseen) {
+    made.left_out_error = Factor{
+        std::llround(std::min(unseen->mean, kMostError) * static_cast<double>(kOne.billionths))};
+  }
+  return made;
+}
+
 int run_calibrate(const command_line::Options& options, command_line::Console& console) {
   const CalibrateRequest request = calibrate_request(options);
   std::vector<MeasuredRun> runs = read_runs(io::read_file(request.runs), request.runs);
@@ -347,27 +468,23 @@ int run_calibrate(const command_line::Options& options, command_line::Console& c
                     printable(request.gpu)));
   }
   const RunPricing pricing(std::move(runs), *gpu, table);
-  Calibrator calibrator(pricing, request, table.calibration_of(*gpu));
+  std::optional<OperationsFit> operations;
+  if (!request.operations.empty()) {
+    operations = fit_operations(request, *gpu, table.calibration_of(*gpu));
+  }
+  Calibrator calibrator(pricing, request,
+                        operations ? operations->calibration : table.calibration_of(*gpu));
   if (!request.constants.empty()) calibrator.fit();
   calibrator.price();
   const Results results = results_of(calibrator, pricing.runs());
   if (request.is_csv) console.documents << csv_of(calibrator, pricing.runs());
   std::ostream& words = console.words(request.is_csv || request.output == "-").stream;
+  if (operations) write_operations(*operations, request, words);
   write_results(calibrator, pricing.runs(), request, results, words);
   if (!request.output) return command_line::kDone;
-  estimate::Calibration made = calibrator.calibration();
-  made.name = request.name.value_or(gpu->name + "-fitted");
-  made.gpu = gpu->name;
-  made.source = fmt::format("fitted to {} of {}", with_count(pricing.runs().size(), "run"),
-                            printable(command_line::source_name(request.runs)));
-  made.fitted_runs.clear();
-  for (const MeasuredRun& run : pricing.runs()) made.fitted_runs.push_back(run.id);
-  made.left_out_error = {};
-  if (results.left_out) {
-    made.left_out_error = Factor{std::llround(std::min(results.left_out->mean, kMostError) *
-                                              static_cast<double>(kOne.billionths))};
-  }
-  set_calibration(table, std::string(gpu->name), std::move(made));
+  set_calibration(
+      table, std::string(gpu->name),
+      named(calibrator.calibration(), request, *gpu, operations, pricing.runs(), results));
   const std::string document = io::write_gpus(table);
   io::read_gpus(document, "the calibration");  // throws if it could not be read again
   command_line::write_result(console, *request.output, document);
@@ -383,6 +500,11 @@ std::vector<command_line::OptionSection> calibrate_sections() {
              .text = "Fit matrix, attention, memory, launch_floor and collective_floor, or none.",
              .default_value = "matrix,memory",
              .details = "With none the runs are only estimated by the GPU's calibration."},
+            {.name = "ops",
+             .value = "FILES",
+             .text = "Fit matrix and memory to the operations of FILES, and not to the runs.",
+             .details = "They are tables of measured operations as Vidur's profiles of linear "
+                        "layers, with commas between them; those over 1,024 tokens or more count."},
             {.name = "gpus",
              .value = "FILE",
              .kind = command_line::ValueKind::File,
