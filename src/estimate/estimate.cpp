@@ -342,8 +342,9 @@ std::string warning_of_times(const Gpu& gpu, const Calibration& calibration) {
 std::string warning_of_memory(const Framework& framework) {
   if (framework.name.empty()) {
     return "memory is estimated without what frameworks keep beside the model, which estimate "
-           "--framework counts: the fullest GPU of published runs needed 28 % more on average "
-           "(docs/accuracy.md)";
+           "--framework counts: estimates of the fullest GPU of published runs were 23 % too low "
+           "on "
+           "average (docs/accuracy.md)";
   }
   return fmt::format(
       "memory is estimated with what {} keeps beside the model: {} "

@@ -4,6 +4,7 @@ not determine them are refused, and so are tables that are none."""
 import csv
 import io
 import json
+import os
 
 import tool
 from tool import BAD_INPUT, DONE, USAGE, ToolTest
@@ -168,6 +169,11 @@ class Calibrate(ToolTest):
             self.assertAlmostEqual(times[runtime] * 1e9, predicted["iteration_ns"], delta=1)
         self.assertLess(times[""], times["nanotron-ddp"])
         self.assertLess(times["nanotron-ddp"], times["nanotron"])
+        for change in ({"vpp": 2, "layers": ""}, {"pp": 1, "vpp": 2, "layers": ""}):
+            run = self.calibrate(self.table([{**row, **change, "runtime": "nanotron"}]), "--gpus",
+                                 "true.json", "--fit", "none")
+            self.assert_error(run, BAD_INPUT, "runs.csv: line 4: /schedule/family: expected 1f1b or "
+                              "gpipe, got interleaved, as transfers are serial")
         run = self.calibrate(self.table([{**row, "runtime": "mine"}]), "--gpus", "true.json")
         self.assert_error(run, BAD_INPUT, "runs.csv: line 4: runtime: expected deepspeed or "
                           "megatron or nanotron", 'got "mine"')
@@ -183,6 +189,9 @@ class Calibrate(ToolTest):
         for of, size in (("", max(sizes.values())), ("all", max(sizes.values())),
                          ("last_stage", last)):
             self.assertEqual(int(self.priced({**row, "memory_of": of})["estimated_bytes"]), size)
+        run = self.calibrate(self.table([{**row, "memory_of": "last_stage", "memory_bytes": ""}]),
+                             "--gpus", "true.json")
+        self.assert_error(run, BAD_INPUT, "line 4: memory_of: expected memory_bytes beside")
         run = self.calibrate(self.table([{**row, "memory_of": "first"}]), "--gpus", "true.json")
         self.assert_error(run, BAD_INPUT, "memory_of: expected all or last_stage", 'got "first"')
 
@@ -284,6 +293,35 @@ class Calibrate(ToolTest):
         self.assert_error(run, USAGE, "--ops: expected matrix or memory in --fit")
         run = self.calibrate(table, "--gpus", gpus, "--ops", path, "-o", path)
         self.assert_error(run, USAGE, "--output")
+
+    def test_runs_name_files(self):
+        gpus = self.gpus("start.json", START)
+        (self.folder / "folder.json").mkdir()
+        os.mkfifo(self.folder / "pipe.json")
+        self.write("bad.json", {"model_type": "llama"})
+        for key in ("configuration", "topology"):
+            for name, code, words in (
+                    ("none.json", 5, ("runs.csv: line 4: ", "none.json: cannot be read")),
+                    ("folder.json", BAD_INPUT, ("runs.csv: line 4: expected a regular file",)),
+                    ("pipe.json", BAD_INPUT, ("runs.csv: line 4: expected a regular file",)),
+                    ("bad.json", BAD_INPUT, ("runs.csv: line 4: ", "bad.json: ")),
+                    ("t.json\0y", BAD_INPUT, (f"line 4: {key}: expected a file's name without",))):
+                with self.subTest(key=key, name=name):
+                    rows = [{**self.rows()[0], key: name}]
+                    run = self.calibrate(self.table(rows), "--gpus", gpus, "--fit", "none")
+                    self.assert_error(run, code, *words)
+
+    def test_runs_that_kept_constants_have_seen_are_told(self):
+        rows = self.made_runs()
+        run = self.calibrate(self.table(rows), "--gpus", "true.json", "--fit", "matrix,memory",
+                             "--name", "found", "-o", "found.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertNotIn("their errors are too small", run.stdout)
+        self.assertEqual(self.fractions_of("found")["fitted_constants"], ["matrix", "memory"])
+        told = "constants that are kept were fitted to 24 of these runs (found)"
+        for fit, is_told in (("matrix", True), ("none", True), ("matrix,memory", False)):
+            run = self.calibrate(self.table(rows), "--gpus", "found.json", "--fit", fit)
+            self.assertEqual(told in run.stdout, is_told, run.stdout)
 
     def test_figures_of_runs(self):
         rows = self.made_runs()

@@ -15,7 +15,7 @@ from fractions import Fraction
 import tool
 from tool import BAD_INPUT, DONE, ToolTest
 
-CASES = 150  # enough that every subject of SUBJECTS is met
+CASES = 200  # enough that every subject of SUBJECTS is met
 BUCKET = 25 << 20  # bytes; what import closes a bucket at
 MOST = 10**15  # byte/s; the bandwidth of a ring before any port has narrowed it
 TICKS = 1024  # of a nanosecond
@@ -1042,7 +1042,9 @@ class Draw:
                      if form.recompute and self.chance(0.2)}
         keys.discard((1, False, 1, 1, 1, None))
         variants = []
-        for key in sorted(keys, key=lambda _: self.random.random()):
+        ordered = sorted(keys, key=str)  # Sets have another order in each run.
+        self.random.shuffle(ordered)
+        for key in ordered:
             tensor, sequence, context, experts, expert_tensor, recompute = key
             variant = {"tensor_parallel": tensor, **self.draw_figures(parameters)}
             if sequence or self.chance(0.3):
@@ -1243,6 +1245,7 @@ class Draw:
         whole = samples * everyone  # micro-batch
         if self.chance(0.3):  # Not equally many for each rank.
             whole = self.random.randint(replicas, 7 * everyone)
+            whole = max(whole, divide_up(everyone, micro_batches))  # The batch has one for each.
             more += ["--micro-batch", str(whole)]
         else:
             words.append(f"mbs={samples}")

@@ -42,6 +42,9 @@ struct Calibration {
   /// The names of the runs that it was fitted to, and the mean of |estimated / measured - 1| over
   /// them, each estimated by a fit to the runs of other groups; if that is known.
   std::vector<std::string> fitted_runs = {};
+  /// The keys of the constants that were fitted to them; the others were kept. Empty if that is not
+  /// known.
+  std::vector<std::string> fitted_constants = {};
   std::optional<Factor> left_out_error = {};
 };
 

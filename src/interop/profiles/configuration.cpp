@@ -63,6 +63,10 @@ estimate::Architecture read_family(const io::Field& root) {
   estimate::Architecture architecture;
   io::ObjectReader object(root);
   const io::Field type = object.field("model_type");
+  if (!type.present()) {
+    refuse_family(type);
+    return architecture;
+  }
   const std::optional<std::string> given = io::read_text(type);
   // Other keys are for others, but none may occur twice.
   object.members();

@@ -42,6 +42,9 @@ Calibration read_calibration(const Field& field) {
   if (const Field runs = object.field("fitted_runs"); runs.present()) {
     calibration.fitted_runs = read_texts(runs);
   }
+  if (const Field constants = object.field("fitted_constants"); constants.present()) {
+    calibration.fitted_constants = read_texts(constants);
+  }
   if (const Field error = object.field("left_out_error"); error.present()) {
     calibration.left_out_error = read_factor(error, {});
   }
@@ -170,6 +173,9 @@ void write_calibration(JsonWriter& writer, const Calibration& calibration) {
   writer.key("collective_floor").text(duration_text(calibration.collective_floor));
   writer.key("source").text(calibration.source);
   if (!calibration.fitted_runs.empty()) writer.key("fitted_runs").texts(calibration.fitted_runs);
+  if (!calibration.fitted_constants.empty()) {
+    writer.key("fitted_constants").texts(calibration.fitted_constants);
+  }
   if (calibration.left_out_error) {
     writer.key("left_out_error").raw(factor_text(*calibration.left_out_error));
   }

@@ -425,6 +425,23 @@ void set_calibration(estimate::GpuTable& table, const std::string& gpu_name,
   }
 }
 
+/// Says so if runs are estimated with constants that were fitted to them before.
+void note_runs_seen(const estimate::Calibration& start, const CalibrateRequest& request,
+                    const std::vector<MeasuredRun>& runs, std::ostream& words) {
+  const std::set<std::string> seen(start.fitted_runs.begin(), start.fitted_runs.end());
+  const auto count = std::count_if(runs.begin(), runs.end(),
+                                   [&](const MeasuredRun& run) { return seen.count(run.id) > 0; });
+  std::set<std::string> kept(start.fitted_constants.begin(), start.fitted_constants.end());
+  for (const auto& constants : {request.constants, request.constants_of_operations}) {
+    for (const FittedConstant constant : constants) kept.erase(to_string(constant));
+  }
+  if (count == 0 || (kept.empty() && !start.fitted_constants.empty())) return;
+  words << fmt::format(
+      "  constants that are kept were fitted to {} of these runs ({}): their errors are too "
+      "small\n",
+      count, printable(start.name));
+}
+
 /// Returns the calibration with its name, and with what it was fitted to.
 estimate::Calibration named(estimate::Calibration made, const CalibrateRequest& request,
                             const estimate::Gpu& gpu,
@@ -444,6 +461,12 @@ estimate::Calibration named(estimate::Calibration made, const CalibrateRequest& 
   made.fitted_runs.clear();
   if (is_of_runs) {
     for (const MeasuredRun& run : runs) made.fitted_runs.push_back(run.id);
+  }
+  made.fitted_constants.clear();
+  for (const auto& constants : {request.constants, request.constants_of_operations}) {
+    for (const FittedConstant constant : constants) {
+      made.fitted_constants.push_back(to_string(constant));
+    }
   }
   // Runs to which nothing was fitted are as good as left out.
   const std::optional<ErrorSums> unseen = is_of_runs ? results.left_out : results.all;
@@ -481,6 +504,7 @@ int run_calibrate(const command_line::Options& options, command_line::Console& c
   std::ostream& words = console.words(request.is_csv || request.output == "-").stream;
   if (operations) write_operations(*operations, request, words);
   write_results(calibrator, pricing.runs(), request, results, words);
+  note_runs_seen(table.calibration_of(*gpu), request, pricing.runs(), words);
   if (!request.output) return command_line::kDone;
   set_calibration(
       table, std::string(gpu->name),
@@ -538,8 +562,8 @@ command_line::Command calibrate_command() {
            .takes_files = true,
            .options = calibrate_sections(),
            .examples =
-               {"dapple-plan calibrate tests/validation/runs/calculon.csv --gpu A100-80GB \\",
-                "    -o gpus.json"}},
+               {"dapple-plan calibrate tests/validation/runs/foundry-h100.csv --gpu H100 \\",
+                "    --fit matrix,attention,memory -o gpus.json"}},
       .run = run_calibrate};
 }
 

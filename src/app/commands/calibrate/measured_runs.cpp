@@ -41,6 +41,13 @@ std::string name_in(const std::string& text) {
   return text;
 }
 
+std::string path_in(const std::string& text) {
+  if (text.empty() || printable(text) != text) {
+    throw WrongValue{"a file's name without control characters"};
+  }
+  return text;
+}
+
 /// Returns a time or size that is above zero.
 std::int64_t quantity_in(const std::string& text, std::int64_t scale, const char* unit) {
   const RoundedCount count = scaled_up(text, scale);
@@ -86,41 +93,41 @@ void take_runtime(const std::string& text, MeasuredRun& run) {
 }
 
 std::vector<Column> columns() {
-  return {
-      {"id", true, [](const std::string& text, MeasuredRun& run) { run.id = name_in(text); }},
-      {"group", false,
-       [](const std::string& text, MeasuredRun& run) { run.group = name_in(text); }},
-      {"configuration", true,
-       [](const std::string& text, MeasuredRun& run) { run.configuration = text; }},
-      {"topology", true, [](const std::string& text, MeasuredRun& run) { run.topology = text; }},
-      {"sequence", false,
-       [](const std::string& text, MeasuredRun& run) {
-         run.options.sequence = count_in(text, estimate::kMostTokens);
-       }},
-      {"precision", false, take_precision},
-      {"attention", false,
-       [](const std::string& text, MeasuredRun& run) {
-         run.options.has_fused_attention = choice_in(text, {"fused", "unfused"}) == 0;
-       }},
-      {"gradient_bytes", false,
-       [](const std::string& text, MeasuredRun& run) {
-         run.options.gradient_bytes = choice_in(text, {"2", "4"}) == 0 ? 2 : 4;
-       }},
-      {"framework", false,
-       [](const std::string& text, MeasuredRun& run) { run.framework = name_in(text); }},
-      {"runtime", false, take_runtime},
-      {"recompute", false, take_recomputation},
-      {"iteration_s", true,
-       [](const std::string& text, MeasuredRun& run) {
-         run.iteration = {quantity_in(text, kNanosecondsPerSecond, "seconds")};
-       }},
-      {"memory_bytes", false,
-       [](const std::string& text, MeasuredRun& run) {
-         run.memory = Bytes{quantity_in(text, 1, "bytes")};
-       }},
-      {"memory_of", false, [](const std::string& text, MeasuredRun& run) {
-         run.is_memory_of_last_stage = choice_in(text, {"all", "last_stage"}) == 1;
-       }}};
+  return {{"id", true, [](const std::string& text, MeasuredRun& run) { run.id = name_in(text); }},
+          {"group", false,
+           [](const std::string& text, MeasuredRun& run) { run.group = name_in(text); }},
+          {"configuration", true,
+           [](const std::string& text, MeasuredRun& run) { run.configuration = path_in(text); }},
+          {"topology", true,
+           [](const std::string& text, MeasuredRun& run) { run.topology = path_in(text); }},
+          {"sequence", false,
+           [](const std::string& text, MeasuredRun& run) {
+             run.options.sequence = count_in(text, estimate::kMostTokens);
+           }},
+          {"precision", false, take_precision},
+          {"attention", false,
+           [](const std::string& text, MeasuredRun& run) {
+             run.options.has_fused_attention = choice_in(text, {"fused", "unfused"}) == 0;
+           }},
+          {"gradient_bytes", false,
+           [](const std::string& text, MeasuredRun& run) {
+             run.options.gradient_bytes = choice_in(text, {"2", "4"}) == 0 ? 2 : 4;
+           }},
+          {"framework", false,
+           [](const std::string& text, MeasuredRun& run) { run.framework = name_in(text); }},
+          {"runtime", false, take_runtime},
+          {"recompute", false, take_recomputation},
+          {"iteration_s", true,
+           [](const std::string& text, MeasuredRun& run) {
+             run.iteration = {quantity_in(text, kNanosecondsPerSecond, "seconds")};
+           }},
+          {"memory_bytes", false,
+           [](const std::string& text, MeasuredRun& run) {
+             run.memory = Bytes{quantity_in(text, 1, "bytes")};
+           }},
+          {"memory_of", false, [](const std::string& text, MeasuredRun& run) {
+             run.is_memory_of_last_stage = choice_in(text, {"all", "last_stage"}) == 1;
+           }}};
 }
 
 /// Reads the rows of a table.
@@ -204,6 +211,9 @@ void RunReader::complete(MeasuredRun& run) {
   run.options.max_tensor = degree("tp", 1);
   run.options.max_context = degree("cp", 1);
   run.options.max_experts = degree("ep", 1);
+  if (run.is_memory_of_last_stage && !run.memory) {
+    add("memory_of: expected memory_bytes beside last_stage, got none");
+  }
   if (run.group.empty()) { run.group = fmt::format("{} on {}", run.configuration, run.topology); }
   run.configuration = beside_table(run.configuration);
   run.topology = beside_table(run.topology);

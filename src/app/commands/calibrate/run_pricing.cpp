@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "app/request/inputs.h"
+#include "app/request/runtimes.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
 #include "dapple/interop/profiles/configuration.h"
@@ -51,6 +54,32 @@ void set_framework(const estimate::GpuTable& table, MeasuredRun& run) {
                                               printable(run.framework))}}};
 }
 
+/// Calls `read` with the file that a run names. Throws Error with the run's line if that is no
+/// regular file, as others may never end, and for its faults.
+template <class Read>
+auto read_of(const MeasuredRun& run, const std::string& file, Read read) {
+  const auto refuse = [&](ErrorKind kind, std::vector<std::string> messages) {
+    std::vector<Violation> faults;
+    for (std::string& message : messages) faults.push_back({run.layout.place, std::move(message)});
+    return Error{kind, run.layout.source, std::move(faults)};
+  };
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) {
+    throw refuse(ErrorKind::BadInput,
+                 {fmt::format("expected a regular file, got {}", command_line::source_name(file))});
+  }
+  try {
+    return read(file);
+  } catch (const Error& error) {
+    std::vector<std::string> messages;
+    for (const Violation& fault : error.violations()) {
+      messages.push_back(fmt::format("{}: {}{}{}", error.source(), fault.place,
+                                     fault.place.empty() ? "" : ": ", fault.message));
+    }
+    throw refuse(error.kind(), std::move(messages));
+  }
+}
+
 }  // namespace
 
 RunPricing::RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu,
@@ -62,12 +91,15 @@ RunPricing::RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu,
     set_framework(table, run);
     const std::string& model = run.configuration;
     if (models_.count(model) == 0) {
-      models_.emplace(model, interop::read_configuration(io::read_file(model),
-                                                         command_line::source_name(model)));
+      models_.emplace(model, read_of(run, model, [](const std::string& file) {
+                        return interop::read_configuration(io::read_file(file),
+                                                           command_line::source_name(file));
+                      }));
     }
     if (topologies_.count(run.topology) == 0) {
-      topologies_.emplace(run.topology, Topology{load_topology(run.topology),
-                                                 command_line::source_name(run.topology)});
+      topologies_.emplace(run.topology, read_of(run, run.topology, [](const std::string& file) {
+                            return Topology{load_topology(file), command_line::source_name(file)};
+                          }));
     }
     require_gpu(run);
     const std::vector<Violation> faults =
@@ -107,6 +139,9 @@ RunPrice RunPricing::price(const MeasuredRun& run, LayoutGround& ground) const {
   Subject subject = subject_of_layout(run.layout, ground);
   SimulationMode mode;
   if (run.runtime) mode.transfers = run.runtime->transfers;
+  try {
+    check_mode(subject.document.plan, mode, run.layout.source);
+  } catch (const Error& error) { throw run.layout.at_its_place(error); }
   const Prediction prediction =
       planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode)
           .prediction;
