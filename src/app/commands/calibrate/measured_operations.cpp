@@ -16,7 +16,7 @@ namespace dapple::app {
 namespace {
 
 constexpr std::size_t kMostOperations = 1'000'000;
-constexpr std::size_t kMostFaults = 20;
+constexpr std::size_t kMostOperationFaults = 20;
 constexpr std::int64_t kLeastTokens = 1'024;
 
 /// The columns that say what a row is of.
@@ -46,12 +46,12 @@ struct Dimensions {
 };
 
 /// An operation of the tables.
-struct Column {
+struct OperationColumn {
   std::string_view name;
   estimate::Operation (*operation)(const Dimensions& of);
 };
 
-constexpr Column kColumns[] = {
+constexpr OperationColumn kOperationColumns[] = {
     {"attn_pre_proj",
      [](const Dimensions& of) -> estimate::Operation {
        return {.rows = of.tokens, .columns = of.projected(), .inner = of.hidden};
@@ -114,7 +114,7 @@ void OperationsReader::read_header(std::string_view line) {
   const std::vector<std::string> names = interop::cells_of_row(line);
   width_ = names.size();
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (columns_.emplace(names[i], i).second || faults_.size() >= kMostFaults) continue;
+    if (columns_.emplace(names[i], i).second || faults_.size() >= kMostOperationFaults) continue;
     add(fmt::format("expected each column once, got \"{}\" twice", printable(names[i])));
   }
   std::vector<std::string> wanted;
@@ -122,7 +122,8 @@ void OperationsReader::read_header(std::string_view line) {
        {kHeads, kKeyHeads, kHidden, kInner, kIsGated, kTokens, kDegree}) {
     wanted.emplace_back(name);
   }
-  for (const Column& column : kColumns) wanted.push_back(time_column(column.name));
+  for (const OperationColumn& column : kOperationColumns)
+    wanted.push_back(time_column(column.name));
   for (const std::string& name : wanted) {
     if (columns_.count(name) == 0) add(fmt::format("expected a column \"{}\", got none", name));
   }
@@ -165,7 +166,7 @@ void OperationsReader::read_row(std::string_view line) {
                     kHidden, kInner, of.heads, of.degree));
   }
   if (faults_.size() != before || of.tokens < kLeastTokens) return;
-  for (const Column& column : kColumns) {
+  for (const OperationColumn& column : kOperationColumns) {
     const std::string name = time_column(column.name);
     const std::string& text = cell(name);
     constexpr std::int64_t kNanosecondsPerMillisecond = 1'000'000;
@@ -192,7 +193,7 @@ std::vector<MeasuredOperation> OperationsReader::read(std::string_view text) {
       return false;
     }
     read_row(line);
-    return faults_.size() < kMostFaults;
+    return faults_.size() < kMostOperationFaults;
   });
   if (faults_.empty() && operations_.empty()) {
     faults_.push_back(
