@@ -1002,6 +1002,7 @@ TEST_CASE("where stages may differ in their form the plan is the fastest of all,
     plan->document.tool = "test";
     const PlanDocument& document = plan->document;
     INFO(io::write_plan(document));
+    CAPTURE(of_one.ns, least.ns);
     REQUIRE(document.prediction.iteration == least);
     REQUIRE(document.prediction.lower_bound == least);
     std::size_t records = 0;
