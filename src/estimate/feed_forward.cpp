@@ -21,8 +21,8 @@ struct InnerLayer {
 
   Wide parameters() const { return Wide{matrices_of(is_gated)} * division.hidden * width; }
   Wide tensor() const { return Wide{division.bytes} * rows * width; }
-  /// What is kept of the activation function: its result, which with a gate is a product, of which
-  /// the activated gate is a factor.
+  /// The bytes that are kept of the activation function's results. With a gate the result is a
+  /// product, and the framework may keep the activated gate besides.
   Wide kept_activation() const {
     return (is_gated && division.keeps_activated_gates ? 2 : 1) * tensor();
   }

@@ -343,21 +343,28 @@ std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
 
+std::string error_line(const char* what, const ErrorSums& sums) {
+  return fmt::format("  {:<10} {} off on average, median {}, bias {}{}\n", what, percent(sums.mean),
+                     percent(sums.median), sums.bias < 0 ? "-" : "+", percent(std::abs(sums.bias)));
+}
+
+/// Says which run or operation changes a constant most.
+std::string pin_line(const estimate::Calibration& calibration, FittedConstant constant,
+                     const std::string& name) {
+  return fmt::format("  {} changes {} most{}\n", to_string(constant), printable(name),
+                     is_at_limit(calibration, constant) ? "; it is at its limit" : "");
+}
+
 void write_operations(const OperationsFit& fit, const CalibrateRequest& request,
                       std::ostream& words) {
   std::vector<double> errors = fit.errors;
   for (double& error : errors) error = std::exp(error) - 1;
-  const ErrorSums sums = sums_of(std::move(errors));
-  words << fmt::format("{}\n  {:<10} {} off on average, median {}, bias {}{}\n",
-                       with_count(fit.operations.size(), "operation"), "fitted", percent(sums.mean),
-                       percent(sums.median), sums.bias < 0 ? "-" : "+",
-                       percent(std::abs(sums.bias)));
+  words << with_count(fit.operations.size(), "operation") << '\n'
+        << error_line("fitted", sums_of(std::move(errors)));
   words << fmt::format("  condition number {:.3g} of the constants\n", fit.certainty.condition);
   for (std::size_t c = 0; c < request.constants_of_operations.size(); ++c) {
-    const FittedConstant constant = request.constants_of_operations[c];
-    words << fmt::format("  {} changes {} most{}\n", to_string(constant),
-                         printable(fit.operations[fit.certainty.pinned_by[c]].name),
-                         is_at_limit(fit.calibration, constant) ? "; it is at its limit" : "");
+    words << pin_line(fit.calibration, request.constants_of_operations[c],
+                      fit.operations[fit.certainty.pinned_by[c]].name);
   }
 }
 
@@ -365,14 +372,9 @@ void write_results(const Calibrator& calibrator, const std::vector<MeasuredRun>&
                    const CalibrateRequest& request, const Results& results, std::ostream& words) {
   words << fmt::format("{} in {}\n", with_count(runs.size(), "run"),
                        with_count(results.groups, "group"));
-  const auto line = [&](const char* what, const ErrorSums& sums) {
-    words << fmt::format("  {:<10} {} off on average, median {}, bias {}{}\n", what,
-                         percent(sums.mean), percent(sums.median), sums.bias < 0 ? "-" : "+",
-                         percent(std::abs(sums.bias)));
-  };
-  line(request.constants.empty() ? "estimated" : "fitted", results.all);
+  words << error_line(request.constants.empty() ? "estimated" : "fitted", results.all);
   if (results.left_out) {
-    line("left out", *results.left_out);
+    words << error_line("left out", *results.left_out);
   } else if (!request.constants.empty()) {
     words
         << "  no group can be left out: runs of a second group would tell how far off others are\n";
@@ -390,10 +392,8 @@ void write_results(const Calibrator& calibrator, const std::vector<MeasuredRun>&
       "  condition number {:.3g} of the constants (1 if each changes other runs)\n",
       calibrator.certainty()->condition);
   for (std::size_t c = 0; c < request.constants.size(); ++c) {
-    const FittedConstant constant = request.constants[c];
-    words << fmt::format("  {} changes {} most{}\n", to_string(constant),
-                         printable(runs[calibrator.certainty()->pinned_by[c]].id),
-                         is_at_limit(calibration, constant) ? "; it is at its limit" : "");
+    words << pin_line(calibration, request.constants[c],
+                      runs[calibrator.certainty()->pinned_by[c]].id);
   }
 }
 

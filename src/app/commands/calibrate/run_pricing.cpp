@@ -19,6 +19,15 @@
 namespace dapple::app {
 namespace {
 
+std::string name_of_runtime(const MeasuredRun& run) {
+  return run.runtime ? run.runtime->name : std::string();
+}
+
+/// The topology's file, and the runtime that keeps a part of its memory.
+std::pair<std::string, std::string> topology_key(const MeasuredRun& run) {
+  return {run.topology, name_of_runtime(run)};
+}
+
 /// What two runs have in common that have one profile on one topology.
 auto key_of(const MeasuredRun& run) {
   const estimate::EstimateOptions& options = run.options;
@@ -26,7 +35,7 @@ auto key_of(const MeasuredRun& run) {
                     static_cast<int>(options.precision), options.has_fused_attention,
                     options.has_sequence_parallelism, options.max_tensor, options.max_context,
                     options.max_experts, options.recomputations, options.gradient_bytes,
-                    run.framework, run.runtime ? run.runtime->name : std::string());
+                    run.framework, name_of_runtime(run));
 }
 
 /// Returns the peak memory of the fullest device of the last stage.
@@ -96,9 +105,12 @@ RunPricing::RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu,
                                                            command_line::source_name(file));
                       }));
     }
-    if (topologies_.count(run.topology) == 0) {
-      topologies_.emplace(run.topology, read_of(run, run.topology, [](const std::string& file) {
-                            return Topology{load_topology(file), command_line::source_name(file)};
+    const auto on = topology_key(run);
+    if (topologies_.count(on) == 0) {
+      topologies_.emplace(on, read_of(run, run.topology, [&](const std::string& file) {
+                            TopologyDescription description = load_topology(file);
+                            if (run.runtime) reserve(*run.runtime, description);
+                            return Topology{description, command_line::source_name(file)};
                           }));
     }
     require_gpu(run);
@@ -117,7 +129,7 @@ RunPricing::RunPricing(std::vector<MeasuredRun> runs, const estimate::Gpu& gpu,
 void RunPricing::require_gpu(const MeasuredRun& run) const {
   estimate::GpuTable only;
   only.gpus = {gpu_};
-  for (const ServerGroup& group : topologies_.at(run.topology).description().servers) {
+  for (const ServerGroup& group : topologies_.at(topology_key(run)).description().servers) {
     if (only.find(group.device) != nullptr) continue;
     throw Error{ErrorKind::BadInput,
                 run.layout.source,
@@ -131,7 +143,8 @@ ModelProfile RunPricing::profile_of(const MeasuredRun& run,
   ModelProfile profile =
       estimate::estimate_profile(models_.at(run.configuration), gpu_, calibration, run.options);
   // The topologies of runs may call the GPU otherwise.
-  profile.device = topologies_.at(run.topology).description().servers.front().device;
+  profile.device = topologies_.at(topology_key(run)).description().servers.front().device;
+  if (run.runtime) apply(*run.runtime, profile);
   return profile;
 }
 
@@ -155,9 +168,11 @@ std::vector<RunPrice> RunPricing::prices(const estimate::Calibration& calibratio
   std::vector<RunPrice> prices(runs_.size());
   for (const std::vector<std::size_t>& positions : alike_) {
     const MeasuredRun& first = runs_[positions.front()];
-    LayoutGround ground = make_layout_ground(
-        profile_of(first, calibration), topologies_.at(first.topology).description(),
-        command_line::source_name(first.topology), first.runtime);
+    LayoutGround ground{.profile = profile_of(first, calibration),
+                        .topology = topologies_.at(topology_key(first)),
+                        .topology_source = command_line::source_name(first.topology),
+                        .options = {},
+                        .runtime = first.runtime};
     for (const std::size_t position : positions) prices[position] = price(runs_[position], ground);
   }
   return prices;

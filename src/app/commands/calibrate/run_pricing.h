@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/commands/calibrate/measured_runs.h"
@@ -41,9 +42,9 @@ class RunPricing {
 
   std::vector<MeasuredRun> runs_;
   estimate::Gpu gpu_;
-  // By file.
+  // Models by file, and topologies by file and runtime.
   std::map<std::string, estimate::Architecture> models_;
-  std::map<std::string, Topology> topologies_;
+  std::map<std::pair<std::string, std::string>, Topology> topologies_;
   // Runs that have a profile and a topology in common, by their positions.
   std::vector<std::vector<std::size_t>> alike_;
 };

@@ -334,8 +334,7 @@ command_line::Command import_plan_command() {
            .summary = "import other tools' plans, costed, simulated and checked",
            .usage = {"dapple-plan import plan FILE... --model PROFILE --topo TOPOLOGY [options]"},
            .about = "A FILE is of PipeDream, Megatron-LM, DeepSpeed, PyTorch, torchtitan, nanotron "
-                    "or Sailor; "
-                    "layouts in words can be files, too.",
+                    "or Sailor; layouts in words can be files, too.",
            .details = {"The files are an answer of PipeDream (gpus=N.txt) with what its optimizer "
                        "printed or a conf file; a script with Megatron-LM's options and layout; a "
                        "program or JSON file with DeepSpeed's parts, and its settings; "

@@ -197,23 +197,17 @@ LayoutGround load_layout_ground(const std::string& model, const std::string& top
   ModelProfile profile = load_own_profile(model);
   TopologyDescription description = load_topology(topology);
   apply_time_scale(time_scale, profile, description);
-  LayoutGround ground = make_layout_ground(std::move(profile), std::move(description),
-                                           command_line::source_name(topology), runtime);
-  ground.options.global_batch = global_batch;
-  return ground;
-}
-
-LayoutGround make_layout_ground(ModelProfile profile, TopologyDescription topology,
-                                const std::string& topology_source,
-                                const std::optional<Runtime>& runtime) {
   if (runtime) {
     apply(*runtime, profile);
-    reserve(*runtime, topology);
+    reserve(*runtime, description);
   }
+  Topology made{description, command_line::source_name(topology)};
+  interop::ForeignPlanOptions options;
+  options.global_batch = global_batch;
   return {.profile = std::move(profile),
-          .topology = Topology{topology, topology_source},
-          .topology_source = topology_source,
-          .options = {},
+          .topology = std::move(made),
+          .topology_source = command_line::source_name(topology),
+          .options = std::move(options),
           .runtime = runtime};
 }
 

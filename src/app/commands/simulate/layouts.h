@@ -41,12 +41,6 @@ LayoutGround load_layout_ground(const std::string& model, const std::string& top
                                 const std::optional<Factor>& time_scale,
                                 const std::optional<Runtime>& runtime);
 
-/// Returns the ground of a profile and a topology, from the file of this name, for a runtime if
-/// there is one. Throws Error(BadInput) for a device that has no more than the runtime keeps.
-LayoutGround make_layout_ground(ModelProfile profile, TopologyDescription topology,
-                                const std::string& topology_source,
-                                const std::optional<Runtime>& runtime);
-
 /// Returns the plan of a layout, which has no figures yet, and the topology that its devices are
 /// of. Throws Error(BadInput) if it is not valid or cannot be costed.
 Subject subject_of_layout(const interop::Layout& layout, LayoutGround& ground);
