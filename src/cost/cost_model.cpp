@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "cost/slowest_replica.h"
@@ -50,6 +51,26 @@ BucketMoments bucket_moments(const LayerTable& layers, const StagePlan& stage,
     moments.in_weights.push_back(backward - layers.input_gradient(behind));
   }
   return moments;
+}
+
+/// Returns the devices over which tied gradients are reduced, in the order of the ring: by their
+/// numbers, but interchangeable ones by the first stage that they run. Otherwise their numbers
+/// would decide which of them sends to another server, and with shared links how long that takes.
+std::vector<DeviceIndex> ring_of_tie(const TiedGradients& tied, const Plan& plan,
+                                     const Topology& topology) {
+  std::vector<DeviceIndex> ring;
+  std::set<DeviceIndex> seen;
+  for (const StageIndex stage : tied.stages) {
+    std::vector<DeviceIndex> devices = plan.stages[stage.position()].devices;
+    std::sort(devices.begin(), devices.end());
+    for (const DeviceIndex device : devices) {
+      if (seen.insert(device).second) ring.push_back(device);
+    }
+  }
+  std::stable_sort(ring.begin(), ring.end(), [&](DeviceIndex a, DeviceIndex b) {
+    return topology.first_interchangeable(a) < topology.first_interchangeable(b);
+  });
+  return ring;
 }
 
 std::int64_t deal_period(const StagePlan& stage) {
@@ -339,16 +360,10 @@ void CostModel::add_ties(const Plan& plan, PlanCost& cost) const {
   for (const TiedGradients& tied : plan.tied_gradients) {
     TiedCost& of_tie = cost.ties.emplace_back();
     of_tie.stages = tied.stages;
-    std::vector<DeviceIndex>& devices = of_tie.devices;
-    for (const StageIndex stage : tied.stages) {
-      const std::vector<DeviceIndex>& more = plan.stages[stage.position()].devices;
-      devices.insert(devices.end(), more.begin(), more.end());
-    }
-    std::sort(devices.begin(), devices.end());
-    devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+    of_tie.devices = ring_of_tie(tied, plan, topology_);
     const Bytes size = scale_up(dapple::reduced_parameters(profile_, tied.owner),
                                 profile_.optimizer.gradient_bytes_per_parameter_byte);
-    of_tie.reduction = AllReduceModel(devices, topology_, /*is_sharded=*/false).cost(size);
+    of_tie.reduction = AllReduceModel(of_tie.devices, topology_, /*is_sharded=*/false).cost(size);
     for (const StageIndex stage : tied.stages) {
       cost.stages[stage.position()].tied_reduction += of_tie.reduction.time;
     }

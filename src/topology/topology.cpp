@@ -103,6 +103,7 @@ Topology::Topology(TopologyDescription description, const std::string& source_na
   if (!violations.empty()) { throw Error(ErrorKind::BadInput, source_name, std::move(violations)); }
   expand();
   add_ports();
+  find_interchangeable();
   make_fill_orders();
 }
 

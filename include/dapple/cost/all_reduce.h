@@ -82,7 +82,8 @@ struct AllReduceCost {
 class AllReduceModel {
  public:
   /// Takes O(devices log devices), apart from ring packing on servers with a link matrix.
-  /// Requires: `devices` ascending and distinct.
+  /// A ring passes the devices in the given order. Requires: they are distinct and ascending,
+  /// except that interchangeable ones may be in any order (Topology::first_interchangeable()).
   AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology)
       : AllReduceModel(devices, topology, topology.description().shards_optimizer) {}
   /// The same; `is_sharded` says whether each device needs only its shard of the sum.

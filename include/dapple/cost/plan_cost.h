@@ -15,7 +15,8 @@ namespace dapple {
 /// The reduction of gradients to which several stages contribute, over all of their devices.
 struct TiedCost {
   std::vector<StageIndex> stages;
-  /// The devices of all these stages, distinct and ascending.
+  /// The devices of all these stages, distinct, in the order of the ring (docs/model.md, section
+  /// 7.2).
   std::vector<DeviceIndex> devices;
   AllReduceCost reduction;
 };

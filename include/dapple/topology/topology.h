@@ -115,6 +115,14 @@ class Topology {
   /// are in the same pod and have equal uplinks. O(1).
   bool have_same_uplinks(ServerIndex a, ServerIndex b) const;
 
+  /// Returns the first of the interchangeable devices with consecutive numbers that a device is one
+  /// of: devices of one server with a switch, or with a link matrix without direct links, that
+  /// share one NIC or have one each of the same link, reached over the same ports; or servers of a
+  /// single device with the same uplinks. Nothing but their numbers tells such devices apart. O(1).
+  DeviceIndex first_interchangeable(DeviceIndex index) const {
+    return first_interchangeable_[index.position()];
+  }
+
   /// Returns the number, within the server, of the NIC that a device uses. Requires: the server has
   /// a NIC.
   std::int32_t nic_of(DeviceIndex index) const;
@@ -158,6 +166,7 @@ class Topology {
   void pass(Route& route, PortIndex port, Duration latency) const;
   Route way_between_roots(ServerIndex server, std::int32_t from, std::int32_t to) const;
   Route way_inside(const Device& from, const Device& to) const;
+  void find_interchangeable();
   void make_fill_orders();
   PortIndex add_port(std::string name, Bandwidth bandwidth);
   // Returns -1 for two devices without a direct link.
@@ -207,6 +216,7 @@ class Topology {
   std::vector<Enclosure> pods_;
   // By server: the position of its rack; empty without racks.
   std::vector<std::int32_t> server_rack_;
+  std::vector<DeviceIndex> first_interchangeable_;
   std::vector<std::vector<DeviceIndex>> fill_orders_;
   std::map<std::string, DeviceIndex> device_by_name_;
   struct RingMemory;

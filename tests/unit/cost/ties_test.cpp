@@ -79,6 +79,29 @@ TEST_CASE("what is tied is reduced over the devices of all stages that hold it")
   }
 }
 
+TEST_CASE("the ring of a tie does not depend on the numbers of interchangeable devices") {
+  const ModelProfile profile = five_layers();
+  const Topology topology(cluster({.servers = 2, .devices = 3}));
+  const auto ring = [&](const std::vector<StageShape>& stages) {
+    const Plan plan = plan_of(
+        profile,
+        {.micro_batch_size = 2, .num_micro_batches = 1, .depths = {1, 1, 1}, .stages = stages});
+    const std::vector<DeviceIndex> devices =
+        CostModel(profile, topology).plan_cost(plan).ties.front().devices;
+    std::vector<std::int32_t> numbers;
+    for (const DeviceIndex device : devices) numbers.push_back(device.value);
+    return numbers;
+  };
+  // Servers stay in their order, as they are not interchangeable.
+  CHECK(ring({{.layers = 2, .devices = {1, 4}},
+              {.layers = 2, .devices = {2}},
+              {.layers = 1, .devices = {3}}}) == std::vector<std::int32_t>{1, 2, 4, 3});
+  // The last device of the first server sends to the second, whatever its number.
+  CHECK(ring({{.layers = 2, .devices = {2, 3}},
+              {.layers = 2, .devices = {0}},
+              {.layers = 1, .devices = {1}}}) == std::vector<std::int32_t>{2, 0, 1, 3});
+}
+
 TEST_CASE("a tie inside a stage is none of the plan's") {
   const ModelProfile profile = five_layers();
   const Plan plan =
