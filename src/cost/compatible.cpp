@@ -8,6 +8,7 @@
 
 #include "dapple/cost/buckets.h"
 #include "dapple/plan/validate.h"
+#include "dapple/profile/limits.h"
 #include "dapple/profile/variants.h"
 
 namespace dapple {
@@ -31,7 +32,7 @@ double in_units(Factor factor) {
 double slowest_scale(const ModelProfile& profile, const Topology& topology) {
   double slowest = 1;
   for (const DeviceKind& kind : topology.description().devices) {
-    slowest = std::max(slowest, in_units(time_scale(profile, kind).value_or(kOne)));
+    slowest = std::max(slowest, in_units(time_source(profile, kind).value_or(kOne).scale));
   }
   return slowest;
 }
@@ -126,18 +127,35 @@ double collectives_ns(const Layer& layer, const GroupShape& group, double global
   return sum;
 }
 
+/// Returns an upper bound on the time that a layer computes for the whole batch on a kind of device
+/// that was measured.
+double measured_ns(const ModelProfile& profile, const Layer& layer, std::size_t kind,
+                   double global_batch) {
+  const std::vector<Measurement>& measurements = measurements_on(layer, kind);
+  const bool proportional =
+      measurements.size() == 1 && profile.batch_scaling == BatchScaling::Proportional;
+  const double overhead = 3.0 * static_cast<double>(fixed_overhead_on(layer, kind).ns);
+  double sum = 0;
+  for (const Measurement& point : measurements) {
+    const double time =
+        2.0 * static_cast<double>(point.forward.ns) + static_cast<double>(point.backward.ns);
+    const double batches =
+        proportional ? global_batch / static_cast<double>(point.batch_size) : global_batch;
+    sum += time * batches + (overhead + 3) * global_batch;
+  }
+  return sum;
+}
+
 LayerSums sum_layers(const ModelProfile& profile, double global_batch) {
   LayerSums sums;
   for (const Layer& layer : profile.layers) {
-    const bool proportional =
-        layer.measurements.size() == 1 && profile.batch_scaling == BatchScaling::Proportional;
+    double longest = 0;
+    for (std::size_t kind = 0; kind <= profile.other_devices.size(); ++kind) {
+      longest = std::max(longest, measured_ns(profile, layer, kind, global_batch));
+    }
+    sums.time_ns += longest;
     for (const Measurement& point : layer.measurements) {
       const double batches = global_batch / static_cast<double>(point.batch_size);
-      const double time =
-          2.0 * static_cast<double>(point.forward.ns) + static_cast<double>(point.backward.ns);
-      const double overhead = 3.0 * static_cast<double>(layer.fixed_overhead.ns);
-      sums.time_ns +=
-          time * (proportional ? batches : global_batch) + (overhead + 3) * global_batch;
       sums.output_bytes += static_cast<double>(point.output.count) * batches;
       sums.kept_bytes += static_cast<double>(point.stash.count + point.workspace.count) * batches;
     }
@@ -191,12 +209,46 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
   return result;
 }
 
+/// Returns the names of the kinds that were measured: "a", or "a" or "b".
+std::string measured_kinds(const ModelProfile& profile) {
+  std::string names = fmt::format("\"{}\"", profile.device);
+  for (const std::string& other : profile.other_devices) names += fmt::format(" or \"{}\"", other);
+  return names;
+}
+
 }  // namespace
 
-std::optional<Factor> time_scale(const ModelProfile& profile, const DeviceKind& kind) {
-  if (kind.name == profile.device) return kOne;
-  const auto found = kind.time_scale.find(profile.device);
-  return found == kind.time_scale.end() ? std::nullopt : std::optional(found->second);
+std::optional<TimeSource> time_source(const ModelProfile& profile, const DeviceKind& kind) {
+  std::vector<std::string> measured{profile.device};
+  measured.insert(measured.end(), profile.other_devices.begin(), profile.other_devices.end());
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    if (kind.name == measured[i]) return TimeSource(i, kOne);
+  }
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    const auto found = kind.time_scale.find(measured[i]);
+    if (found != kind.time_scale.end()) return TimeSource(i, found->second);
+  }
+  return std::nullopt;
+}
+
+std::vector<TimeSource> least_time_sources(const ModelProfile& profile, const Topology& topology) {
+  std::set<std::int32_t> kinds;
+  for (std::int32_t d = 0; d < topology.device_count(); ++d)
+    kinds.insert(topology.device({d}).kind);
+  std::vector<TimeSource> sources;
+  for (const std::int32_t kind : kinds) {
+    const DeviceKind& of_devices = topology.description().devices[static_cast<std::size_t>(kind)];
+    const TimeSource source = time_source(profile, of_devices).value_or(kOne);
+    const auto known = std::find_if(sources.begin(), sources.end(), [&](const TimeSource& other) {
+      return other.measured == source.measured;
+    });
+    if (known == sources.end()) {
+      sources.push_back(source);
+    } else {
+      known->scale = std::min(known->scale, source.scale);
+    }
+  }
+  return sources;
 }
 
 std::vector<Violation> check_compatible(const ModelProfile& profile, const Topology& topology,
@@ -205,14 +257,21 @@ std::vector<Violation> check_compatible(const ModelProfile& profile, const Topol
   std::set<std::string> used;
   for (const ServerGroup& group : topology.description().servers) used.insert(group.device);
   for (const DeviceKind& kind : topology.description().devices) {
-    if (used.count(kind.name) == 0 || time_scale(profile, kind)) continue;
+    if (used.count(kind.name) == 0 || time_source(profile, kind)) continue;
     violations.push_back(
         {"/devices/" + pointer_step(kind.name),
-         fmt::format("expected the profiled device \"{}\" or a time_scale for it, got \"{}\" "
+         fmt::format("expected the profiled device {} or a time_scale for it, got \"{}\" "
                      "without one",
-                     profile.device, kind.name)});
+                     measured_kinds(profile), kind.name)});
   }
   if (!violations.empty()) return violations;
+  if (const std::size_t kinds = least_time_sources(profile, topology).size();
+      kinds > kMaxMeasuredKindsInUse) {
+    violations.push_back(
+        {"/devices", fmt::format("expected at most {} kinds with times of their own, got {}",
+                                 kMaxMeasuredKindsInUse, kinds)});
+    return violations;
+  }
   for (const ModelProfile& form : profile.stage_forms) {
     violations = check_compatible(form, topology, global_batch_size);
     if (!violations.empty()) return violations;

@@ -120,12 +120,22 @@ const LayerTable& CostModel::table(std::int64_t samples, std::int32_t device_kin
   const auto found = tables_->layers.find(key);
   if (found != tables_->layers.end()) return found->second;
   const DeviceKind& kind = topology_.description().devices[static_cast<std::size_t>(device_kind)];
-  const std::optional<Factor> scale = time_scale(profile_, kind);
-  check(scale.has_value(), "a device kind without a time scale was costed");
+  const std::optional<TimeSource> source = time_source(profile_, kind);
+  check(source.has_value(), "a device kind without times was costed");
   const LayerTable& made =
-      tables_->layers.try_emplace(key, profile_, samples, *scale).first->second;
+      tables_->layers.try_emplace(key, profile_, samples, *source).first->second;
   tables_->kept += made.kept();
   return made;
+}
+
+const LayerTable& CostModel::least_table(std::int64_t samples) const {
+  // A number that no kind has.
+  constexpr std::int32_t kLeastOfKinds = -1;
+  const std::vector<TimeSource> sources = least_time_sources(profile_, topology_);
+  const auto [entry, is_new] =
+      tables_->layers.try_emplace({samples, kLeastOfKinds}, profile_, samples, sources);
+  if (is_new) tables_->kept += entry->second.kept();
+  return entry->second;
 }
 
 Bytes CostModel::kept_by_tables() const {

@@ -27,15 +27,22 @@ Duration round_up_scaled(ExactTime time, Factor scale) {
   return {static_cast<std::int64_t>(total)};
 }
 
+/// The batch size for which a time is wanted, and how measured times become those of a device.
+struct BatchPoint {
+  std::int64_t samples = 1;
+  std::optional<BatchScaling> scaling;
+  Factor time_scale = kOne;
+};
+
 /// Returns h + (t0 - h) * b / b0, where b is at least b0 under BatchScaling::Floor. The overhead h
 /// is limited to the measured time, so that a layer without a backward has no overhead there
 /// either.
-ExactTime scale_one_point(const Layer& layer, Duration measured, std::int64_t samples,
-                          BatchScaling scaling) {
-  const std::int64_t measured_batch = layer.measurements.front().batch_size;
-  const std::int64_t batch =
-      scaling == BatchScaling::Floor ? std::max(samples, measured_batch) : samples;
-  const Duration overhead = std::min(layer.fixed_overhead, measured);
+ExactTime scale_one_point(Duration measured, std::int64_t measured_batch, Duration fixed_overhead,
+                          BatchPoint point) {
+  const std::int64_t batch = point.scaling == BatchScaling::Floor
+                                 ? std::max(point.samples, measured_batch)
+                                 : point.samples;
+  const Duration overhead = std::min(fixed_overhead, measured);
   return {Wide{overhead.ns} * measured_batch + Wide{(measured - overhead).ns} * batch,
           measured_batch};
 }
@@ -58,22 +65,23 @@ ExactTime between_points(const std::vector<Measurement>& points, Duration Measur
   return on_line(points[second - 1], points[second], figure, samples);
 }
 
-struct BatchPoint {
-  std::int64_t samples = 1;
-  std::optional<BatchScaling> scaling;
-};
-
-Duration layer_time(const Layer& layer, Duration Measurement::*figure, BatchPoint point,
-                    Factor time_scale) {
+Duration measured_time(const std::vector<Measurement>& measurements, Duration fixed_overhead,
+                       Duration Measurement::*figure, BatchPoint point) {
   check(point.samples >= 1, "a layer's time was asked for no samples");
-  check(!layer.measurements.empty(), "a layer without measurements was costed");
-  if (layer.measurements.size() > 1) {
-    return round_up_scaled(between_points(layer.measurements, figure, point.samples), time_scale);
+  check(!measurements.empty(), "a layer without measurements was costed");
+  if (measurements.size() > 1) {
+    return round_up_scaled(between_points(measurements, figure, point.samples), point.time_scale);
   }
   check(point.scaling.has_value(), "a single measurement needs a batch scaling");
-  const Duration measured = layer.measurements.front().*figure;
-  return round_up_scaled(scale_one_point(layer, measured, point.samples, *point.scaling),
-                         time_scale);
+  const Measurement& only = measurements.front();
+  return round_up_scaled(scale_one_point(only.*figure, only.batch_size, fixed_overhead, point),
+                         point.time_scale);
+}
+
+Duration layer_time(const Layer& layer, Duration Measurement::*figure, BatchPoint point,
+                    std::size_t measured) {
+  return measured_time(measurements_on(layer, measured), fixed_overhead_on(layer, measured), figure,
+                       point);
 }
 
 Bytes proportional(const Layer& layer, Bytes Measurement::*figure, std::int64_t samples) {
@@ -84,31 +92,39 @@ Bytes proportional(const Layer& layer, Bytes Measurement::*figure, std::int64_t 
 
 }  // namespace
 
+const std::vector<Measurement>& measurements_on(const Layer& layer, std::size_t measured) {
+  return measured == 0 ? layer.measurements : layer.other_times[measured - 1].measurements;
+}
+
+Duration fixed_overhead_on(const Layer& layer, std::size_t measured) {
+  return measured == 0 ? layer.fixed_overhead : layer.other_times[measured - 1].fixed_overhead;
+}
+
 Duration forward_time(const Layer& layer, std::int64_t samples, std::optional<BatchScaling> scaling,
-                      Factor time_scale) {
-  return layer_time(layer, &Measurement::forward, {samples, scaling}, time_scale);
+                      TimeSource source) {
+  return layer_time(layer, &Measurement::forward, {samples, scaling, source.scale},
+                    source.measured);
 }
 
 Duration backward_time(const Layer& layer, std::int64_t samples,
-                       std::optional<BatchScaling> scaling, Factor time_scale) {
-  return layer_time(layer, &Measurement::backward, {samples, scaling}, time_scale);
+                       std::optional<BatchScaling> scaling, TimeSource source) {
+  return layer_time(layer, &Measurement::backward, {samples, scaling, source.scale},
+                    source.measured);
 }
 
 Duration input_gradient_time(const ModelProfile& profile, LayerIndex index, std::int64_t samples,
-                             Factor time_scale) {
+                             TimeSource source) {
   const Layer& layer = profile.layers[index.position()];
   const std::optional<BatchScaling> scaling = profile.batch_scaling;
-  const Duration whole = backward_time(layer, samples, scaling, time_scale);
+  const Duration whole = backward_time(layer, samples, scaling, source);
   if (layer.parameters.count == 0 && !tied_to(profile, index)) return whole;
-  std::vector<Measurement> parts = layer.measurements;
+  std::vector<Measurement> parts = measurements_on(layer, source.measured);
   for (Measurement& part : parts) {
     if (!part.input_gradient) return {divide_up(whole.ns, 2)};
     part.backward = *part.input_gradient;
   }
-  Layer layer_of_parts;
-  layer_of_parts.fixed_overhead = layer.fixed_overhead;
-  layer_of_parts.measurements = std::move(parts);
-  return std::min(whole, backward_time(layer_of_parts, samples, scaling, time_scale));
+  return std::min(whole, measured_time(parts, fixed_overhead_on(layer, source.measured),
+                                       &Measurement::backward, {samples, scaling, source.scale}));
 }
 
 Bytes output_size(const Layer& layer, std::int64_t samples) {

@@ -64,16 +64,16 @@ void wait_for_state(const ShardedLayer& sharded, LayerFigures& figures) {
 }
 
 LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t samples_of_group,
-                        Factor time_scale) {
+                        TimeSource source) {
   const std::int64_t samples = profile.group.samples_of_replica(samples_of_group);
   const Layer& layer = profile.layers[l];
   const Duration forward = collectives_time(layer.forward_collectives, samples, profile.group);
   const Duration backward = collectives_time(layer.backward_collectives, samples, profile.group);
   LayerFigures figures{
-      .forward = forward + forward_time(layer, samples, profile.batch_scaling, time_scale),
-      .backward = backward + backward_time(layer, samples, profile.batch_scaling, time_scale),
+      .forward = forward + forward_time(layer, samples, profile.batch_scaling, source),
+      .backward = backward + backward_time(layer, samples, profile.batch_scaling, source),
       .input_gradient =
-          backward + input_gradient_time(profile, index_at<LayerIndex>(l), samples, time_scale),
+          backward + input_gradient_time(profile, index_at<LayerIndex>(l), samples, source),
       .forward_collectives = forward,
       .backward_collectives = backward,
       .output = output_size(layer, samples),
@@ -81,6 +81,21 @@ LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t
       .workspace = workspace_size(layer, samples) + layer.sharded.working_set};
   wait_for_state(layer.sharded, figures);
   return figures;
+}
+
+/// Returns the least of each time over the sources.
+LayerFigures least_figures_of(const ModelProfile& profile, std::size_t l, std::int64_t samples,
+                              const std::vector<TimeSource>& sources) {
+  LayerFigures least = figures_of(profile, l, samples, sources.front());
+  for (std::size_t i = 1; i < sources.size(); ++i) {
+    const LayerFigures other = figures_of(profile, l, samples, sources[i]);
+    for (Duration LayerFigures::*const time :
+         {&LayerFigures::forward, &LayerFigures::backward, &LayerFigures::input_gradient,
+          &LayerFigures::forward_collectives, &LayerFigures::backward_collectives}) {
+      least.*time = std::min(least.*time, other.*time);
+    }
+  }
+  return least;
 }
 
 /// Whether a layer equals the one before it in everything that figures_of() depends on, as most
@@ -94,7 +109,7 @@ bool has_figures_of_previous(const ModelProfile& profile, std::size_t l) {
       !profile.ties.empty() && (layer.parameters.count == 0 || previous.parameters.count == 0);
   return !may_be_tied && (layer.parameters.count == 0) == (previous.parameters.count == 0) &&
          layer.fixed_overhead == previous.fixed_overhead &&
-         layer.measurements == previous.measurements &&
+         layer.measurements == previous.measurements && layer.other_times == previous.other_times &&
          layer.forward_collectives == previous.forward_collectives &&
          layer.backward_collectives == previous.backward_collectives &&
          layer.sharded == previous.sharded;
@@ -120,7 +135,8 @@ std::vector<std::vector<Bytes>> largest_of_spans(std::vector<Bytes> workspaces) 
 
 }  // namespace
 
-LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor time_scale)
+LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples,
+                       const std::vector<TimeSource>& sources)
     : forward_(1), backward_(1), input_gradient_(1), stash_(1) {
   const bool has_collectives = profile.group != GroupShape{};
   if (has_collectives) {
@@ -132,7 +148,7 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples, Factor
   LayerFigures figures;
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {
     if (!has_figures_of_previous(profile, l)) {
-      figures = figures_of(profile, l, samples, time_scale);
+      figures = least_figures_of(profile, l, samples, sources);
     }
     forward_.push_back(forward_.back() + figures.forward);
     backward_.push_back(backward_.back() + figures.backward);

@@ -56,6 +56,7 @@ void take_variant(Layer& layer, const Parallelism& form) {
     layer.expert_parameters = variant.expert_parameters;
     layer.fixed_overhead = variant.fixed_overhead;
     layer.measurements = std::move(variant.measurements);
+    layer.other_times = std::move(variant.other_times);
     layer.forward_collectives = std::move(variant.forward_collectives);
     layer.backward_collectives = std::move(variant.backward_collectives);
   }

@@ -30,7 +30,8 @@ SUBJECTS = (
     "a collective below its table", "a collective within its table", "a collective above its table",
     "replicas on several servers", "groups on one NIC", "a group with several NICs",
     "a tie between stages", "several buckets", "several measurements", "a fixed overhead",
-    "a repeated layer", "a skipped stage", "a time scale", "two kinds of servers", "uplinks",
+    "a repeated layer", "a skipped stage", "a time scale", "times on another kind of device",
+    "two kinds of servers", "uplinks",
     "a hierarchical all-reduce", "a flat ring through NICs", "measured replicas", "a workspace",
     "sharded state", "a sharded reduction on several servers", "context parallelism",
     "expert parallelism", "expert tensor parallelism below the tensor degree",
@@ -160,7 +161,8 @@ class Model:
         self.names = [layer["name"] for layer in profile["layers"]]
         self.figures = [chosen_figures(layer, form) for layer in profile["layers"]]
         self.scaling = profile.get("batch_scaling")
-        self.device = profile["device"]
+        self.measured = [profile["device"]] + sorted(
+            times["device"] for times in profile["layers"][0].get("other_times", []))
         optimizer = profile["optimizer"]
         self.state = optimizer["state_bytes_per_parameter_byte"]
         self.gradient = optimizer.get("gradient_bytes_per_parameter_byte", 1)
@@ -177,13 +179,16 @@ class Model:
                 self.owner_of[number] = self.names.index(layer["tied_to"])
                 self.ties[self.owner_of[number]].append(number)
 
-    def time(self, layer, key, samples, scale):
+    def time(self, layer, key, samples, source):
         """Nanoseconds of a layer's own computation."""
         samples = divide_up(samples, self.form.ranks)
-        points = [(m["batch_size"], m[key]) for m in self.figures[layer]["measurements"]]
+        device, scale = source
+        figures = next((times for times in self.figures[layer].get("other_times", [])
+                        if times["device"] == device), self.figures[layer])
+        points = [(m["batch_size"], m[key]) for m in figures["measurements"]]
         if len(points) == 1:
             size, time = points[0]
-            overhead = min(self.figures[layer].get("fixed_overhead_ns", 0), time)
+            overhead = min(figures.get("fixed_overhead_ns", 0), time)
             batch = samples if self.scaling == "proportional" else max(samples, size)
             exact = overhead + Fraction((time - overhead) * batch, size)
         elif samples <= points[0][0]:
@@ -469,9 +474,12 @@ class Topology:
                                              amount(group["uplink"]["latency"]))
                 number += 1
 
-    def scale(self, device, profiled):
-        return 1 if device.kind == profiled else factor(
-            self.kinds[device.kind]["time_scale"][profiled])
+    def source(self, device, measured):
+        """The kind whose times hold for a device, and the factor on them."""
+        if device.kind in measured:
+            return device.kind, 1
+        scales = self.kinds[device.kind]["time_scale"]
+        return next((kind, factor(scales[kind])) for kind in measured if kind in scales)
 
     def memory_limit(self, device):
         kind = self.kinds[device.kind]
@@ -696,14 +704,17 @@ class Plan:
             self.met[stage].add("a tied layer gathered")
         return gather, scatter
 
+    def source(self, device):
+        return self.topology.source(self.topology.devices[device], self.model.measured)
+
     def compute(self, stage, device, samples):
         """Nanoseconds of forward and backward of one replica."""
-        scale = self.topology.scale(self.topology.devices[device], self.model.device)
+        source = self.source(device)
         total = {"forward": 0, "backward": 0}
         for layer in self.layers_of(stage):
             gather, scatter = self.around_layer(stage, layer)
             for way, around in ("forward", gather), ("backward", gather + scatter):
-                time = (self.model.time(layer, f"{way}_ns", samples, scale)
+                time = (self.model.time(layer, f"{way}_ns", samples, source)
                         + self.collectives_of_layer(stage, layer, way, samples))
                 total[way] += max(time, around)
                 if around > 0:
@@ -868,8 +879,9 @@ class Plan:
             "a skipped stage": any(
                 layer < self.stages[stage][0] and last >= self.stages[stage][1]
                 for layer, last in enumerate(self.model.last_consumer)),
-            "a time scale": any(self.topology.scale(self.topology.devices[device],
-                                                    self.model.device) != 1 for device in devices),
+            "a time scale": any(self.source(device)[1] != 1 for device in devices),
+            "times on another kind of device": any(
+                self.source(device)[0] != self.model.measured[0] for device in devices),
             "two kinds of servers": len({group["name"] for group in groups}) > 1,
             "uplinks": crosses and any(self.topology.uplinks(a, b)
                                        for a, b in itertools.permutations(hosts, 2)),
@@ -937,6 +949,8 @@ class Draw:
                  if self.form.fits(devices) and self.form.size <= 4 * devices]
         self.held = self.random.choice(sizes) if sizes and self.chance(0.6) else self.form.size
         self.hosts = self.form.size // self.held
+        # Kinds of device that the profile has times of besides its own.
+        self.others = self.choice([], [], ["other"], ["other", "spare"], ["spare"])
         self.topology = self.draw_topology()
         self.profile = self.draw_profile()
         self.layers = expanded(self.profile["layers"])
@@ -993,12 +1007,24 @@ class Draw:
             time = max(1, time + self.number(1, 10**6) * self.choice(1, 1, -1))
         return measured
 
+    def draw_times(self):
+        times = {"measurements": self.draw_measurements(self.choice(1, 1, 2, 3))}
+        if len(times["measurements"]) == 1 and self.chance(0.4):
+            both = (times["measurements"][0][key] for key in ("forward_ns", "backward_ns"))
+            times["fixed_overhead_ns"] = self.random.randint(1, min(both))
+        return times
+
     def draw_figures(self, parameters):
         figures = {"parameter_bytes": self.number(*self.parameters) if parameters else 0,
-                   "measurements": self.draw_measurements(self.choice(1, 1, 2, 3))}
-        if len(figures["measurements"]) == 1 and self.chance(0.4):
-            times = (figures["measurements"][0][key] for key in ("forward_ns", "backward_ns"))
-            figures["fixed_overhead_ns"] = self.random.randint(1, min(times))
+                   **self.draw_times()}
+        if self.others:
+            figures["other_times"] = []
+            for device in self.random.sample(self.others, len(self.others)):
+                times = {"device": device, **self.draw_times()}
+                for one in times["measurements"]:
+                    for key in ("output_bytes", "stash_bytes", "workspace_bytes"):
+                        one.pop(key, None)
+                figures["other_times"].append(times)
         return figures
 
     def draw_collectives(self, key):
@@ -1198,7 +1224,10 @@ class Draw:
                                "reserved": f"{self.number(1, 10**6 // 2)} B"}
                         for kind in ("card", "other")},
         }
-        topology["devices"]["other"]["time_scale"] = {"card": self.choice(0.31, 1.7, 0.123456789)}
+        scaled = ["spare"] if "spare" in self.others and self.chance(0.5) else ["card"]
+        scaled += ["spare"] if self.chance(0.3) else []
+        topology["devices"]["other"]["time_scale"] = {
+            kind: self.choice(0.31, 1.7, 0.123456789) for kind in scaled}
         if sum(parts) > 1:
             topology["network"] = {"kind": "switch",
                                    "bandwidth": f"{self.number(10**8, 10**11)} B/s",

@@ -53,6 +53,8 @@ MODELS = {
               "adam", "--global-batch", "32", "--backward-ratio", "2", "--output-size", "1 MiB"),
     "sailor": ("small.sailor.json", "--optimizer", "adam", "--global-batch", "32",
                "--profile-device", "GH-96"),
+    "sailor-files": ("small.sailor-times.json", "small.sailor-sizes.json", "--optimizer", "adam",
+                     "--global-batch", "32", "--profile-device", "V100-16"),
     "galvatron": ("small.computation.json", "small.memory.json", "--optimizer", "adam",
                   "--global-batch", "32", "--backward-ratio", "2", "--output-size", "1 MiB",
                   "--layers", "3", "--profile-device", "card"),

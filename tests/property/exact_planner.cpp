@@ -87,7 +87,7 @@ TEST_CASE("the exact planner's plan is the fastest of all, and it knows") {
     }
     count(used, small::used_dimensions(document->plan, question.topology));
   }
-  CHECK(open.size() == 18);
+  CHECK(open.size() == 19);
   require_each(open, 400);
   // That is chosen once in tens of thousands.
   used.erase("recomputation of all");

@@ -12,6 +12,7 @@
 #include "../support/clusters.h"
 #include "../support/dice.h"
 #include "../support/models.h"
+#include "../support/own_times.h"
 #include "../support/scaled.h"
 #include "dapple/cost/cost_model.h"
 #include "dapple/planner/make_plan.h"
@@ -47,7 +48,7 @@ ModelProfile random_model(Dice& dice, std::int64_t most_layers = 4) {
 
 /// Servers of four or eight, as many as make more than 1,024 ways to take devices of them; in half
 /// of the clusters a quick server stands between slow ones.
-TopologyDescription random_cluster(Dice& dice) {
+TopologyDescription random_cluster(Dice& dice, ModelProfile& profile) {
   const bool is_large = dice.chance(50);
   TopologyDescription description =
       small::cluster({.servers = is_large ? 4 : 5,
@@ -60,6 +61,8 @@ TopologyDescription random_cluster(Dice& dice) {
   const std::string profiled = description.devices.front().name;
   quick.time_scale[profiled] = {kOne.billionths * dice.roll(40, 90) / 100};
   description.devices.push_back(quick);
+  // The quick server may be slower for some of the layers.
+  if (dice.chance(50)) small::measure_on(dice, quick.name, profile);
   const ServerGroup slow = description.servers.front();
   ServerGroup between = slow;
   between.name = "between";
@@ -74,8 +77,8 @@ TopologyDescription random_cluster(Dice& dice) {
 }
 
 Request random_request(Dice& dice) {
-  Request request{
-      .profile = random_model(dice), .description = random_cluster(dice), .options = {}};
+  Request request{.profile = random_model(dice), .description = {}, .options = {}};
+  request.description = random_cluster(dice, request.profile);
   planner::PlannerOptions& options = request.options;
   const std::int64_t size = dice.roll(1, 9);
   options.global_batch_size = size * dice.roll(1, 3);

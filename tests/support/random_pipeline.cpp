@@ -7,6 +7,7 @@
 
 #include "crowded_ways.h"
 #include "measured_reductions.h"
+#include "own_times.h"
 #include "random_group.h"
 #include "random_problem.h"
 
@@ -125,10 +126,11 @@ TopologyDescription random_cluster(Dice& dice, const Ranges& ranges) {
 
 namespace {
 
-void slow_some_down(Dice& dice, TopologyDescription& description) {
+void slow_some_down(Dice& dice, ModelProfile& model, TopologyDescription& description) {
   DeviceKind slow = description.devices.front();
   slow.name = "slow gpu";
   slow.time_scale["gpu"] = Factor{dice.roll(1, 30) * 100'000'000};
+  if (dice.chance(30)) measure_on(dice, slow.name, model);
   description.devices.push_back(slow);
   for (ServerGroup& group : description.servers) {
     if (dice.chance(40)) group.device = slow.name;
@@ -188,7 +190,7 @@ std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoices& cho
     const std::int64_t factors[] = {1'000'000'000, 1'126'000'000, 1'500'000'000, 2'000'000'000};
     description.overlap_slowdown = Factor{factors[dice.roll(0, 3)]};
   }
-  if (choices.mixed) slow_some_down(dice, description);
+  if (choices.mixed) slow_some_down(dice, model, description);
   std::int32_t devices = 0;
   for (const ServerGroup& group : description.servers) devices += group.count * group.devices;
   PlanShape shape{

@@ -39,6 +39,7 @@ std::set<std::string> open_dimensions(const PlanningProblem& made) {
   }
   if (sizes.size() > 1) open.insert("unequal servers");
   if (kinds.size() > 1) open.insert("mixed kinds");
+  if (kinds.size() > 1 && !profile.other_devices.empty()) open.insert("kinds with own times");
   const auto buckets =
       gradient_buckets(profile, {0, static_cast<std::int32_t>(profile.layers.size())});
   if (buckets.sizes.size() > 1 && batch > 1) open.insert("several buckets");

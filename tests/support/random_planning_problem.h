@@ -20,6 +20,7 @@
 #include "dice.h"
 #include "measured_reductions.h"
 #include "models.h"
+#include "own_times.h"
 #include "random_problem.h"
 #include "scaled.h"
 
@@ -32,6 +33,8 @@ struct ProblemLimits {
   std::int64_t global_batch = 6;
   bool crowded = false;   // there may be PCIe roots, racks and pods
   bool measured = false;  // there are measured all-reduces
+  // Another kind of device may have times of its own.
+  bool own_times = true;
 };
 
 struct PlanningProblem {
@@ -52,6 +55,7 @@ class ProblemMaker {
     PlanningProblem made;
     made.problem.profile = model();
     made.problem.topology = cluster();
+    if (limits_.own_times) measure_other_kind(made.problem);
     made.problem.global_batch = batch();
     made.problem.profile.global_batch_size = made.problem.global_batch;
     if (dice_.chance(50)) tighten_memory(made.problem);
@@ -217,6 +221,17 @@ class ProblemMaker {
     other.time_scale["gpu"] = factors[pick(4)];
     description.devices.push_back(other);
     description.servers.back().device = "other";
+  }
+
+  /// In three of five problems with another kind, layers have times of their own on it. They are
+  /// drawn apart, so that the problems behind it stay the same.
+  static void measure_other_kind(Problem& problem) {
+    std::vector<DeviceKind>& kinds = problem.topology.devices;
+    const std::int64_t seed = problem.profile.layers.front().measurements.front().forward.ns;
+    if (kinds.size() == 1 || seed % 5 > 2) return;
+    Dice dice(static_cast<std::uint64_t>(seed));
+    measure_on(dice, kinds.back().name, problem.profile);
+    kinds.back().time_scale.clear();
   }
 
   /// Memory from a little of what one device would need for everything to a little more than that.

@@ -13,14 +13,19 @@
 
 namespace dapple {
 
-/// Returns the factor on the profile's times for a kind of device: one for the profiled kind,
-/// otherwise the kind's `time_scale` for the profiled one, or nothing if it has none.
-/// O(log factors).
-std::optional<Factor> time_scale(const ModelProfile& profile, const DeviceKind& kind);
+/// Returns the times of the profile that hold for a kind of device: its own if it was measured,
+/// otherwise those of the first measured kind for which it has a `time_scale`, longer by that
+/// factor; nothing if it has none. O(kinds log factors).
+std::optional<TimeSource> time_source(const ModelProfile& profile, const DeviceKind& kind);
+
+/// Returns one source for each measured kind whose times hold for devices of the topology, with the
+/// least factor there: the least time of a layer on any device is the least over these. Requires:
+/// the profile and the topology are compatible. O(devices).
+std::vector<TimeSource> least_time_sources(const ModelProfile& profile, const Topology& topology);
 
 /// Returns the reasons why the profile cannot be used on the topology: a kind of device that is
-/// neither the profiled one nor has a time_scale for it, or sums that could overflow. Empty if they
-/// are compatible. O(layers + devices).
+/// neither one that was measured nor has a time_scale for one, or sums that could overflow. Empty
+/// if they are compatible. O(layers + devices).
 std::vector<Violation> check_compatible(const ModelProfile& profile, const Topology& topology,
                                         std::int64_t global_batch_size);
 

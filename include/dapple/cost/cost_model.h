@@ -43,6 +43,8 @@ class CostModel {
   /// position in the topology's device kinds. O(layers) on first use, then O(log tables).
   /// Requires: samples >= 1.
   const LayerTable& table(std::int64_t samples, std::int32_t device_kind) const;
+  /// The same with the least of each layer's times over all devices of the topology.
+  const LayerTable& least_table(std::int64_t samples) const;
 
   /// Returns the memory that the elements of all current tables of all forms occupy. O(forms).
   Bytes kept_by_tables() const;

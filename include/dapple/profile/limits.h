@@ -11,6 +11,10 @@ inline constexpr std::int64_t kMaxLayers = 100'000;
 
 /// The largest number of variants of a layer.
 inline constexpr std::size_t kMaxVariants = 128;
+/// The most kinds of device of a profile besides the one that all figures are of.
+inline constexpr std::size_t kMaxOtherDevices = 15;
+/// The most kinds with times of their own in one topology.
+inline constexpr std::size_t kMaxMeasuredKindsInUse = 4;
 
 /// The largest tensor-parallel and context-parallel degree.
 inline constexpr std::int64_t kMaxTensorParallel = 1024;

@@ -39,6 +39,30 @@ struct Measurement {
   friend bool operator==(const Measurement&, const Measurement&) = default;
 };
 
+/// The times of a layer, or of a variant, on a kind of device other than the profile's. Its sizes
+/// are the same on all kinds.
+struct DeviceTimes {
+  /// As in Layer.
+  Duration fixed_overhead;
+  /// By rising batch size, at least one. Their sizes are zero and mean nothing.
+  std::vector<Measurement> measurements;
+
+  friend bool operator==(const DeviceTimes&, const DeviceTimes&) = default;
+};
+
+/// Which of the measured times hold for a kind of device, and by what factor they are longer there.
+struct TimeSource {
+  /// Times of the profile's device, by a factor.
+  TimeSource(Factor factor = kOne) : scale(factor) {}
+  TimeSource(std::size_t measured_kind, Factor factor) : measured(measured_kind), scale(factor) {}
+
+  /// Zero for ModelProfile::device, i + 1 for ModelProfile::other_devices[i].
+  std::size_t measured = 0;
+  Factor scale;
+
+  friend bool operator==(const TimeSource&, const TimeSource&) = default;
+};
+
 /// The figures of a layer on one device of a group that shares it.
 struct LayerVariant {
   /// Not is_none(), and without sharded state.
@@ -52,6 +76,8 @@ struct LayerVariant {
   /// Without the collectives, by rising batch size, at least one. A batch is that of one
   /// data-parallel rank. The output is what the device sends to a device of the next stage.
   std::vector<Measurement> measurements;
+  /// The times on ModelProfile::other_devices, in their order.
+  std::vector<DeviceTimes> other_times = {};
   /// The collectives of the group in the forward and in the backward. Nothing is computed beside
   /// them; those of the backward are needed for the gradient of the input.
   std::vector<Collective> forward_collectives;
@@ -85,6 +111,8 @@ struct Layer {
   std::vector<LayerIndex> inputs;
   /// By rising batch size, at least one.
   std::vector<Measurement> measurements;
+  /// The times on ModelProfile::other_devices, in their order.
+  std::vector<DeviceTimes> other_times = {};
   /// `op` as canonical JSON text, empty if not given.
   std::string operation;
   /// By rising parallelism, each a different one.
@@ -151,6 +179,9 @@ struct ModelProfile {
   std::optional<SampleWork> sample = {};
   /// The kind of device that was measured.
   std::string device;
+  /// Further kinds that were measured, by rising name; every layer and every variant has their
+  /// times.
+  std::vector<std::string> other_devices = {};
   /// The number of GPUs that form one such device by tensor parallelism.
   std::int64_t tensor_parallel = 1;
   /// The form of parallelism in which the layers are given, and the group of which a device is
@@ -189,24 +220,30 @@ struct TieSides {
 /// Returns whether layers inside and outside the range own or use the tie's parameters. O(users).
 TieSides sides_of(const Tie& tie, LayerRange layers);
 
-/// Returns the time of `layer` for `samples` samples without its collectives, scaled to a device by
-/// `time_scale` and rounded up to a whole nanosecond. With two or more measurements the time is
-/// interpolated linearly between them; above the largest batch it is extrapolated by the last
-/// slope, or constant if that slope is negative; below the smallest batch it is that batch's time.
-/// With one measurement it follows `scaling`, with the layer's fixed overhead h unscaled: h + (t0 -
-/// h) * b / b0. O(measurements). Requires: samples >= 1; `scaling` if there is a single
-/// measurement, as imported profiles and those read from files have it.
+/// Returns the measurements of a layer on a kind of device that was measured, by its number in
+/// TimeSource. O(1).
+const std::vector<Measurement>& measurements_on(const Layer& layer, std::size_t measured);
+/// Returns the part of a single measurement there that does not scale with the batch size. O(1).
+Duration fixed_overhead_on(const Layer& layer, std::size_t measured);
+
+/// Returns the time of `layer` for `samples` samples without its collectives on a device with the
+/// times of `source`, scaled and rounded up to a whole nanosecond. With two or more measurements
+/// the time is interpolated linearly between them; above the largest batch it is extrapolated by
+/// the last slope, or constant if that slope is negative; below the smallest batch it is that
+/// batch's time. With one measurement it follows `scaling`, with the layer's fixed overhead h
+/// unscaled: h + (t0 - h) * b / b0. O(measurements). Requires: samples >= 1; `scaling` if there is
+/// a single measurement, as imported profiles and those read from files have it.
 Duration forward_time(const Layer& layer, std::int64_t samples, std::optional<BatchScaling> scaling,
-                      Factor time_scale);
+                      TimeSource source);
 Duration backward_time(const Layer& layer, std::int64_t samples,
-                       std::optional<BatchScaling> scaling, Factor time_scale);
+                       std::optional<BatchScaling> scaling, TimeSource source);
 
 /// Returns the part of backward_time() that computes the gradient of the layer's input; the rest,
 /// which computes the gradient of its weights, may run later. For a layer that uses no parameters,
 /// neither its own nor another layer's, this is the whole backward. If the profile does not state
 /// the parts, it is half of the backward, rounded up.
 Duration input_gradient_time(const ModelProfile& profile, LayerIndex layer, std::int64_t samples,
-                             Factor time_scale);
+                             TimeSource source);
 
 /// Return the layer's sizes for `samples` samples: those of the largest measured batch in
 /// proportion to the samples, rounded up to a whole byte. O(1). Requires: samples >= 0.
@@ -230,7 +267,12 @@ class LayerTable {
   /// which no time scale changes, and what computation does not hide of gathered state. In a group
   /// all figures are those of the data-parallel rank with most of the samples. Requires: samples >=
   /// 1, and layers in an order in which inputs come first.
-  LayerTable(const ModelProfile& profile, std::int64_t samples, Factor time_scale);
+  LayerTable(const ModelProfile& profile, std::int64_t samples, TimeSource source)
+      : LayerTable(profile, samples, std::vector<TimeSource>{source}) {}
+  /// The same with the least of each layer's times over several kinds of devices. Requires: at
+  /// least one source.
+  LayerTable(const ModelProfile& profile, std::int64_t samples,
+             const std::vector<TimeSource>& sources);
 
   /// Return the sum over the layers, where each layer's time or size is rounded up on its own.
   /// Collectives are part of the times.

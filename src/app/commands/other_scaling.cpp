@@ -22,9 +22,12 @@ namespace {
 std::optional<std::int64_t> smallest_single(const ModelProfile& profile) {
   std::optional<std::int64_t> smallest;
   for (const Layer& layer : profile.layers) {
-    if (layer.measurements.size() > 1) continue;
-    const std::int64_t batch = layer.measurements.front().batch_size;
-    smallest = std::min(smallest.value_or(batch), batch);
+    for (std::size_t kind = 0; kind <= profile.other_devices.size(); ++kind) {
+      const std::vector<Measurement>& measurements = measurements_on(layer, kind);
+      if (measurements.size() > 1) continue;
+      const std::int64_t batch = measurements.front().batch_size;
+      smallest = std::min(smallest.value_or(batch), batch);
+    }
   }
   return smallest;
 }

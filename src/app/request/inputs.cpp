@@ -228,7 +228,7 @@ void apply_time_scale(const std::optional<Factor>& factor, const ModelProfile& p
   if (!factor) return;
   bool applied = false;
   for (DeviceKind& kind : topology.devices) {
-    if (kind.name == profile.device) continue;
+    if (time_source(profile, kind)) continue;
     applied = kind.time_scale.emplace(profile.device, *factor).second || applied;
   }
   if (!applied) {

@@ -37,7 +37,8 @@ constexpr ModelImporter kModelImporters[] = {
      .import = import_metis,
      .takes_several = true},
     {.names = {ModelFormat::Sailor, "sailor", "Sailor", "Sailor"},
-     .import = import_one<import_sailor>},
+     .import = import_sailor,
+     .takes_several = true},
     {.names = {ModelFormat::Galvatron, "galvatron", "Galvatron", "Galvatron"},
      .import = import_galvatron,
      .takes_several = true}};
@@ -48,6 +49,8 @@ constexpr Recognizer<ModelFormat> kModelRecognizers[] = {
     {.format = ModelFormat::Piper, .object = is_piper_graph},
     {.format = ModelFormat::Metis, .object = is_metis_profile},
     {.format = ModelFormat::Sailor, .object = is_sailor_profile},
+    {.format = ModelFormat::Sailor, .object = is_sailor_times},
+    {.format = ModelFormat::Sailor, .object = is_sailor_sizes},
     {.format = ModelFormat::Galvatron, .object = is_galvatron_computation},
     {.format = ModelFormat::Galvatron, .object = is_galvatron_memory}};
 

@@ -109,6 +109,7 @@ void check_options(const ForeignProfileOptions& options, const ProfileNeeds& nee
       (options.output->count < 0 || options.output->count > kMaxCount)) {
     check.add("--output-size", "expected 0 to 10^15 bytes, got another size");
   }
+  check.is_usable("--of-model", needs.model, options.model, "the model of several");
   check.is_usable("--time-unit", needs.time_unit, options.time_unit, "the unit of times");
   check.count("--layers", needs.layers, options.layers, "the number of layers of each kind",
               kMaxLayers);

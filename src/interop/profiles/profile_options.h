@@ -36,6 +36,7 @@ struct ProfileNeeds {
   Need backward_ratio = Need::Useless;
   Need output = Need::Useless;
   Need layers = Need::Useless;
+  Need model = Need::Useless;
   Need time_unit = Need::Useless;
 };
 

@@ -2,6 +2,7 @@
 // any order: readers sort the layers topologically.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "dapple/io/json/json_reader.h"
@@ -19,13 +20,15 @@ enum class Measurements {
   NoneOrAll,
 };
 
-struct LayersAndTies {
+struct ProfileLayers {
   std::vector<Layer> layers;
   std::vector<Tie> ties;
+  /// The kinds of device of the layers' `other_times`, by rising name.
+  std::vector<std::string> other_devices;
 };
 
 /// Reads, expands and orders layers. The result may be used only if no violation was recorded.
-LayersAndTies read_layers(const Field& field, Measurements measurements);
+ProfileLayers read_layers(const Field& field, Measurements measurements);
 
 /// Writes the layers. Consecutive layers that differ only in the number in their names, each with
 /// the one before as its input, become one entry.

@@ -23,6 +23,8 @@ struct Entry {
   std::optional<std::vector<std::string>> input_names;
   // The layer to which every copy is tied.
   std::optional<std::string> tied_to;
+  // The kinds of device of Layer::other_times.
+  std::vector<std::string> other_devices;
   // The position in the array.
   std::size_t position = 0;
 
@@ -48,27 +50,33 @@ void read_gradient_split(ObjectReader& object, Measurement& measurement) {
   }
 }
 
-Measurement read_measurement(const Field& field) {
+/// What a measurement states.
+enum class Figures { TimesAndSizes, Times };
+
+Measurement read_measurement(const Field& field, Figures figures) {
   ObjectReader object(field);
   Measurement measurement;
   measurement.batch_size = required_integer(object.field("batch_size"), kSampleRange);
   measurement.forward.ns = required_integer(object.field("forward_ns"), {});
   measurement.backward.ns = required_integer(object.field("backward_ns"), {});
   read_gradient_split(object, measurement);
-  measurement.output.count = required_integer(object.field("output_bytes"), {});
-  measurement.stash.count = required_integer(object.field("stash_bytes"), {});
-  measurement.workspace.count = optional_integer(object.field("workspace_bytes"), {}, 0);
+  if (figures == Figures::TimesAndSizes) {
+    measurement.output.count = required_integer(object.field("output_bytes"), {});
+    measurement.stash.count = required_integer(object.field("stash_bytes"), {});
+    measurement.workspace.count = optional_integer(object.field("workspace_bytes"), {}, 0);
+  }
   object.finish();
   return measurement;
 }
 
-std::vector<Measurement> read_measurements(const Field& field) {
+std::vector<Measurement> read_measurements(const Field& field,
+                                           Figures figures = Figures::TimesAndSizes) {
   const ArrayReader array(field, "an array of measurements");
   std::vector<Measurement> measurements;
   if (array.valid() && array.size() == 0) field.refuse("at least one measurement");
   for (std::size_t i = 0; i < array.size(); ++i) {
     const std::size_t faults_before = field.violations()->count();
-    measurements.push_back(read_measurement(array.at(i)));
+    measurements.push_back(read_measurement(array.at(i), figures));
     const bool is_read = field.violations()->count() == faults_before;
     if (i > 0 && is_read && measurements[i].batch_size <= measurements[i - 1].batch_size) {
       array.at(i).add(
@@ -94,6 +102,57 @@ Duration read_fixed_overhead(const Field& field, const std::vector<Measurement>&
   if (overhead.ns > most)
     field.refuse(fmt::format("at most the layer's shorter time, {} ns", most));
   return overhead;
+}
+
+/// Times on other kinds of device, by rising name of the kind.
+using OtherTimes = std::map<std::string, DeviceTimes>;
+
+OtherTimes read_other_times(const Field& field) {
+  if (!field.present()) return {};
+  const ArrayReader array(field, "an array of times on other kinds of device");
+  if (array.size() > kMaxOtherDevices) {
+    field.add(fmt::format("expected at most {} other kinds of device, got {}", kMaxOtherDevices,
+                          array.size()));
+    return {};
+  }
+  OtherTimes others;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    ObjectReader object(array.at(i));
+    if (!object.valid()) continue;
+    const Field device = object.field("device");
+    DeviceTimes times;
+    const Field overhead = object.field("fixed_overhead_ns");
+    times.measurements = read_measurements(object.field("measurements"), Figures::Times);
+    times.fixed_overhead = read_fixed_overhead(overhead, times.measurements);
+    object.finish();
+    const std::optional<std::string> name = read_name(device);
+    if (!name) continue;
+    if (!others.emplace(*name, std::move(times)).second) {
+      device.refuse("a kind of device that was not named before");
+    }
+  }
+  return others;
+}
+
+/// Divides the times from the names of their kinds.
+std::vector<std::string> take_other_times(OtherTimes others, std::vector<DeviceTimes>& times) {
+  std::vector<std::string> names;
+  for (auto& [name, of_kind] : others) {
+    names.push_back(name);
+    times.push_back(std::move(of_kind));
+  }
+  return names;
+}
+
+/// Returns the names for a message, such as "times on A and B", or "no times".
+std::string times_on(const std::vector<std::string>& devices) {
+  if (devices.empty()) return "no times on other kinds";
+  std::string text = "times on ";
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (i > 0) text += i + 1 == devices.size() ? " and " : ", ";
+    text += quoted(devices[i]);
+  }
+  return text;
 }
 
 Collective read_collective(const Field& field) {
@@ -156,7 +215,7 @@ Parallelism read_degrees(const Field& variant, ObjectReader& object) {
   return degrees;
 }
 
-LayerVariant read_variant(const Field& field) {
+LayerVariant read_variant(const Field& field, const std::vector<std::string>& other_devices) {
   ObjectReader object(field);
   LayerVariant variant;
   variant.parallelism = read_degrees(field, object);
@@ -168,6 +227,12 @@ LayerVariant read_variant(const Field& field) {
   const Field measurements = object.field("measurements");
   if (object.valid()) variant.measurements = read_measurements(measurements);
   variant.fixed_overhead = read_fixed_overhead(overhead, variant.measurements);
+  const std::vector<std::string> devices =
+      take_other_times(read_other_times(object.field("other_times")), variant.other_times);
+  if (object.valid() && devices != other_devices) {
+    field.add(fmt::format("expected {}, as the layer has, got {}", times_on(other_devices),
+                          times_on(devices)));
+  }
   variant.forward_collectives = read_collectives(object.field("forward_collectives"));
   variant.backward_collectives = read_collectives(object.field("backward_collectives"));
   object.finish();
@@ -175,7 +240,8 @@ LayerVariant read_variant(const Field& field) {
 }
 
 /// Reads the variants of a layer, in the order of their parallelism.
-std::vector<LayerVariant> read_variants(const Field& field, const Layer& layer) {
+std::vector<LayerVariant> read_variants(const Field& field, const Layer& layer,
+                                        const std::vector<std::string>& other_devices) {
   if (!field.present()) return {};
   if (layer.measurements.empty()) field.refuse("no variants of a layer without measurements");
   const ArrayReader array(field, "an array of variants");
@@ -186,7 +252,7 @@ std::vector<LayerVariant> read_variants(const Field& field, const Layer& layer) 
   }
   for (std::size_t i = 0; i < array.size(); ++i) {
     const std::size_t faults_before = field.violations()->count();
-    LayerVariant variant = read_variant(array.at(i));
+    LayerVariant variant = read_variant(array.at(i), other_devices);
     if (field.violations()->count() != faults_before) continue;
     if ((variant.parameters.count == 0) != (layer.parameters.count == 0)) {
       array.at(i).add(
@@ -272,7 +338,12 @@ Entry read_entry(const Field& field, bool needs_measurements) {
   if (object.valid() && (needs_measurements || measurements.present()))
     entry.layer.measurements = read_measurements(measurements);
   entry.layer.fixed_overhead = read_fixed_overhead(overhead, entry.layer.measurements);
-  entry.layer.variants = read_variants(object.field("variants"), entry.layer);
+  const Field other_times = object.field("other_times");
+  if (entry.layer.measurements.empty() && other_times.present()) {
+    other_times.refuse("no other times of a layer without measurements");
+  }
+  entry.other_devices = take_other_times(read_other_times(other_times), entry.layer.other_times);
+  entry.layer.variants = read_variants(object.field("variants"), entry.layer, entry.other_devices);
   object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs"});
   object.finish();
   return entry;
@@ -300,8 +371,13 @@ bool check_totals(const Field& field, const std::vector<Entry>& entries) {
   std::int64_t measurements = 0;
   for (const Entry& entry : entries) {
     layers += entry.repeat;
-    std::size_t of_one = entry.layer.measurements.size();
-    for (const LayerVariant& variant : entry.layer.variants) of_one += variant.measurements.size();
+    const auto all_of = [](const auto& measured) {
+      std::size_t all = measured.measurements.size();
+      for (const DeviceTimes& times : measured.other_times) all += times.measurements.size();
+      return all;
+    };
+    std::size_t of_one = all_of(entry.layer);
+    for (const LayerVariant& variant : entry.layer.variants) of_one += all_of(variant);
     measurements += entry.repeat * static_cast<std::int64_t>(of_one);
   }
   if (layers > kMaxLayers)
@@ -329,7 +405,7 @@ class Expansion {
 
   /// Returns the layers in topological order, with their ties. Records a violation for a cycle, and
   /// then returns nothing, and for each invalid tie.
-  LayersAndTies in_order();
+  ProfileLayers in_order();
 
  private:
   void add_copies(const Entry& entry);
@@ -428,7 +504,7 @@ std::vector<Tie> Expansion::ties_in(const std::vector<std::int32_t>& position_of
   return by_owner;
 }
 
-LayersAndTies Expansion::in_order() {
+ProfileLayers Expansion::in_order() {
   const std::vector<std::int32_t> order = topological_order(inputs_);
   if (order.size() < layers_.size()) {
     report_cycle(order);
@@ -437,7 +513,7 @@ LayersAndTies Expansion::in_order() {
   std::vector<std::int32_t> position_of(layers_.size());
   for (std::size_t i = 0; i < order.size(); ++i)
     position_of[static_cast<std::size_t>(order[i])] = static_cast<std::int32_t>(i);
-  LayersAndTies result{.layers = {}, .ties = ties_in(position_of)};
+  ProfileLayers result{.layers = {}, .ties = ties_in(position_of), .other_devices = {}};
   std::vector<Layer>& ordered = result.layers;
   ordered.reserve(layers_.size());
   for (const std::int32_t from : order) {
@@ -483,7 +559,7 @@ void Expansion::report_cycle(const std::vector<std::int32_t>& order) const {
 
 }  // namespace
 
-LayersAndTies read_layers(const Field& field, Measurements measurements) {
+ProfileLayers read_layers(const Field& field, Measurements measurements) {
   const ArrayReader array(field, "an array of layers");
   if (!array.valid()) return {};
   if (array.size() == 0) field.refuse("at least one layer");
@@ -499,12 +575,20 @@ LayersAndTies read_layers(const Field& field, Measurements measurements) {
         "expected measurements, got a specification: no layer has any, so the model has to be "
         "profiled before it can be planned");
   }
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    if (entries[i].other_devices == entries.front().other_devices) continue;
+    array.at(i).add(
+        fmt::format("expected {}, as layer {} has, got {}", times_on(entries.front().other_devices),
+                    quoted(entries.front().layer.name), times_on(entries[i].other_devices)));
+  }
   const bool is_small = check_totals(field, entries);
   // Violations of single layers would only cause further ones in the graph.
   if (!is_small || field.violations()->count() != faults_before) return {};
   Expansion expansion(array, entries);
   if (field.violations()->count() != faults_before) return {};
-  return expansion.in_order();
+  ProfileLayers layers = expansion.in_order();
+  if (!entries.empty()) layers.other_devices = std::move(entries.front().other_devices);
+  return layers;
 }
 
 RecomputedParts read_recomputed_parts(const Field& field) {

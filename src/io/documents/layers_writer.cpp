@@ -11,7 +11,8 @@ namespace {
 /// Whether two layers agree in everything that a repeated entry states, other than their ties.
 bool is_copy(const Layer& a, const Layer& b) {
   return a.parameters == b.parameters && a.fixed_overhead == b.fixed_overhead &&
-         a.operation == b.operation && a.measurements == b.measurements && a.variants == b.variants;
+         a.operation == b.operation && a.measurements == b.measurements &&
+         a.other_times == b.other_times && a.variants == b.variants;
 }
 
 bool follows(const Layer& layer, std::size_t position) {
@@ -41,7 +42,10 @@ std::string stem_of(const std::string& name) {
   return name.substr(0, name.size() - kFirst.size());
 }
 
-void write_measurement(JsonWriter& writer, const Measurement& measurement) {
+/// What is written of a measurement.
+enum class Figures { TimesAndSizes, Times };
+
+void write_measurement(JsonWriter& writer, const Measurement& measurement, Figures figures) {
   writer.open_object(JsonWriter::Layout::Line);
   writer.key("batch_size").integer(measurement.batch_size);
   writer.key("forward_ns").integer(measurement.forward.ns);
@@ -50,17 +54,37 @@ void write_measurement(JsonWriter& writer, const Measurement& measurement) {
     writer.key("input_gradient_ns").integer(measurement.input_gradient->ns);
   if (measurement.weight_gradient)
     writer.key("weight_gradient_ns").integer(measurement.weight_gradient->ns);
-  writer.key("output_bytes").integer(measurement.output.count);
-  writer.key("stash_bytes").integer(measurement.stash.count);
-  if (measurement.workspace.count != 0)
-    writer.key("workspace_bytes").integer(measurement.workspace.count);
+  if (figures == Figures::TimesAndSizes) {
+    writer.key("output_bytes").integer(measurement.output.count);
+    writer.key("stash_bytes").integer(measurement.stash.count);
+    if (measurement.workspace.count != 0)
+      writer.key("workspace_bytes").integer(measurement.workspace.count);
+  }
   writer.close();
 }
 
-void write_measurements(JsonWriter& writer, const std::vector<Measurement>& measurements) {
+void write_measurements(JsonWriter& writer, const std::vector<Measurement>& measurements,
+                        Figures figures = Figures::TimesAndSizes) {
   writer.key("measurements")
       .open_array(measurements.size() == 1 ? JsonWriter::Layout::Line : JsonWriter::Layout::Lines);
-  for (const Measurement& measurement : measurements) write_measurement(writer, measurement);
+  for (const Measurement& measurement : measurements) {
+    write_measurement(writer, measurement, figures);
+  }
+  writer.close();
+}
+
+void write_other_times(JsonWriter& writer, const std::vector<std::string>& devices,
+                       const std::vector<DeviceTimes>& times) {
+  if (times.empty()) return;
+  writer.key("other_times").open_array(JsonWriter::Layout::Lines);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    writer.open_object(JsonWriter::Layout::Lines);
+    writer.key("device").text(devices[i]);
+    if (times[i].fixed_overhead.ns != 0)
+      writer.key("fixed_overhead_ns").integer(times[i].fixed_overhead.ns);
+    write_measurements(writer, times[i].measurements, Figures::Times);
+    writer.close();
+  }
   writer.close();
 }
 
@@ -80,7 +104,8 @@ void write_collectives(JsonWriter& writer, const char* key,
   writer.close();
 }
 
-void write_variants(JsonWriter& writer, const std::vector<LayerVariant>& variants) {
+void write_variants(JsonWriter& writer, const std::vector<LayerVariant>& variants,
+                    const std::vector<std::string>& other_devices) {
   writer.key("variants").open_array(JsonWriter::Layout::Lines);
   for (const LayerVariant& variant : variants) {
     writer.open_object(JsonWriter::Layout::Lines);
@@ -99,6 +124,7 @@ void write_variants(JsonWriter& writer, const std::vector<LayerVariant>& variant
     if (variant.fixed_overhead.ns != 0)
       writer.key("fixed_overhead_ns").integer(variant.fixed_overhead.ns);
     write_measurements(writer, variant.measurements);
+    write_other_times(writer, other_devices, variant.other_times);
     write_collectives(writer, "forward_collectives", variant.forward_collectives);
     write_collectives(writer, "backward_collectives", variant.backward_collectives);
     writer.close();
@@ -134,7 +160,8 @@ void write_layers(JsonWriter& writer, const ModelProfile& profile) {
       writer.key("tied_to").text(layers[owner->position()].name);
     if (!layer.operation.empty()) writer.key("op").raw(layer.operation);
     if (!layer.measurements.empty()) write_measurements(writer, layer.measurements);
-    if (!layer.variants.empty()) write_variants(writer, layer.variants);
+    write_other_times(writer, profile.other_devices, layer.other_times);
+    if (!layer.variants.empty()) write_variants(writer, layer.variants, profile.other_devices);
     writer.close();
     position += count;
   }

@@ -56,13 +56,19 @@ std::optional<BatchScaling> read_batch_scaling(const Field& field) {
   return *choice == 0 ? BatchScaling::Proportional : BatchScaling::Floor;
 }
 
+/// Whether a layer or a variant has a single measurement on some kind of device.
+template <class Measured>
+bool is_measured_once(const Measured& measured) {
+  return measured.measurements.size() == 1 ||
+         std::any_of(measured.other_times.begin(), measured.other_times.end(),
+                     [](const DeviceTimes& times) { return times.measurements.size() == 1; });
+}
+
 /// Records a violation if the batch scaling is missing although a layer has a single measurement,
 /// which does not determine the times of other batch sizes.
 void check_batch_scaling(const Field& field, const std::vector<Layer>& layers) {
   if (field.present()) return;
-  const auto single = std::find_if(layers.begin(), layers.end(), [](const Layer& layer) {
-    return layer.measurements.size() == 1;
-  });
+  const auto single = std::find_if(layers.begin(), layers.end(), is_measured_once<Layer>);
   if (single == layers.end()) return;
   field.refuse(fmt::format("\"proportional\" or \"floor\", as layer {} has a single measurement",
                            quoted(single->name)));
@@ -77,8 +83,7 @@ void check_variants(const Field& scaling, const Field& degree, const ModelProfil
       return std::any_of(layer.variants.begin(), layer.variants.end(), is_so);
     });
   };
-  const bool is_single =
-      has([](const LayerVariant& variant) { return variant.measurements.size() == 1; });
+  const bool is_single = has(is_measured_once<LayerVariant>);
   if (!scaling.present() && is_single) {
     scaling.refuse("\"proportional\" or \"floor\", as a variant has a single measurement");
   }
@@ -129,16 +134,22 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
   if (const Field sample = object.field("sample"); sample.present()) {
     profile.sample = read_sample(sample);
   }
-  profile.device = read_device(object.field("device"));
+  const Field device = object.field("device");
+  profile.device = read_device(device);
   const Field degree = object.field("tensor_parallel");
   if (degree.present())
     profile.tensor_parallel = read_integer(degree, {1, kMaxTensorParallel}).value_or(1);
   const Field batch_scaling = object.field("batch_scaling");
   profile.batch_scaling = read_batch_scaling(batch_scaling);
   profile.optimizer = read_optimizer(object.field("optimizer"));
-  LayersAndTies layers = read_layers(object.field("layers"), measurements);
+  ProfileLayers layers = read_layers(object.field("layers"), measurements);
   profile.layers = std::move(layers.layers);
   profile.ties = std::move(layers.ties);
+  profile.other_devices = std::move(layers.other_devices);
+  if (std::find(profile.other_devices.begin(), profile.other_devices.end(), profile.device) !=
+      profile.other_devices.end()) {
+    device.refuse("a kind of device that is not among the other_times of layers");
+  }
   check_batch_scaling(batch_scaling, profile.layers);
   check_variants(batch_scaling, degree, profile);
   object.refuse_reserved({"slices", "frozen_prefix", "fused_jobs"});

@@ -186,8 +186,8 @@ Shapes BaselineShapes::straight() const {
 Shapes BaselineShapes::pipedream() const {
   const search::PipedreamOptions options{
       .samples = search::profiled_batch(context_.profile),
-      .time_scale =
-          time_scale(context_.profile, context_.topology.kind_of(DeviceIndex{0})).value_or(kOne),
+      .times =
+          time_source(context_.profile, context_.topology.kind_of(DeviceIndex{0})).value_or(kOne),
       .max_states = most_pipedream_states(context_.topology)};
   const std::vector<search::PipedreamState> states =
       search::pipedream_states(context_.profile, options).states;

@@ -99,9 +99,11 @@ void warn_about_batch(const Plan& plan, const ModelProfile& profile,
   ScaledBatches scaled{
       .all_stages = plan.stages.size(), .fewest_measured = kMaxCount, .most_measured = 0};
   for (const Layer& layer : profile.layers) {
-    scaled.fewest_measured =
-        std::min(scaled.fewest_measured, layer.measurements.front().batch_size);
-    scaled.most_measured = std::max(scaled.most_measured, layer.measurements.back().batch_size);
+    for (std::size_t kind = 0; kind <= profile.other_devices.size(); ++kind) {
+      const std::vector<Measurement>& measurements = measurements_on(layer, kind);
+      scaled.fewest_measured = std::min(scaled.fewest_measured, measurements.front().batch_size);
+      scaled.most_measured = std::max(scaled.most_measured, measurements.back().batch_size);
+    }
   }
   for (const StagePlan& stage : plan.stages) {
     const std::int64_t samples =

@@ -1,7 +1,9 @@
 #include "search/bounds/prefix_bound.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "dapple/cost/compatible.h"
 #include "dapple/profile/collective.h"
@@ -19,9 +21,10 @@ Duration round_down(double ns) {
 /// The least time per sample of a layer, in nanoseconds. Times are linear between measured batch
 /// sizes, so the minimum is at one of them, at one sample, or at the whole micro-batch.
 template <class TimeOf>
-double least_per_sample(const Layer& layer, std::int64_t micro_batch_size, TimeOf time_of) {
+double least_per_sample(const std::vector<Measurement>& measurements, std::int64_t micro_batch_size,
+                        TimeOf time_of) {
   std::set<std::int64_t> batches{1, micro_batch_size};
-  for (const Measurement& point : layer.measurements) {
+  for (const Measurement& point : measurements) {
     batches.insert(std::min(point.batch_size, micro_batch_size));
   }
   double least = 1e300;
@@ -35,30 +38,22 @@ double least_per_sample(const Layer& layer, std::int64_t micro_batch_size, TimeO
 
 /// The time per sample of a layer with one proportional measurement, in nanoseconds. Without the
 /// fixed overhead it is the same at every batch size.
-double proportional_per_sample(Duration time, const Layer& layer, Factor scale) {
-  return static_cast<double>(time.ns - std::min(time, layer.fixed_overhead).ns) /
-         static_cast<double>(layer.measurements.front().batch_size) *
-         (static_cast<double>(scale.billionths) / 1e9);
+double proportional_per_sample(Duration time, const Layer& layer, TimeSource source) {
+  const Duration overhead = fixed_overhead_on(layer, source.measured);
+  return static_cast<double>(time.ns - std::min(time, overhead).ns) /
+         static_cast<double>(measurements_on(layer, source.measured).front().batch_size) *
+         (static_cast<double>(source.scale.billionths) / 1e9);
 }
 
-/// Whether all devices take the same time for every layer.
-bool has_one_scale(const ModelProfile& profile, const Topology& topology) {
-  const auto scale = [&](std::int32_t device) {
-    return time_scale(profile, topology.kind_of(DeviceIndex{device}));
-  };
-  for (std::int32_t i = 1; i < topology.device_count(); ++i) {
-    if (scale(i) != scale(0)) return false;
+/// Returns where the times of each kind of the topology's devices come from.
+std::map<std::int32_t, TimeSource> kinds_in_use(const CostModel& costs) {
+  std::map<std::int32_t, TimeSource> kinds;
+  for (std::int32_t d = 0; d < costs.topology().device_count(); ++d) {
+    const std::int32_t kind = costs.topology().device({d}).kind;
+    if (kinds.count(kind) > 0) continue;
+    kinds.emplace(kind, time_source(costs.profile(), costs.topology().kind_of({d})).value_or(kOne));
   }
-  return true;
-}
-
-Factor quickest_scale(const ModelProfile& profile, const Topology& topology) {
-  Factor quickest = time_scale(profile, topology.kind_of(DeviceIndex{0})).value_or(kOne);
-  for (std::int32_t i = 1; i < topology.device_count(); ++i) {
-    quickest =
-        std::min(quickest, time_scale(profile, topology.kind_of(DeviceIndex{i})).value_or(kOne));
-  }
-  return quickest;
+  return kinds;
 }
 
 /// Lower bounds on the time that a layer takes of one device per sample, in nanoseconds.
@@ -68,22 +63,23 @@ struct WorkPerSample {
 };
 
 WorkPerSample work_per_sample(const ModelProfile& profile, const Layer& layer,
-                              std::int64_t micro_batch_size, Factor scale,
+                              std::int64_t micro_batch_size, TimeSource source,
                               bool counts_collectives) {
   // A data-parallel rank of a group processes at least its part of the samples.
   const std::int64_t most = profile.group.samples_of_replica(micro_batch_size);
   const double of_rank = 1.0 / static_cast<double>(profile.group.replicas);
   double forward = 0;
   double backward = 0;
-  if (layer.measurements.size() == 1 && profile.batch_scaling == BatchScaling::Proportional) {
-    forward = proportional_per_sample(layer.measurements.front().forward, layer, scale);
-    backward = proportional_per_sample(layer.measurements.front().backward, layer, scale);
+  const std::vector<Measurement>& measurements = measurements_on(layer, source.measured);
+  if (measurements.size() == 1 && profile.batch_scaling == BatchScaling::Proportional) {
+    forward = proportional_per_sample(measurements.front().forward, layer, source);
+    backward = proportional_per_sample(measurements.front().backward, layer, source);
   } else {
-    forward = least_per_sample(layer, most, [&](std::int64_t batch) {
-      return forward_time(layer, batch, profile.batch_scaling, scale);
+    forward = least_per_sample(measurements, most, [&](std::int64_t batch) {
+      return forward_time(layer, batch, profile.batch_scaling, source);
     });
-    backward = least_per_sample(layer, most, [&](std::int64_t batch) {
-      return backward_time(layer, batch, profile.batch_scaling, scale);
+    backward = least_per_sample(measurements, most, [&](std::int64_t batch) {
+      return backward_time(layer, batch, profile.batch_scaling, source);
     });
   }
   if (counts_collectives) {
@@ -99,6 +95,46 @@ WorkPerSample work_per_sample(const ModelProfile& profile, const Layer& layer,
   return {.forward = forward * of_rank, .round_trip = (forward + backward) * of_rank};
 }
 
+/// Returns the least of both, layer by layer.
+std::vector<WorkPerSample> least_of(std::vector<WorkPerSample> works,
+                                    const std::vector<WorkPerSample>& others) {
+  for (std::size_t l = 0; l < works.size(); ++l) {
+    works[l].forward = std::min(works[l].forward, others[l].forward);
+    works[l].round_trip = std::min(works[l].round_trip, others[l].round_trip);
+  }
+  return works;
+}
+
+/// Returns the work of every layer on devices of one kind, the least over the forms.
+std::vector<WorkPerSample> works_on(const CostModel& costs, std::int64_t micro_batch_size,
+                                    TimeSource source, bool counts_collectives) {
+  std::vector<WorkPerSample> least;
+  for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+    const ModelProfile& in_form = costs.in(form).profile();
+    std::vector<WorkPerSample> works;
+    for (const Layer& layer : in_form.layers) {
+      works.push_back(
+          work_per_sample(in_form, layer, micro_batch_size, source, counts_collectives));
+    }
+    least = least.empty() ? std::move(works) : least_of(std::move(least), works);
+  }
+  return least;
+}
+
+/// Returns the largest quotient of the work of a layer by its own one, forward or in all, where its
+/// own is the larger; so no layer takes less than `works` divided by it.
+double largest_quotient(const std::vector<WorkPerSample>& works,
+                        const std::vector<WorkPerSample>& own) {
+  double largest = 0;
+  for (std::size_t l = 0; l < works.size(); ++l) {
+    if (works[l].forward > 0) largest = std::max(largest, works[l].forward / own[l].forward);
+    if (works[l].round_trip > 0) {
+      largest = std::max(largest, works[l].round_trip / own[l].round_trip);
+    }
+  }
+  return largest > 0 ? largest : 1;
+}
+
 }  // namespace
 
 PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
@@ -107,28 +143,33 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
       global_batch_(static_cast<double>(global_batch_size)),
       forward_(1),
       round_trip_(1) {
-  const ModelProfile& profile = costs.profile();
-  const Factor scale = quickest_scale(profile, costs.topology());
-  for (const DeviceKind& kind : costs.topology().description().devices) {
-    speeds_.push_back(static_cast<double>(scale.billionths) /
-                      static_cast<double>(time_scale(profile, kind).value_or(kOne).billionths));
+  std::vector<WorkPerSample> works;
+  const std::vector<TimeSource> sources = least_time_sources(costs.profile(), costs.topology());
+  const std::map<std::int32_t, TimeSource> kinds = kinds_in_use(costs);
+  speeds_.assign(costs.topology().description().devices.size(), 1);
+  if (sources.size() == 1) {
+    // On slower devices collectives take as long as on the quickest, so that no factor between the
+    // kinds holds for them; there only the computation counts.
+    const TimeSource& quickest = sources.front();
+    const bool counts_collectives = std::all_of(
+        kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.second == quickest; });
+    works = works_on(costs, micro_batch_size, quickest, counts_collectives);
+    for (const auto& [kind, source] : kinds) {
+      speeds_[static_cast<std::size_t>(kind)] = static_cast<double>(quickest.scale.billionths) /
+                                                static_cast<double>(source.scale.billionths);
+    }
+  } else {
+    std::map<std::int32_t, std::vector<WorkPerSample>> of_kinds;
+    for (const auto& [kind, source] : kinds) {
+      of_kinds[kind] = works_on(costs, micro_batch_size, source, /*counts_collectives=*/false);
+      works = works.empty() ? of_kinds[kind] : least_of(works, of_kinds[kind]);
+    }
+    for (const auto& [kind, own] : of_kinds) {
+      speeds_[static_cast<std::size_t>(kind)] = largest_quotient(works, own);
+    }
   }
   for (std::int32_t d = 0; d < costs.topology().device_count(); ++d) {
     all_devices_ += speed(costs.topology().device({d}).kind);
-  }
-  // On slower devices collectives take as long as on the quickest, so that no factor between the
-  // kinds holds for them; there only the computation counts.
-  const bool counts_collectives = has_one_scale(profile, costs.topology());
-  std::vector<WorkPerSample> works(profile.layers.size());
-  for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
-    const ModelProfile& in_form = costs.in(form).profile();
-    for (std::size_t l = 0; l < works.size(); ++l) {
-      const WorkPerSample work =
-          work_per_sample(in_form, in_form.layers[l], micro_batch_size, scale, counts_collectives);
-      if (form == FormIndex{}) works[l] = work;
-      works[l].forward = std::min(works[l].forward, work.forward);
-      works[l].round_trip = std::min(works[l].round_trip, work.round_trip);
-    }
   }
   for (const WorkPerSample& work : works) {
     forward_.push_back(forward_.back() + work.forward);

@@ -56,7 +56,8 @@ class PrefixBound {
   /// if there is none. O(log layers).
   CutIndex last_begin_within(CutIndex end, double capacity, Duration incumbent) const;
 
-  /// The speed of a kind of device, relative to that of the quickest kind.
+  /// The speed of a kind of device: no layer takes less than its work divided by the speed. The
+  /// quickest kind has speed 1 where one is the quickest for every layer.
   double speed(std::int32_t device_kind) const {
     return speeds_[static_cast<std::size_t>(device_kind)];
   }
@@ -66,7 +67,8 @@ class PrefixBound {
   double global_batch_;
   // Sum of the speeds of all devices.
   double all_devices_ = 0;
-  // Prefix sums over the layers, in nanoseconds per sample on the quickest kind of device.
+  // Prefix sums over the layers, in nanoseconds per sample on the kind that is the quickest for
+  // each.
   IndexedVector<CutIndex, double> forward_;
   IndexedVector<CutIndex, double> round_trip_;
   // Indexed by kind of device.

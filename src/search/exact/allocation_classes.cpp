@@ -130,26 +130,44 @@ std::vector<DeviceIndex> first_devices(const std::vector<DevicePool>& pools, Cla
   return devices;
 }
 
-/// Returns the devices in four orders. The first devices of an order have the larger shares: these
-/// go to the quickest devices, to the slowest, to those with the least memory and to those with the
-/// most. Shares are of two sizes, so in no other order is the slowest or the quickest replica
-/// faster, or the depth limit larger.
+/// Returns the devices in the orders that bound all others. The first devices of an order have the
+/// larger shares: these go to the devices with the least memory, to those with the most and, where
+/// the times of kinds differ by factors, to the quickest devices and to the slowest; elsewhere, as
+/// the layers decide which kind is the quickest, to the kinds in every order. Shares are of two
+/// sizes, so in no other order is the slowest or the quickest replica faster, or the depth limit
+/// larger (docs/bounds.md, section 5).
 std::vector<std::vector<DeviceIndex>> extreme_orders(const std::vector<DeviceIndex>& devices,
                                                      const CostModel& costs) {
   const Topology& topology = costs.topology();
-  const auto slowness = [&](DeviceIndex device) {
-    return time_scale(costs.profile(), topology.kind_of(device)).value_or(kOne).billionths;
+  const auto source = [&](DeviceIndex device) {
+    return time_source(costs.profile(), topology.kind_of(device)).value_or(kOne);
   };
   const auto memory = [&](DeviceIndex device) { return topology.memory_limit(device).count; };
-  std::vector<std::vector<DeviceIndex>> orders(4, devices);
-  const auto sort_by = [](std::vector<DeviceIndex>& order, const auto& value) {
+  std::vector<std::vector<DeviceIndex>> orders;
+  const auto add_by = [&](const auto& value) {
+    std::vector<DeviceIndex>& order = orders.emplace_back(devices);
     std::stable_sort(order.begin(), order.end(),
                      [&](DeviceIndex a, DeviceIndex b) { return value(a) < value(b); });
   };
-  sort_by(orders[0], slowness);
-  sort_by(orders[1], [&](DeviceIndex device) { return -slowness(device); });
-  sort_by(orders[2], memory);
-  sort_by(orders[3], [&](DeviceIndex device) { return -memory(device); });
+  std::set<std::int32_t> kinds;
+  std::set<std::size_t> measured;
+  for (const DeviceIndex device : devices) {
+    kinds.insert(topology.device(device).kind);
+    measured.insert(source(device).measured);
+  }
+  if (measured.size() < 2) {
+    add_by([&](DeviceIndex device) { return source(device).scale.billionths; });
+    add_by([&](DeviceIndex device) { return -source(device).scale.billionths; });
+  } else {
+    std::vector<std::int32_t> order(kinds.begin(), kinds.end());
+    do {
+      add_by([&](DeviceIndex device) {
+        return std::find(order.begin(), order.end(), topology.device(device).kind) - order.begin();
+      });
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+  add_by(memory);
+  add_by([&](DeviceIndex device) { return -memory(device); });
   return orders;
 }
 

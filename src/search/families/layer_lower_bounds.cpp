@@ -14,22 +14,6 @@ constexpr std::int32_t kMostDevicesByRoutes = 256;
 /// sums over the layers are kept, and boundaries count as free.
 constexpr std::size_t kMostKeptFigures = 2'000'000;
 
-std::int32_t quickest_kind(const CostModel& costs) {
-  const Topology& topology = costs.topology();
-  std::int32_t quickest = topology.device(DeviceIndex{0}).kind;
-  const auto scale_of = [&](DeviceIndex device) {
-    return time_scale(costs.profile(), topology.kind_of(device)).value_or(kOne);
-  };
-  Factor least = scale_of(DeviceIndex{0});
-  for (std::int32_t d = 1; d < topology.device_count(); ++d) {
-    const Factor scale = scale_of(DeviceIndex{d});
-    if (scale >= least) continue;
-    least = scale;
-    quickest = topology.device(DeviceIndex{d}).kind;
-  }
-  return quickest;
-}
-
 /// The largest bandwidth and the least latency of all routes between devices, which may be those of
 /// two different routes.
 Link best_route(const Topology& topology) {
@@ -151,11 +135,7 @@ void LayerLowerBounds::find_sums() {
 
 void LayerLowerBounds::find_layers() {
   const auto layers = static_cast<std::size_t>(costs_.layer_count());
-  const std::int32_t kind = quickest_kind(costs_);
-  const Factor scale =
-      time_scale(costs_.profile(),
-                 costs_.topology().description().devices[static_cast<std::size_t>(kind)])
-          .value_or(kOne);
+  const std::vector<TimeSource> sources = least_time_sources(costs_.profile(), costs_.topology());
   const bool is_small = layers * shares_.size() <= kMostKeptFigures;
   layers_.resize(layers, {.forward = Duration::infinite(), .backward = Duration::infinite()});
   device_times_.resize(layers, Duration::infinite().ns);
@@ -163,9 +143,9 @@ void LayerLowerBounds::find_layers() {
   for (Share& share : shares_) {
     // If there are too many tables to keep, they are made one after another.
     std::optional<LayerTable> own;
-    if (is_small) share.table = &costs_.table(share.samples, kind);
+    if (is_small) share.table = &costs_.least_table(share.samples);
     const LayerTable& table =
-        is_small ? *share.table : own.emplace(costs_.profile(), share.samples, scale);
+        is_small ? *share.table : own.emplace(costs_.profile(), share.samples, sources);
     share.whole = stage_of(table, {0, costs_.layer_count()}, share.replicas);
     for (const LayerIndex l : layers_.indices()) {
       const LayerRange alone{l.value, l.value + 1};

@@ -174,7 +174,7 @@ std::optional<std::vector<PipedreamState>> AntichainStates::run() {
 PipedreamStates prefix_states(const ModelProfile& profile, const PipedreamOptions& options) {
   const auto layer_count = static_cast<std::int32_t>(profile.layers.size());
   const std::int32_t count = std::min(layer_count, options.max_states);
-  const LayerTable table(profile, options.samples, options.time_scale);
+  const LayerTable table(profile, options.samples, options.times);
   PipedreamStates result;
   result.kind =
       count < layer_count ? PipedreamStateKind::MergedPrefixes : PipedreamStateKind::Prefixes;
@@ -205,7 +205,7 @@ std::int64_t profiled_batch(const ModelProfile& profile) {
 
 std::vector<Duration> layer_compute_times(const ModelProfile& profile,
                                           const PipedreamOptions& options) {
-  const LayerTable table(profile, options.samples, options.time_scale);
+  const LayerTable table(profile, options.samples, options.times);
   std::vector<Duration> times;
   for (std::int32_t l = 0; l < static_cast<std::int32_t>(profile.layers.size()); ++l) {
     const LayerRange alone{l, l + 1};

@@ -252,6 +252,48 @@ TEST_CASE("the profiled device and scaled ones are accepted, an unknown one is n
   CHECK(violations[1].place == "/devices/fast gpu");
 }
 
+TEST_CASE("a kind has its own times, or those of the first measured kind it is scaled to") {
+  ModelProfile model = three_layers();
+  DeviceKind kind;
+  kind.name = "fast gpu";
+  kind.time_scale = {{"gpu", Factor{400'000'000}}, {"b", Factor{2'000'000'000}}};
+  CHECK(time_source(model, kind) == TimeSource(0, Factor{400'000'000}));
+  model.other_devices = {"b", "c"};
+  CHECK(time_source(model, kind) == TimeSource(0, Factor{400'000'000}));
+  kind.time_scale.erase("gpu");
+  CHECK(time_source(model, kind) == TimeSource(1, Factor{2'000'000'000}));
+  kind.name = "c";
+  CHECK(time_source(model, kind) == TimeSource(2, kOne));
+  kind.name = "d";
+  kind.time_scale.clear();
+  CHECK_FALSE(time_source(model, kind).has_value());
+}
+
+TEST_CASE("the least times over the kinds in use are those of each measured one, least scaled") {
+  const std::vector<TimeSource> sources = least_time_sources(three_layers(), Topology(two_kinds()));
+  CHECK(sources == std::vector<TimeSource>{TimeSource(0, Factor{400'000'000})});
+  ModelProfile model = three_layers();
+  model.other_devices = {"fast gpu"};
+  for (Layer& layer : model.layers) {
+    layer.other_times = {{.fixed_overhead = {}, .measurements = layer.measurements}};
+    for (Measurement& measurement : layer.other_times[0].measurements) {
+      std::swap(measurement.forward, measurement.backward);
+    }
+  }
+  const Topology topology(two_kinds());
+  CHECK(least_time_sources(model, topology) ==
+        std::vector<TimeSource>{TimeSource(0, kOne), TimeSource(1, kOne)});
+  const CostModel costs(model, topology);
+  for (std::int32_t l = 0; l < costs.layer_count(); ++l) {
+    const LayerTable& least = costs.least_table(2);
+    const LayerTable& own = costs.table(2, 0);
+    const LayerRange alone{l, l + 1};
+    CHECK(least.forward(alone) == std::min(own.forward(alone), own.backward(alone)));
+    CHECK(least.backward(alone) == least.forward(alone));
+    CHECK(costs.table(2, 1).forward(alone) == own.backward(alone));
+  }
+}
+
 TEST_CASE("a kind's name in a place is escaped as JSON pointers have it") {
   TopologyDescription description = two_kinds();
   description.servers[1].device = "fast/gpu~1";

@@ -70,7 +70,8 @@ TEST_CASE("with parallelism all figures are those of one device of the group") {
   // The collectives of the backward come before the gradient of the input is complete.
   CHECK(table.input_gradient({0, 1}) == Duration{14 + 124});
   // No time scale changes them.
-  CHECK(LayerTable(shared, 3, {2 * kOne.billionths}).forward({0, 1}) == Duration{2 * 13 + 38});
+  CHECK(LayerTable(shared, 3, Factor{2 * kOne.billionths}).forward({0, 1}) ==
+        Duration{2 * 13 + 38});
 }
 
 TEST_CASE("without parallelism a profile stays as it is") {

@@ -5,11 +5,11 @@
 //   piper      the JSON of Piper's inputs: a graph with figures for each tensor-parallel degree
 //   metis      a folder's JSON files, DeviceType.<device>_tp<degree>_bs<batch>.json
 //   sailor     one JSON document with the sizes and the times of every layer by kind of GPU, degree
-//              and micro-batch
+//              and micro-batch, or the two that Sailor's planner reads
 //   galvatron  two JSON files, one of computation and one of memory
 //
 // Sources: msr-fiddle/pipedream graph/, msr-fiddle/piper inputs/, SamsungLabs/Metis README.md and
-// profile_data_samples/, eth-easl/sailor Planner/simulations/, PKU-DAIR/Hetu-Galvatron
+// profile_data_samples/, eth-easl/sailor Planner/, PKU-DAIR/Hetu-Galvatron
 // models/*/configs/ and core/profiler.py.
 //
 // Values that a file does not state must be given as options, or have a default that a warning
@@ -61,8 +61,10 @@ struct ForeignProfileOptions {
   /// One of sgd, momentum, rmsprop and adam.
   std::optional<std::string> optimizer;
   std::optional<std::int64_t> global_batch;
-  /// The kind of device that was measured.
+  /// The kind of device that was measured, or of several the one whose times are the profile's own.
   std::optional<std::string> device;
+  /// The model to take of files with several.
+  std::optional<std::string> model;
   /// How times depend on the batch size; proportional, with a warning, if not given.
   std::optional<BatchScaling> batch_scaling;
   /// The stash of a layer as a multiple of its output. If not given, it is 1, with a warning, for
@@ -96,10 +98,10 @@ struct ForeignModelFile {
   ModelFormat format = ModelFormat::PipedreamGraph;
 };
 
-/// Imports a profile from files of one format: a single file, all files of a Metis folder, or
-/// Galvatron's two files. The layers of graphs are arranged in the order of narrow_order.h. Throws
-/// Error(BadInput) with the faults of a file, or Error(Usage) naming every option that is missing
-/// or would have no effect. O(length), times log nodes for graphs.
+/// Imports a profile from files of one format: a single file, all files of a Metis folder, or the
+/// two files of Galvatron or of Sailor. The layers of graphs are arranged in the order of
+/// narrow_order.h. Throws Error(BadInput) with the faults of a file, or Error(Usage) naming every
+/// option that is missing or would have no effect. O(length), times log nodes for graphs.
 ImportedProfile import_model(const std::vector<ForeignModelFile>& files,
                              const ForeignProfileOptions& options);
 

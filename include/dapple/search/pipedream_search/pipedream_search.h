@@ -68,7 +68,7 @@ struct PipedreamOptions {
   /// Samples of a minibatch.
   std::int64_t samples = 1;
   /// Time on the kind of device that is planned for, relative to the profiled one.
-  Factor time_scale = kOne;
+  TimeSource times;
   /// The most states that are searched. Within the default limit resnet101 (410 states) and
   /// densenet121 (430) have PipeDream's own states; at the limit, with eight devices in a server,
   /// the search takes one or two seconds.

@@ -54,14 +54,18 @@ void write_summary(const ModelProfile& profile, std::ostream& words) {
     sum.backward += largest.backward;
     sum.stash += largest.stash;
   }
+  std::string other_devices;
+  for (const std::string& other : profile.other_devices) {
+    other_devices += fmt::format(" and {}", printable(other));
+  }
   words << fmt::format(
-      "{}: {} layer{} measured on {}\n"
+      "{}: {} layer{} measured on {}{}\n"
       "  parameters      {}\n"
       "  forward         {} for {} sample{}\n"
       "  backward        {}\n"
       "  kept for it     {}\n",
       printable(profile.name), profile.layers.size(), profile.layers.size() == 1 ? "" : "s",
-      printable(profile.device), report::show(parameters), report::show(sum.forward),
+      printable(profile.device), other_devices, report::show(parameters), report::show(sum.forward),
       sum.batch_size, sum.batch_size == 1 ? "" : "s", report::show(sum.backward),
       report::show(sum.stash));
 }
@@ -75,13 +79,19 @@ struct ModelRequest {
   std::optional<std::string> output;
 };
 
+interop::ForeignProfileOptions foreign_figures(const command_line::Options& options) {
+  interop::ForeignProfileOptions figures = foreign_request(options).options;
+  figures.model = options.text("of-model");
+  return figures;
+}
+
 ModelRequest model_request(const command_line::Options& options) {
   if (options.positional().empty()) {
     throw command_line::usage_error("import model", "expected one file or more, got none");
   }
   return {.paths = files_among(options.positional()),
           .format = forced_format(options, interop::model_formats()),
-          .foreign = foreign_request(options).options,
+          .foreign = foreign_figures(options),
           .name = options.text("name"),
           .output = options.text("output")};
 }
@@ -137,6 +147,10 @@ std::vector<command_line::OptionSpec> missing_figures() {
        .value = "N",
        .text = "Take N layers of each kind.",
        .details = "Files of Galvatron do not say it."},
+      {.name = "of-model",
+       .value = "NAME",
+       .text = "Take the model NAME of files with several.",
+       .details = "Files of Sailor may have several."},
       {.name = "tensor-parallel",
        .value = "N|all",
        .choices = {"all"},
@@ -168,8 +182,8 @@ command_line::Command import_model_command() {
                .summary = "make a layer profile of other planners' profiles",
                .usage = {"dapple-plan import model FILE... [-o FILE] [options]"},
                .about = "A FILE is a graph of PipeDream or of Piper, a folder of Metis or its "
-                        "files, a profile of Sailor, or one of the two files of Galvatron "
-                        "(computation and memory).",
+                        "files, a profile of Sailor or both files of its planner (times and "
+                        "sizes), or one of the two files of Galvatron (computation and memory).",
                .details = {"An option for something that the files do say is refused. What is left "
                            "out of the profile, or is assumed, is a warning."},
                .takes_files = true,

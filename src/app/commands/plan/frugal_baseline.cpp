@@ -15,14 +15,17 @@
 namespace dapple::app {
 namespace {
 
-/// Whether some replica has fewer samples of a micro-batch than any measurement of its layers.
+/// Whether some replica has fewer samples of a micro-batch than all measurements of one of its
+/// layers on some kind of device.
 bool is_below_measurements(const Plan& plan, const ModelProfile& profile) {
   for (const StagePlan& stage : plan.stages) {
     const std::int64_t share =
         plan.micro_batch_size / static_cast<std::int64_t>(stage.devices.size());
     for (std::int32_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
       const Layer& measured = profile.layers[static_cast<std::size_t>(layer)];
-      if (share < measured.measurements.front().batch_size) return true;
+      for (std::size_t kind = 0; kind <= profile.other_devices.size(); ++kind) {
+        if (share < measurements_on(measured, kind).front().batch_size) return true;
+      }
     }
   }
   return false;

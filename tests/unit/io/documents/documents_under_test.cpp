@@ -6,6 +6,7 @@
 
 #include "../../../support/crowded_ways.h"
 #include "../../../support/measured_reductions.h"
+#include "../../../support/own_times.h"
 
 namespace dapple::test {
 namespace {
@@ -100,7 +101,7 @@ bool same_measurement(const Measurement& a, const Measurement& b) {
 
 bool same_layer(const Layer& a, const Layer& b) {
   return a.name == b.name && a.parameters == b.parameters && a.fixed_overhead == b.fixed_overhead &&
-         a.inputs == b.inputs && a.operation == b.operation &&
+         a.inputs == b.inputs && a.operation == b.operation && a.other_times == b.other_times &&
          std::equal(a.measurements.begin(), a.measurements.end(), b.measurements.begin(),
                     b.measurements.end(), same_measurement);
 }
@@ -206,7 +207,7 @@ bool same(const ModelProfile& a, const ModelProfile& b) {
          a.optimizer.framework_bytes_per_parameter_byte ==
              b.optimizer.framework_bytes_per_parameter_byte &&
          a.optimizer.step_ns_per_parameter_byte == b.optimizer.step_ns_per_parameter_byte &&
-         a.ties == b.ties &&
+         a.ties == b.ties && a.other_devices == b.other_devices &&
          std::equal(a.layers.begin(), a.layers.end(), b.layers.begin(), b.layers.end(), same_layer);
 }
 
@@ -285,6 +286,15 @@ ModelProfile random_profile(Dice& dice) {
       }
     }
     owner = user + 1;
+  }
+  if (profile.device.empty() || dice.chance(60)) return profile;
+  for (const char* kind : {"A/100", "H \"100\""}) {
+    if (dice.chance(30)) continue;
+    profile.other_devices.push_back(kind);
+    for (Layer& layer : profile.layers) {
+      layer.other_times.push_back(
+          small::random_times(dice, layer.fixed_overhead, layer.measurements));
+    }
   }
   return profile;
 }

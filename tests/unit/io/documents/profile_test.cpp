@@ -45,6 +45,67 @@ TEST_CASE("what a sample is may be said, and is kept") {
         Faults{"/sample/tokens: expected an integer from 1 to 1000000000000000, got 0"});
 }
 
+TEST_CASE("layers may have times on other kinds of device, all on the same") {
+  const std::string on_e = R"(
+      "other_times": [
+        {
+          "device": "E",
+          "fixed_overhead_ns": 2,
+          "measurements": [{"batch_size": 2, "forward_ns": 5, "backward_ns": 7}]
+        },
+        {
+          "device": "F",
+          "measurements": [
+            {"batch_size": 1, "forward_ns": 5, "backward_ns": 7, "input_gradient_ns": 3, "weight_gradient_ns": 4},
+            {"batch_size": 4, "forward_ns": 9, "backward_ns": 12}
+          ]
+        }
+      ])";
+  std::string text = kProfileText;
+  for (const char* sizes :
+       {R"("output_bytes": 8, "stash_bytes": 4}])", R"("output_bytes": 8, "stash_bytes": 8}])"}) {
+    text = replaced(text, sizes, std::string(sizes) + "," + on_e);
+  }
+  const ModelProfile profile = io::read_profile(text, "f.json");
+  CHECK(profile.other_devices == std::vector<std::string>{"E", "F"});
+  REQUIRE(profile.layers.size() == 3);
+  for (const Layer& layer : profile.layers) {
+    REQUIRE(layer.other_times.size() == 2);
+    CHECK(measurements_on(layer, 0).size() == 1);
+    CHECK(measurements_on(layer, 2).size() == 2);
+    CHECK(fixed_overhead_on(layer, 1) == Duration{2});
+    const TimeSource on_first(1, kOne);
+    CHECK(forward_time(layer, 4, BatchScaling::Proportional, on_first) == Duration{2 + 3 * 2});
+    const TimeSource twice_second(2, Factor{2'000'000'000});
+    CHECK(backward_time(layer, 4, std::nullopt, twice_second) == Duration{24});
+  }
+  // One of the measurements there has no parts.
+  CHECK(input_gradient_time(profile, {1}, 1, TimeSource(2, kOne)) == Duration{4});
+  CHECK(io::write_profile(profile) == text);
+  const auto faults_of = [&](const char* before, const char* after) {
+    return profile_faults(replaced(text, before, after));
+  };
+  CHECK(faults_of(R"("device": "D")", R"("device": "E")") ==
+        Faults{"/device: expected a kind of device that is not among the other_times of layers, "
+               "got \"E\""});
+  CHECK(faults_of(R"("device": "F")", R"("device": "E")") ==
+        Faults{"/layers/0/other_times/1/device: expected a kind of device that was not named "
+               "before, got \"E\"",
+               "/layers/1: expected times on \"E\", as layer \"a\" has, got times on \"E\" and "
+               "\"F\""});
+  CHECK(faults_of(R"("fixed_overhead_ns": 2)", R"("fixed_overhead_ns": 8)") ==
+        Faults{"/layers/0/other_times/0/fixed_overhead_ns: expected at most the layer's shorter "
+               "time, 5 ns, got 8"});
+  CHECK(faults_of(R"("forward_ns": 9, "backward_ns": 12)",
+                  R"("forward_ns": 9, "backward_ns": 12, "stash_bytes": 4)") ==
+        Faults{"/layers/0/other_times/1/measurements/1/stash_bytes: expected one of the keys "
+               "\"batch_size\", \"forward_ns\", \"backward_ns\", \"input_gradient_ns\" or "
+               "\"weight_gradient_ns\", got an unknown key"});
+  CHECK(faults_of("  \"batch_scaling\": \"proportional\",\n", "") ==
+        Faults{"/batch_scaling: expected \"proportional\" or \"floor\", as layer \"a\" has a "
+               "single measurement, but the key is missing"});
+}
+
 TEST_CASE("the hash is the SHA-256 of the canonical form") {
   // printf of kProfileText through sha256sum.
   CHECK(io::hash_of(io::read_profile(kProfileText, "f.json")) ==

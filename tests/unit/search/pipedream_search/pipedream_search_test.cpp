@@ -393,8 +393,8 @@ TEST_CASE("a chain of too many layers is cut only at evenly spread places") {
 TEST_CASE("states are costed for the samples and the device that are asked for") {
   const ModelProfile profile = model_of({{800, 1, 80, {}}});
   search::PipedreamOptions options;
-  options.samples = 4;                 // of 8 measured
-  options.time_scale = {500'000'000};  // half of the time
+  options.samples = 4;                  // of 8 measured
+  options.times = Factor{500'000'000};  // half of the time
   const search::PipedreamState state = search::pipedream_states(profile, options).states[0];
   CHECK(state.compute == Duration{201});  // 266 / 4 = 66.5 and 534 / 4 = 133.5, each rounded up
   CHECK(state.output == Bytes{40});
