@@ -71,10 +71,48 @@ class Estimate(ToolTest):
         self.topology(card={"memory": "1 GiB"})
         run = self.plan("--sequence", "128")
         self.assert_error(run, USAGE, "--gpu: expected one of V100-16GB, ",
-                          "got card, the kind of device of the topology")
-        self.topology(**{"H100-80GB": {"memory": "80 GiB"}, "A100-80GB": {"memory": "80 GiB"}})
+                          "got card, a kind of device of the topology")
+
+    def test_a_topology_of_several_gpus(self):
+        self.topology(**{"H100-SXM": {"memory": "80 GiB"}, "A100-80GB": {"memory": "80 GiB"}})
         run = self.plan("--sequence", "128")
-        self.assert_error(run, USAGE, "--gpu: ", "got a topology of several kinds")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        profile = plan["model"]["profile"]
+        self.assertEqual(profile["device"], "A100-80GB")
+        layer = profile["layers"][1]
+        self.assertEqual([times["device"] for times in layer["other_times"]], ["H100-SXM"])
+        warnings = [text for text in plan["warnings"] if "times are estimated" in text]
+        self.assertEqual(len(warnings), 2, plan["warnings"])
+        run = self.run_tool("verify", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        # Each kind has the times that it has alone, also in every variant.
+        run = self.run_tool("estimate", self.configuration(), "--gpu", "A100-80GB,H100", "--sequence",
+                            "128", "-o", "both.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("estimated for A100-80GB and H100-80GB", run.stdout)
+        self.assertEqual(self.estimate().returncode, DONE)
+        alone = self.read("out.json")["layers"]
+        both = self.read("both.json")["layers"]
+        self.assertEqual(len(both), len(alone))
+        for one, two in zip(alone, both):
+            for own, joined in zip([one, *one.get("variants", [])], [two, *two.get("variants", [])]):
+                times, = joined["other_times"]
+                self.assertEqual(times["device"], "H100-80GB")
+                self.assertEqual(times.get("fixed_overhead_ns"), own.get("fixed_overhead_ns"))
+                for a, b in zip(own["measurements"], times["measurements"]):
+                    self.assertEqual(b, {key: a[key] for key in b})
+        # Of the kinds of a topology all are to be known, unless one is named.
+        self.topology(card={"memory": "80 GiB", "time_scale": {"H100-80GB": 2}},
+                      **{"H100-80GB": {"memory": "80 GiB"}})
+        run = self.plan("--sequence", "128")
+        self.assert_error(run, USAGE, "--gpu: ", "got card, a kind of device of the topology")
+        run = self.plan("--sequence", "128", "--gpu", "H100")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        for names in ("H100,H100-80GB", "H100,", ","):
+            run = self.run_tool("estimate", self.configuration(), "--gpu", names, "--sequence",
+                                "128", "-o", "none.json")
+            self.assert_error(run, USAGE, "--gpu: expected ")
 
     def test_a_gpu_without_a_calibration(self):
         run = self.run_tool("estimate", self.configuration(), "--gpu", "L4", "--sequence", "128",

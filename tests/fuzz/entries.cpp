@@ -452,6 +452,27 @@ bool exercise_foreign(std::string_view text) {
   return true;
 }
 
+/// The two files of Sailor's planner for a model of four layers, as the samples have it.
+std::string sailor_file(std::string_view before, std::string_view layer, std::string_view behind) {
+  std::string text(before);
+  for (const char* number : {"0", "1", "2", "3"}) {
+    text += text.size() == before.size() ? "\"" : ", \"";
+    text += number + std::string("\": ") + std::string(layer);
+  }
+  return text + std::string(behind);
+}
+
+std::string sailor_times() {
+  return sailor_file(R"({"OPT-small": {"GH-96": {"1": {"1": {)", "[0.1, 0.2, 0.3]", "}}}}}");
+}
+
+std::string sailor_sizes() {
+  return sailor_file(
+      R"({"OPT-small": {"1": {)",
+      R"({"params_bytes": 4, "act_output_bytes": 4, "act_input_bytes": 4, "act_mem_bytes": 4})",
+      "}}}");
+}
+
 bool exercise_foreign_model(std::string_view text) {
   const std::optional<interop::ModelFormat> format = interop::detect_model_format(text);
   if (!format) return false;
@@ -461,6 +482,11 @@ bool exercise_foreign_model(std::string_view text) {
     const bool is_computation = text.find("_bsz") != std::string_view::npos &&
                                 text.find("parameter_size") == std::string_view::npos;
     files.push_back({is_computation ? kMemory : kComputation, "beside", *format});
+  }
+  if (*format == interop::ModelFormat::Sailor &&
+      text.find("layer_kinds") == std::string_view::npos) {
+    const bool is_sizes = text.find("act_mem") != std::string_view::npos;
+    files.push_back({is_sizes ? sailor_times() : sailor_sizes(), "beside", *format});
   }
   interop::ImportedProfile imported;
   try {

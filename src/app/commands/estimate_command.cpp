@@ -34,14 +34,18 @@ void write_estimate(const ModelProfile& profile, std::ostream& words) {
     forward += forward_time(layer, 1, profile.batch_scaling, kOne);
     backward += backward_time(layer, 1, profile.batch_scaling, kOne);
   }
+  std::string other_devices;
+  for (const std::string& other : profile.other_devices) {
+    other_devices += fmt::format(" and {}", printable(other));
+  }
   words << fmt::format(
-      "{}: {} layers estimated for {}\n"
+      "{}: {} layers estimated for {}{}\n"
       "  parameters      {}\n"
       "  forward         {} for 1 sample on 1 device, estimated\n"
       "  backward        {}\n"
       "  kept for it     {}\n"
       "  forms           {} ways to run every layer\n",
-      printable(profile.name), profile.layers.size(), printable(profile.device),
+      printable(profile.name), profile.layers.size(), printable(profile.device), other_devices,
       report::show(parameters), report::show(forward), report::show(backward), report::show(stash),
       parallelisms_of(profile).size());
 }
@@ -99,22 +103,23 @@ std::vector<command_line::OptionSection> estimate_sections() {
 }  // namespace
 
 command_line::Command estimate_command() {
-  return {.description =
-              {.name = "estimate",
-               .summary = "make a layer profile of a model's configuration, unmeasured",
-               .usage = {"dapple-plan estimate CONFIG --gpu NAME --sequence N [-o FILE] [options]"},
-               .about = "CONFIG is the config.json of a model's Hugging Face repository. Times are "
-                        "estimated by closed forms (docs/estimate.md).",
-               .details = {"Families that are read: " +
-                           fmt::format("{}", fmt::join(interop::configuration_families(), ", ")) +
-                           ". The profile has variants of every layer for every degree of tensor, "
-                           "context and expert parallelism that divides it."},
-               .takes_files = true,
-               .options = estimate_sections(),
-               .examples = {"dapple-plan estimate "
-                            "profiles/configurations/llama-3-8b.json \\",
-                            "    --gpu H100 --sequence 8192 -o llama-3-8b.profile.json"}},
-          .run = run_estimate};
+  return {
+      .description =
+          {.name = "estimate",
+           .summary = "make a layer profile of a model's configuration, unmeasured",
+           .usage = {"dapple-plan estimate CONFIG --gpu NAMES --sequence N [-o FILE] [options]"},
+           .about = "CONFIG is the config.json of a model's Hugging Face repository. Times are "
+                    "estimated by closed forms (docs/estimate.md).",
+           .details = {"Families that are read: " +
+                       fmt::format("{}", fmt::join(interop::configuration_families(), ", ")) +
+                       ". The profile has variants of every layer for every degree of tensor, "
+                       "context and expert parallelism that divides it."},
+           .takes_files = true,
+           .options = estimate_sections(),
+           .examples = {"dapple-plan estimate "
+                        "profiles/configurations/llama-3-8b.json \\",
+                        "    --gpu H100 --sequence 8192 -o llama-3-8b.profile.json"}},
+      .run = run_estimate};
 }
 
 }  // namespace dapple::app

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "dapple/io/files/read_file.h"
 #include "dapple/io/gpus/gpus_document.h"
 #include "dapple/profile/limits.h"
+#include "dapple/profile/other_devices.h"
 
 namespace dapple::app {
 namespace {
@@ -50,32 +53,75 @@ std::set<std::string> kinds_of(const TopologyDescription* topology) {
   return kinds;
 }
 
-/// Returns the GPU that is asked for, or that the topology consists of.
-const estimate::Gpu& gpu_of(const estimate::GpuTable& table, const EstimateRequest& request,
-                            const std::set<std::string>& kinds) {
-  const std::string known = printable(estimate::names_of(table.gpus));
-  if (!request.gpu && kinds.size() != 1) {
-    throw command_line::usage_error(
-        "--gpu",
-        fmt::format("expected the GPU that a configuration is estimated for, of {}, got {}", known,
-                    kinds.empty() ? "none" : "a topology of several kinds"));
+/// Returns the parts of a text between commas.
+std::vector<std::string> listed_names(const std::string& text) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    names.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
   }
-  const std::string name = request.gpu.value_or(kinds.empty() ? "" : *kinds.begin());
-  if (const estimate::Gpu* const gpu = table.find(name)) return *gpu;
-  throw command_line::usage_error(
-      "--gpu", fmt::format("expected one of {}, or another that a file for --gpus describes "
-                           "(topologies/README.md), got {}{}",
-                           known, printable(name),
-                           request.gpu ? "" : ", the kind of device of the topology"));
+  return names;
+}
+
+/// A GPU to estimate for, and the name of the profile's kind of device: the topology's for it, or
+/// its own.
+struct EstimatedGpu {
+  const estimate::Gpu* gpu = nullptr;
+  std::string device;
+};
+
+/// Returns the GPUs that are asked for, or that the topology consists of; those of a topology by
+/// rising name of their kind.
+std::vector<EstimatedGpu> gpus_of(const estimate::GpuTable& table, const EstimateRequest& request,
+                                  const std::set<std::string>& kinds) {
+  const std::string known = printable(estimate::names_of(table.gpus));
+  if (!request.gpu && kinds.empty()) {
+    throw command_line::usage_error(
+        "--gpu", fmt::format("expected the GPU that a configuration is estimated for, of {}, got "
+                             "none",
+                             known));
+  }
+  std::vector<EstimatedGpu> gpus;
+  const std::vector<std::string> names = request.gpu
+                                             ? listed_names(*request.gpu)
+                                             : std::vector<std::string>(kinds.begin(), kinds.end());
+  for (const std::string& name : names) {
+    const estimate::Gpu* const gpu = table.find(name);
+    if (gpu == nullptr) {
+      throw command_line::usage_error(
+          "--gpu", fmt::format("expected one of {}, or another that a file for --gpus describes "
+                               "(topologies/README.md), got {}{}",
+                               known, printable(name),
+                               request.gpu ? "" : ", a kind of device of the topology"));
+    }
+    std::string device = request.gpu ? gpu->name : name;
+    for (const std::string& kind : kinds) {
+      if (request.gpu && table.find(kind) == gpu) device = kind;
+    }
+    const bool is_named = std::any_of(gpus.begin(), gpus.end(), [&](const EstimatedGpu& other) {
+      return other.device == device;
+    });
+    if (is_named) {
+      throw command_line::usage_error(
+          "--gpu", fmt::format("expected each GPU once, got {} again", printable(name)));
+    }
+    gpus.push_back({gpu, std::move(device)});
+  }
+  if (gpus.size() > kMaxOtherDevices + 1) {
+    throw command_line::usage_error("--gpu", fmt::format("expected at most {} GPUs, got {}",
+                                                         kMaxOtherDevices + 1, gpus.size()));
+  }
+  return gpus;
 }
 
 }  // namespace
 
 std::vector<command_line::OptionSpec> estimate_options() {
   return {{.name = "gpu",
-           .value = "NAME",
-           .text = "Estimate a configuration for a GPU, such as H100.",
-           .details = "The default is the topology's kind of device. topologies/gpus.json lists "
+           .value = "NAMES",
+           .text = "Estimate a configuration for a GPU, such as H100, or several, A100,H100.",
+           .details = "The default are the topology's kinds of device. topologies/gpus.json lists "
                       "what is known."},
           {.name = "sequence", .value = "N", .text = "Take N tokens a sample."},
           {.name = "precision",
@@ -196,6 +242,33 @@ const estimate::Framework& framework_of(const estimate::GpuTable& table, const s
                                  printable(estimate::names_of(table.frameworks)), printable(name)));
 }
 
+ModelProfile estimated_on(const estimate::Gpu& gpu, const estimate::Architecture& architecture,
+                          const estimate::GpuTable& table, const EstimateRequest& request,
+                          const estimate::EstimateOptions& how) {
+  const std::vector<Violation> faults = estimate::option_faults(architecture, gpu, how);
+  if (!faults.empty()) {
+    throw command_line::usage_error(faults.front().place, faults.front().message);
+  }
+  estimate::Calibration calibration = calibration_of(table, gpu, request);
+  for (Duration* const floor : {&calibration.launch_floor, &calibration.collective_floor}) {
+    *floor = scale_up(*floor, request.launch_share);
+  }
+  return estimate::estimate_profile(architecture, gpu, calibration, how);
+}
+
+/// Adds the times of another GPU, and what is noted of them.
+void join(ModelProfile& profile, const ModelProfile& other) {
+  add_other_device(profile, other);
+  profile.source += "; and " + other.source;
+  const auto add_new = [](std::vector<std::string>& texts, const std::vector<std::string>& more) {
+    for (const std::string& text : more) {
+      if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+    }
+  };
+  add_new(profile.notes, other.notes);
+  add_new(profile.warnings, other.warnings);
+}
+
 }  // namespace
 
 estimate::GpuTable known_gpus(const std::optional<std::string>& path) {
@@ -209,22 +282,19 @@ ModelProfile estimated_profile(const std::string& text, const std::string& path,
   const estimate::Architecture architecture =
       interop::read_configuration(text, command_line::source_name(path));
   const estimate::GpuTable table = known_gpus(request.gpus);
-  const std::set<std::string> kinds = kinds_of(topology);
-  const estimate::Gpu& gpu = gpu_of(table, request, kinds);
   estimate::EstimateOptions how = request.options;
   if (request.framework) how.framework = framework_of(table, *request.framework);
-  const std::vector<Violation> faults = estimate::option_faults(architecture, gpu, how);
-  if (!faults.empty()) {
-    throw command_line::usage_error(faults.front().place, faults.front().message);
+  std::optional<ModelProfile> joined;
+  for (const EstimatedGpu& each : gpus_of(table, request, kinds_of(topology))) {
+    ModelProfile own = estimated_on(*each.gpu, architecture, table, request, how);
+    own.device = each.device;
+    if (!joined) {
+      joined = std::move(own);
+    } else {
+      join(*joined, own);
+    }
   }
-  estimate::Calibration calibration = calibration_of(table, gpu, request);
-  for (Duration* const floor : {&calibration.launch_floor, &calibration.collective_floor}) {
-    *floor = scale_up(*floor, request.launch_share);
-  }
-  ModelProfile profile = estimate::estimate_profile(architecture, gpu, calibration, how);
-  for (const std::string& kind : kinds) {
-    if (table.find(kind) == &gpu) profile.device = kind;
-  }
+  ModelProfile& profile = *joined;
   for (const Layer& layer : profile.layers) {
     const Measurement& most = layer.measurements.back();
     const std::int64_t largest =

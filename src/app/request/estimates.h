@@ -16,7 +16,8 @@ namespace dapple::app {
 /// What options say of an estimate.
 struct EstimateRequest {
   estimate::EstimateOptions options;
-  /// The name of the GPU, and a file that describes it instead of the program.
+  /// The names of GPUs with commas between them, and a file that describes them instead of the
+  /// program.
   std::optional<std::string> gpu;
   std::optional<std::string> gpus;
   /// The name of the calibration; that of the GPU if not given.
@@ -41,9 +42,10 @@ EstimateRequest estimate_request(const command_line::Options& options);
 /// Error(BadInput) for faults of the file.
 estimate::GpuTable known_gpus(const std::optional<std::string>& path);
 
-/// Estimates the profile of a configuration. The GPU is the one asked for, or the only kind of
-/// device of the topology, whose name the profile then has. Throws Error(Usage) if there is neither
-/// or an option does not fit the model, and Error(BadInput) for faults of the files.
+/// Estimates the profile of a configuration. The GPUs are those asked for, or the kinds of device
+/// of the topology, whose names the profile then has; the times of all but the first are
+/// ModelProfile::other_devices. Throws Error(Usage) if there is neither or an option does not fit
+/// the model, and Error(BadInput) for faults of the files.
 ModelProfile estimated_profile(const std::string& text, const std::string& path,
                                const EstimateRequest& request, const TopologyDescription* topology);
 

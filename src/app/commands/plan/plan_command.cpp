@@ -128,18 +128,24 @@ Sensitivity search_with(const ChangedInputs& change, const PlanCommandRequest& r
       found.iteration = made->document.prediction.iteration;
       found.shape = shape_of(made->document.plan);
     }
-  } catch (const Error&) { found.is_impossible = true; }
+  } catch (const Error& error) {
+    found.is_impossible = true;
+    if (!error.violations().empty()) found.why_impossible = error.violations().front().message;
+  }
   return found;
 }
 
-/// Searches with each change, until a signal is received.
+/// Searches with each change, until a signal is received. All searches together have as much time
+/// as the plan's own.
 std::vector<Sensitivity> search_with_each(const std::vector<ChangedInputs>& changes,
                                           const PlanCommandRequest& request,
                                           const planner::PlannerOptions& planner,
                                           ProgressLine& progress) {
   std::vector<Sensitivity> found;
+  std::optional<Duration> share = request.time_limit;
+  if (share && !changes.empty()) share->ns /= static_cast<std::int64_t>(changes.size());
   for (const ChangedInputs& change : changes) {
-    progress.restart(request.time_limit);
+    progress.restart(share);
     if (progress.should_stop()) break;
     found.push_back(search_with(change, request, planner, progress));
   }

@@ -94,7 +94,10 @@ std::string sensitivity_text(const std::vector<Sensitivity>& found,
                        {"stages", report::Align::Left, 12}}};
   for (const Sensitivity& one : found) {
     const bool fits = one.iteration.has_value();
-    std::string is = one.is_impossible ? "impossible" : "no plan fits";
+    std::string is = "no plan fits";
+    if (one.is_impossible) {
+      is = one.why_impossible.empty() ? "impossible" : "impossible: " + one.why_impossible;
+    }
     if (one.was_stopped && !fits) is = "none found";
     if (fits && !iteration) is = "fits";
     if (fits && iteration) {

@@ -30,6 +30,8 @@ struct Sensitivity {
   std::string words;
   /// Whether the change leaves nothing to be searched: what is asked for is impossible with it.
   bool is_impossible = false;
+  /// Why it is, in words.
+  std::string why_impossible = {};
   /// The iteration of the plan, and shape_of() it; nothing if no plan was found.
   std::optional<Duration> iteration = {};
   std::string shape = {};
