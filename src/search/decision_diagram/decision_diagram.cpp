@@ -69,7 +69,8 @@ class DecisionDiagram::Diagram {
 
  private:
   bool has_room(const Allowance::Limits& limits) const {
-    return AllocationClasses::least_kept(placements_, problem_.micro_batch_size) <= limits.kept;
+    return AllocationClasses::least_kept(costs_, placements_, problem_.micro_batch_size) <=
+           limits.kept;
   }
   bool can_compile() const {
     return completions_.has_value() && root_bound_ < threshold_ && !allowance_.is_over();

@@ -130,45 +130,101 @@ std::vector<DeviceIndex> first_devices(const std::vector<DevicePool>& pools, Cla
   return devices;
 }
 
+TimeSource source_of(std::int32_t kind, const CostModel& costs) {
+  const DeviceKind& of_devices =
+      costs.topology().description().devices[static_cast<std::size_t>(kind)];
+  return time_source(costs.profile(), of_devices).value_or(kOne);
+}
+
+/// Returns the kinds with the times of each measured kind, the quickest first.
+std::vector<std::vector<std::int32_t>> kinds_by_source(const std::set<std::int32_t>& kinds,
+                                                       const CostModel& costs) {
+  std::map<std::size_t, std::vector<std::int32_t>> by_source;
+  for (const std::int32_t kind : kinds) {
+    by_source[source_of(kind, costs).measured].push_back(kind);
+  }
+  std::vector<std::vector<std::int32_t>> groups;
+  for (auto& [measured, group] : by_source) {
+    std::stable_sort(group.begin(), group.end(), [&](std::int32_t a, std::int32_t b) {
+      return source_of(a, costs).scale < source_of(b, costs).scale;
+    });
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+/// Returns the sets of kinds that consist of the quickest ones of each group.
+std::vector<std::set<std::int32_t>> sets_of_quickest(
+    const std::vector<std::vector<std::int32_t>>& groups) {
+  std::vector<std::set<std::int32_t>> sets{{}};
+  for (const std::vector<std::int32_t>& group : groups) {
+    std::vector<std::set<std::int32_t>> longer;
+    for (const std::set<std::int32_t>& chosen : sets) {
+      longer.push_back(chosen);
+      for (const std::int32_t kind : group) {
+        longer.push_back(longer.back());
+        longer.back().insert(kind);
+      }
+    }
+    sets = std::move(longer);
+  }
+  return sets;
+}
+
 /// Returns the devices in the orders that bound all others. The first devices of an order have the
 /// larger shares: these go to the devices with the least memory, to those with the most and, where
-/// the times of kinds differ by factors, to the quickest devices and to the slowest; elsewhere, as
-/// the layers decide which kind is the quickest, to the kinds in every order. Shares are of two
-/// sizes, so in no other order is the slowest or the quickest replica faster, or the depth limit
-/// larger (docs/bounds.md, section 5).
+/// the times of kinds differ by factors, to the quickest devices and to the slowest. Where kinds
+/// have times of their own, the layers decide which is the quickest: larger shares go to every set
+/// of kinds that has all that are no slower than one of them, and each kind comes last once. Shares
+/// are of two sizes, so in no other order is the slowest or the quickest replica faster, or the
+/// depth limit larger (docs/bounds.md, section 5).
 std::vector<std::vector<DeviceIndex>> extreme_orders(const std::vector<DeviceIndex>& devices,
                                                      const CostModel& costs) {
   const Topology& topology = costs.topology();
-  const auto source = [&](DeviceIndex device) {
-    return time_source(costs.profile(), topology.kind_of(device)).value_or(kOne);
-  };
-  const auto memory = [&](DeviceIndex device) { return topology.memory_limit(device).count; };
   std::vector<std::vector<DeviceIndex>> orders;
   const auto add_by = [&](const auto& value) {
     std::vector<DeviceIndex>& order = orders.emplace_back(devices);
     std::stable_sort(order.begin(), order.end(),
                      [&](DeviceIndex a, DeviceIndex b) { return value(a) < value(b); });
   };
+  const auto kind_of = [&](DeviceIndex device) { return topology.device(device).kind; };
+  const auto memory = [&](DeviceIndex device) { return topology.memory_limit(device).count; };
+  const auto slowness = [&](DeviceIndex device) {
+    return source_of(kind_of(device), costs).scale.billionths;
+  };
   std::set<std::int32_t> kinds;
-  std::set<std::size_t> measured;
-  for (const DeviceIndex device : devices) {
-    kinds.insert(topology.device(device).kind);
-    measured.insert(source(device).measured);
-  }
-  if (measured.size() < 2) {
-    add_by([&](DeviceIndex device) { return source(device).scale.billionths; });
-    add_by([&](DeviceIndex device) { return -source(device).scale.billionths; });
+  for (const DeviceIndex device : devices) kinds.insert(kind_of(device));
+  const std::vector<std::vector<std::int32_t>> groups = kinds_by_source(kinds, costs);
+  if (groups.size() < 2) {
+    add_by(slowness);
+    add_by([&](DeviceIndex device) { return -slowness(device); });
   } else {
-    std::vector<std::int32_t> order(kinds.begin(), kinds.end());
-    do {
-      add_by([&](DeviceIndex device) {
-        return std::find(order.begin(), order.end(), topology.device(device).kind) - order.begin();
-      });
-    } while (std::next_permutation(order.begin(), order.end()));
+    for (const std::set<std::int32_t>& first : sets_of_quickest(groups)) {
+      add_by([&](DeviceIndex device) { return 1 - first.count(kind_of(device)); });
+    }
+    for (const std::int32_t last : kinds) {
+      add_by([&](DeviceIndex device) { return kind_of(device) == last ? 1 : 0; });
+    }
   }
   add_by(memory);
   add_by([&](DeviceIndex device) { return -memory(device); });
   return orders;
+}
+
+/// Returns how many classes have each number of devices up to `most`.
+std::vector<double> classes_by_size(const PlacementSpace& placements, std::int64_t most) {
+  std::vector<double> counts(static_cast<std::size_t>(most) + 1);
+  counts[0] = 1;
+  for (const DeviceClass& device_class : placements.device_classes()) {
+    std::vector<double> grown(counts.size());
+    for (std::size_t size = 0; size < counts.size(); ++size) {
+      const std::size_t least =
+          size - std::min<std::size_t>(size, static_cast<std::size_t>(device_class.size));
+      for (std::size_t before = least; before <= size; ++before) grown[size] += counts[before];
+    }
+    counts = std::move(grown);
+  }
+  return counts;
 }
 
 }  // namespace
@@ -213,7 +269,35 @@ std::int64_t AllocationClasses::count(const PlacementSpace& placements) {
   return count;
 }
 
-Bytes AllocationClasses::least_kept(const PlacementSpace& placements,
+namespace {
+
+/// What the representatives of interleaved classes keep, which are as many as there are orders.
+Wide kept_by_orders(const CostModel& costs, const PlacementSpace& placements, std::int64_t most) {
+  std::set<std::int32_t> kinds;
+  for (const DeviceClass& device_class : placements.device_classes()) {
+    kinds.insert(device_class.kind);
+  }
+  double orders = 2;
+  const std::vector<std::vector<std::int32_t>> groups = kinds_by_source(kinds, costs);
+  if (groups.size() > 1) {
+    double sets = 1;
+    for (const std::vector<std::int32_t>& group : groups) {
+      sets *= static_cast<double>(group.size() + 1);
+    }
+    orders += sets + static_cast<double>(kinds.size());
+  }
+  double bytes = 0;
+  const std::vector<double> classes = classes_by_size(placements, most);
+  for (std::size_t size = 1; size < classes.size(); ++size) {
+    bytes += classes[size] * orders *
+             static_cast<double>(sizeof(DeviceAllocation) + size * kBytesOfADevice);
+  }
+  return static_cast<Wide>(std::min(bytes, 1e18));
+}
+
+}  // namespace
+
+Bytes AllocationClasses::least_kept(const CostModel& costs, const PlacementSpace& placements,
                                     std::int64_t micro_batch_size) {
   if (placements.is_complete()) return {};
   // One representative for each class of no more devices than a micro-batch has samples and than
@@ -222,7 +306,10 @@ Bytes AllocationClasses::least_kept(const PlacementSpace& placements,
       {placements.topology().device_count(), micro_batch_size, kMostReduced});
   const std::int64_t classes =
       placements.device_classes().size() == 1 ? most : std::min(count(placements), most);
-  const Wide bytes = Wide{classes} * most / 2 * kBytesOfADevice;
+  Wide bytes = Wide{classes} * most / 2 * kBytesOfADevice;
+  if (are_classes_interleaved(placements.pools())) {
+    bytes = std::max(bytes, kept_by_orders(costs, placements, std::min(most, micro_batch_size)));
+  }
   return {static_cast<std::int64_t>(std::min<Wide>(bytes, Bytes::infinite().count))};
 }
 
@@ -315,7 +402,8 @@ void AllocationClasses::collect_allocations() {
 
 void AllocationClasses::add_representative(AllocationClassIndex index,
                                            DeviceAllocation allocation) {
-  kept_allocations_ += allocation.replicas * Bytes{kBytesOfADevice};
+  kept_allocations_ +=
+      Bytes{sizeof(DeviceAllocation)} + allocation.replicas * Bytes{kBytesOfADevice};
   allocation.reduction.forget_ports();
   allocations_[index].push_back(&representatives_.emplace_back(std::move(allocation)));
 }
@@ -378,7 +466,7 @@ void AllocationClasses::represent_allocations() {
                                 .replicas = replicas(index),
                                 .devices = first_devices(pools, counts(index)),
                                 .reduction = AllReduceModel({}, topology)};
-    if (are_interleaved) {
+    if (are_interleaved && micro_batch_size_ % replicas(index) != 0) {
       // Real devices stand in the order of their numbers, which determines which shares are larger.
       for (std::vector<DeviceIndex>& order : extreme_orders(allocation.devices, costs_)) {
         allocation.devices = std::move(order);

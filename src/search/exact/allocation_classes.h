@@ -37,8 +37,9 @@ class AllocationClasses {
 
   /// The number of classes, or INT64_MAX if it is larger. O(device classes).
   static std::int64_t count(const PlacementSpace& placements);
-  /// Lower bound on the bytes that are kept for them. O(device classes).
-  static Bytes least_kept(const PlacementSpace& placements, std::int64_t micro_batch_size);
+  /// Lower bound on the bytes that are kept for them. O(device classes * devices^2).
+  static Bytes least_kept(const CostModel& costs, const PlacementSpace& placements,
+                          std::int64_t micro_batch_size);
 
   static constexpr AllocationClassIndex kNoDevices{0};
   IndexRange<AllocationClassIndex> all() const { return counts_.indices(); }

@@ -105,7 +105,8 @@ bool CompletionBounds::has_room(const CostModel& costs, const PlacementSpace& pl
                                 const SearchProblem& problem, const Allowance::Limits& limits) {
   const Wide of_cuts = Wide{AllocationClasses::count(placements)} * (costs.layer_count() + 1) *
                        static_cast<std::int64_t>(sizeof(std::vector<CompletionFunction>));
-  return of_cuts + AllocationClasses::least_kept(placements, problem.micro_batch_size).count <=
+  return of_cuts +
+             AllocationClasses::least_kept(costs, placements, problem.micro_batch_size).count <=
          limits.kept.count;
 }
 
