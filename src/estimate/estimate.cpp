@@ -323,11 +323,14 @@ SampleWork sample_of(const Architecture& architecture, const Gpu& gpu,
 }
 
 /// Returns the warning that times are estimated, with what is known of how far off they are.
-std::string warning_of_times(const Gpu& gpu, const Calibration& calibration) {
+std::string warning_of_times(const Gpu& gpu, const Calibration& calibration, bool is_asked_for) {
   std::string text =
       fmt::format("times are estimated by calibration {}, not measured", calibration.name);
   if (!calibration.gpu.empty() && calibration.gpu != gpu.name) {
-    text += fmt::format("; it is of {}, as there is none of {}", calibration.gpu, gpu.name);
+    text +=
+        is_asked_for
+            ? fmt::format("; it is of {} and not of {}, as was asked", calibration.gpu, gpu.name)
+            : fmt::format("; it is of {}, as there is none of {}", calibration.gpu, gpu.name);
   }
   if (!calibration.left_out_error) return text;
   return text + fmt::format(
@@ -453,7 +456,7 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
       architecture.family, parameter_count(architecture), sequence_of(architecture, options),
       to_string(options.precision), gpu.name, gpu.source);
   profile.notes.push_back(fmt::format("calibration {}: {}", calibration.name, calibration.source));
-  profile.warnings.push_back(warning_of_times(gpu, calibration));
+  profile.warnings.push_back(warning_of_times(gpu, calibration, options.has_asked_calibration));
   profile.warnings.push_back(warning_of_memory(options.framework));
   if (has_experts(architecture) && options.imbalance == kOne) {
     profile.warnings.emplace_back(

@@ -167,8 +167,12 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
         {"speedup", fmt::format("{:.2f} x one {}", *prediction.speedup_over_one_device,
                                 group == 1 ? "device" : fmt::format("group of {}", group))});
   }
-  figures.push_back({"devices used", fmt::format("{} of {}", std::ssize(prediction.devices) * group,
-                                                 topology.device_count() * group)});
+  // A profile may have been measured on several GPUs as one device.
+  const std::int64_t gpus = document.profile.tensor_parallel;
+  figures.push_back({"devices used",
+                     fmt::format("{} of {}{}", std::ssize(prediction.devices) * group,
+                                 topology.device_count() * group,
+                                 gpus > 1 ? fmt::format(", each {} GPUs", gpus) : std::string())});
   if (document.runtime) figures.push_back({"runtime", document.runtime->name});
   if (prediction.transfers != Transfers::Overlapped) {
     const bool is_serial = prediction.transfers == Transfers::Serial;

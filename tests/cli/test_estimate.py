@@ -71,7 +71,7 @@ class Estimate(ToolTest):
         self.topology(card={"memory": "1 GiB"})
         run = self.plan("--sequence", "128")
         self.assert_error(run, USAGE, "--gpu: expected one of V100-16GB, ",
-                          "got card, a kind of device of the topology")
+                          'got "card", a kind of device of the topology')
 
     def test_a_topology_of_several_gpus(self):
         self.topology(**{"H100-SXM": {"memory": "80 GiB"}, "A100-80GB": {"memory": "80 GiB"}})
@@ -106,7 +106,7 @@ class Estimate(ToolTest):
         self.topology(card={"memory": "80 GiB", "time_scale": {"H100-80GB": 2}},
                       **{"H100-80GB": {"memory": "80 GiB"}})
         run = self.plan("--sequence", "128")
-        self.assert_error(run, USAGE, "--gpu: ", "got card, a kind of device of the topology")
+        self.assert_error(run, USAGE, "--gpu: ", 'got "card", a kind of device of the topology')
         run = self.plan("--sequence", "128", "--gpu", "H100")
         self.assertEqual(run.returncode, DONE, run.stderr)
         for names in ("H100,H100-80GB", "H100,", ","):

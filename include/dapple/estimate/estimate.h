@@ -41,6 +41,8 @@ struct EstimateOptions {
   Factor imbalance = kOne;
   /// What trains the model; by default something that keeps nothing besides.
   Framework framework = {};
+  /// Whether the calibration was asked for, and is not the one that the GPU has.
+  bool has_asked_calibration = false;
 };
 
 /// Returns the faults of options for this model, each with the name of the option as its place;

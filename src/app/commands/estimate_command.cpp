@@ -36,7 +36,8 @@ void write_estimate(const ModelProfile& profile, std::ostream& words) {
   }
   std::string other_devices;
   for (const std::string& other : profile.other_devices) {
-    other_devices += fmt::format(" and {}", printable(other));
+    const bool is_last = &other == &profile.other_devices.back();
+    other_devices += fmt::format("{} {}", is_last ? " and" : ",", printable(other));
   }
   words << fmt::format(
       "{}: {} layers estimated for {}{}\n"

@@ -91,7 +91,7 @@ std::vector<EstimatedGpu> gpus_of(const estimate::GpuTable& table, const Estimat
     if (gpu == nullptr) {
       throw command_line::usage_error(
           "--gpu", fmt::format("expected one of {}, or another that a file for --gpus describes "
-                               "(topologies/README.md), got {}{}",
+                               "(topologies/README.md), got \"{}\"{}",
                                known, printable(name),
                                request.gpu ? "" : ", a kind of device of the topology"));
     }
@@ -267,6 +267,9 @@ void join(ModelProfile& profile, const ModelProfile& other) {
   };
   add_new(profile.notes, other.notes);
   add_new(profile.warnings, other.warnings);
+  // The step is that of one kind on all devices: of the slowest, whichever was named first.
+  std::optional<Factor>& step = profile.optimizer.step_ns_per_parameter_byte;
+  step = std::max(step, other.optimizer.step_ns_per_parameter_byte);
 }
 
 }  // namespace
@@ -283,6 +286,7 @@ ModelProfile estimated_profile(const std::string& text, const std::string& path,
       interop::read_configuration(text, command_line::source_name(path));
   const estimate::GpuTable table = known_gpus(request.gpus);
   estimate::EstimateOptions how = request.options;
+  how.has_asked_calibration = request.calibration.has_value();
   if (request.framework) how.framework = framework_of(table, *request.framework);
   std::optional<ModelProfile> joined;
   for (const EstimatedGpu& each : gpus_of(table, request, kinds_of(topology))) {
