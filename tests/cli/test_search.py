@@ -151,6 +151,22 @@ class Gaps(ToolTest):
         verified = self.run_tool("verify", "plan.json", "--budget", "100")
         self.assertIn(verified.returncode, (DONE, NOT_VERIFIED), verified.stderr)
 
+    def test_many_kinds_keep_no_more_than_the_limit(self):
+        if tool.ARGUMENTS.sanitized:
+            self.skipTest("sanitizers take memory and minutes of their own")
+        topology = tool.small_topology()
+        card, server = topology["devices"]["card"], {**topology["servers"][0], "devices": 1}
+        kinds = {f"kind-{i}": {**card, "time_scale": {"card": 1 + i / 10}} for i in range(10)}
+        topology["devices"] = {"card": card, **kinds}
+        topology["servers"] = [{**server, "name": f"{row}-{kind}-", "device": kind, "count": 1}
+                               for row in "ab" for kind in topology["devices"]]
+        gibibytes = (2 << 30, 2 << 30)
+        result = self.run_tool(
+            "--model", self.write("small.json", tool.small_profile()), "--topo",
+            self.write("kinds.json", topology), "--micro-batch", 2, "--no-baselines", "-o",
+            "plan.json", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, gibibytes))
+        self.assertEqual(result.returncode, DONE, result.stderr)
+
     def test_placements_that_were_not_tried_are_named_and_not_the_budget(self):
         mixed = ("--model", tool.ROOT / "profiles" / "bert-48.json", "--topo",
                  tool.ROOT / "topologies" / "mixed-A100-V100.json")

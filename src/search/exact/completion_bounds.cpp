@@ -220,8 +220,7 @@ void CompletionBounds::append_stage(const CompletionFunction& function, const St
   std::vector<CompletionFunction>& state = kept_[end][extension.used_after];
   const auto count_before = static_cast<std::int64_t>(state.size());
   insert(state, grown, {.most = most_alike_});
-  const auto more = static_cast<std::int64_t>(state.size()) - count_before;
-  allowance_.keep(more * Bytes{sizeof(CompletionFunction)});
+  keep(static_cast<std::int64_t>(state.size()) - count_before);
 }
 
 /// Appends the boundary at `cut` to the function (C3). Where links are shared, both boundaries of
@@ -250,10 +249,19 @@ bool CompletionBounds::is_heavy(CutIndex cut, AllocationClassIndex devices) cons
 /// Leaves devices idle at a cut: a function also counts for states with more devices in use.
 void CompletionBounds::leave_idle(CutIndex cut) {
   for (const AllocationClassIndex used : classes_.all()) {
+    const std::vector<CompletionFunction>& functions = kept_[cut][used];
+    if (functions.empty()) continue;
     for (const AllocationClassIndex more : classes_.with_one_more(used)) {
-      for (const CompletionFunction& function : kept_[cut][used]) {
-        insert(kept_[cut][more], function, {.most = most_alike_});
+      std::vector<CompletionFunction>& state = kept_[cut][more];
+      const auto count_before = static_cast<std::int64_t>(state.size());
+      for (const CompletionFunction& function : functions) {
+        insert(state, function, {.most = most_alike_});
       }
+      keep(static_cast<std::int64_t>(state.size()) - count_before);
+      // Where not all placements are tried, classes may be many.
+      const std::int64_t steps = placements_.is_complete() ? 0 : std::ssize(functions);
+      is_stopped_ = is_stopped_ || !allowance_.spend(steps);
+      if (is_stopped_) return;
     }
   }
 }

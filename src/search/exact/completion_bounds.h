@@ -81,6 +81,10 @@ class CompletionBounds {
     tables_.add_to(allowance_);
     return !allowance_.spend(1);
   }
+  /// Counts functions that are kept from now on.
+  void keep(std::int64_t functions) {
+    allowance_.keep(functions * Bytes{sizeof(CompletionFunction)});
+  }
   void enumerate();
   void extend_state(CutIndex cut, AllocationClassIndex used);
   std::vector<CompletionFunction> functions_before(CutIndex cut, AllocationClassIndex used,
