@@ -191,6 +191,7 @@ NumberedObject::NumberedObject(const Field& field, std::int64_t least, std::stri
     : object_(field) {
   if (!object_.valid()) return;
   const std::vector<Field> fields = object_.members();
+  object_.finish();
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const auto number = parse_count(field.value().keys[i]);
     if (!number || *number < least) {
@@ -234,6 +235,12 @@ class LayersObject {
   NumberedObject object_;
   std::vector<Field> layers_;
 };
+
+/// Records keys that occur more than once; others than those that are read are for others.
+void refuse_repeated(ObjectReader& object) {
+  object.members();
+  object.finish();
+}
 
 /// What Sailor writes for the seconds of a measurement that gave no number.
 constexpr std::int64_t kNoMeasurement = std::int64_t{1} << 30;
@@ -309,6 +316,7 @@ SailorSizes PlannerFilesReader::read_sizes(const Field& root) {
   ObjectReader models(root);
   SailorSizes sizes;
   if (!models.valid()) return sizes;
+  refuse_repeated(models);
   std::set<std::int64_t> degrees;
   const Field model = models.field(document_.name);
   const NumberedObject of_degrees(model, 1, "tensor-parallel degree");
@@ -367,10 +375,12 @@ bool PlannerFilesReader::read_layers(const Field& field, SailorTimes& times) {
 void PlannerFilesReader::read_times(const Field& root) {
   ObjectReader models(root);
   if (!models.valid()) return;
+  refuse_repeated(models);
   const Field model = models.field(document_.name);
   ObjectReader kinds(model);
   if (!kinds.valid()) return;
   const std::vector<Field> fields = kinds.members();
+  kinds.finish();
   for (std::size_t k = 0; k < fields.size(); ++k) {
     const std::string& device = model.value().keys[k];
     if (!io::is_name(fields[k], device)) continue;

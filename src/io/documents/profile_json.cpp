@@ -149,6 +149,8 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
   if (std::find(profile.other_devices.begin(), profile.other_devices.end(), profile.device) !=
       profile.other_devices.end()) {
     device.refuse("a kind of device that is not among the other_times of layers");
+  } else if (profile.device.empty() && !profile.other_devices.empty()) {
+    device.refuse("the kind of device of the layers' own times, as they have times on others");
   }
   check_batch_scaling(batch_scaling, profile.layers);
   check_variants(batch_scaling, degree, profile);

@@ -322,6 +322,7 @@ TEST_CASE("what is wrong with the files of Sailor's planner is named with its pl
       {{"0.0008,", "[],"}, "expected a number of seconds"},
       {{"0.0008,", "-1,"}, "expected a number of seconds, 0 or more"},
       {{"\"GH-96\"", "\"\""}, "expected"},
+      {{"\"V100-16\"", "\"GH-96\""}, "/OPT-small/GH-96: expected"},
       {{"\"OPT-small\"", "\"OPT-large\""},
        "expected a model of profiles_tmp.json, got none of them"}};
   for (const auto& [change, expected] : of_times) {

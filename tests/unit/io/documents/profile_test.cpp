@@ -88,6 +88,9 @@ TEST_CASE("layers may have times on other kinds of device, all on the same") {
   CHECK(faults_of(R"("device": "D")", R"("device": "E")") ==
         Faults{"/device: expected a kind of device that is not among the other_times of layers, "
                "got \"E\""});
+  CHECK(faults_of(R"("device": "D")", R"("device": "")") ==
+        Faults{"/device: expected the kind of device of the layers' own times, as they have times "
+               "on others, got \"\""});
   CHECK(faults_of(R"("device": "F")", R"("device": "E")") ==
         Faults{"/layers/0/other_times/1/device: expected a kind of device that was not named "
                "before, got \"E\"",
