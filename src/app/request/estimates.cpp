@@ -120,7 +120,7 @@ std::vector<EstimatedGpu> gpus_of(const estimate::GpuTable& table, const Estimat
 std::vector<command_line::OptionSpec> estimate_options() {
   return {{.name = "gpu",
            .value = "NAMES",
-           .text = "Estimate a configuration for a GPU, such as H100, or several, A100,H100.",
+           .text = "Estimate a configuration for GPUs, such as A100,H100.",
            .details = "The default are the topology's kinds of device. topologies/gpus.json lists "
                       "what is known."},
           {.name = "sequence", .value = "N", .text = "Take N tokens a sample."},
