@@ -133,7 +133,9 @@ class Explain(ToolTest):
         # A third server cannot share what two of them share in groups of four.
         run = self.explained(tool.small_profile(), NETWORK, "--shard", "full", "--pin", "shards=4")
         self.assertEqual(run.returncode, DONE, run.stderr)
-        self.assertEqual(self.rows(run.stdout)["one more server"][:2], ["-", "impossible"])
+        change, is_so = self.rows(run.stdout)["one more server"][:2]
+        self.assertEqual(change, "-")
+        self.assertIn("impossible: expected degrees of parallelism", is_so)
         self.assertTrue((self.folder / "p.json").exists())
         # One more server would have the name of another, or no NIC.
         named = copy.deepcopy(NETWORK)
