@@ -148,7 +148,8 @@ class Explain(ToolTest):
             run = self.explained(tool.small_profile(), topology)
             self.assertEqual(run.returncode, DONE, run.stderr)
             grown = self.rows(run.stdout).get("one more server", ["-", "impossible"])
-            self.assertEqual(grown[:2], ["-", "impossible"])
+            self.assertEqual(grown[0], "-")
+            self.assertTrue(grown[1].startswith("impossible"), grown)
 
     def test_a_model_is_read_once(self):
         topology = self.write("t.json", NETWORK)
