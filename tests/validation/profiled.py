@@ -78,7 +78,7 @@ def profile_of(run, layers):
 
 def topology_of(run, bandwidth, reserved):
     link = {"bandwidth": f"{bandwidth} B/s", "latency": "0 us", "source": "see the tables"}
-    servers = len(run["layers"].split(":")) * int(run["dp"])
+    servers = servers_of(run)
     return {"schema": "dapple-topology/1", "name": "servers", "source": "see the tables",
             "devices": {"group": {"memory": f"{GPUS_OF_DEVICE * 200} GB",
                                   "reserved": f"{GPUS_OF_DEVICE * reserved} B",
@@ -115,3 +115,16 @@ def scored(binary, name, runtime, bandwidth, reserved, folder):
         time, memory = simulated(binary, run, layers, bandwidth, reserved, runtime, folder)
         rows.append({**run, "simulated_s": time, "simulated_bytes": memory})
     return rows
+
+
+def servers_of(run):
+    return len(run["layers"].split(":")) * int(run["dp"])
+
+
+def reserved_by_others(rows, run, reserved):
+    """The bytes that a framework keeps on a GPU besides by which the runs on other numbers of servers are
+    nearest to their measured memory on average: those of one of these runs."""
+    others = [(row["simulated_bytes"] - reserved, float(row["memory_bytes"])) for row in rows
+              if servers_of(row) != servers_of(run)]
+    return min(sorted(measured - own for own, measured in others),
+               key=lambda kept: sum(abs((own + kept) / measured - 1) for own, measured in others))
