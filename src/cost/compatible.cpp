@@ -219,13 +219,15 @@ std::string measured_kinds(const ModelProfile& profile) {
 }  // namespace
 
 std::optional<TimeSource> time_source(const ModelProfile& profile, const DeviceKind& kind) {
-  std::vector<std::string> measured{profile.device};
-  measured.insert(measured.end(), profile.other_devices.begin(), profile.other_devices.end());
-  for (std::size_t i = 0; i < measured.size(); ++i) {
-    if (kind.name == measured[i]) return TimeSource(i, kOne);
+  const auto measured = [&](std::size_t i) -> const std::string& {
+    return i == 0 ? profile.device : profile.other_devices[i - 1];
+  };
+  const std::size_t count = profile.other_devices.size() + 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (kind.name == measured(i)) return TimeSource(i, kOne);
   }
-  for (std::size_t i = 0; i < measured.size(); ++i) {
-    const auto found = kind.time_scale.find(measured[i]);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto found = kind.time_scale.find(measured(i));
     if (found != kind.time_scale.end()) return TimeSource(i, found->second);
   }
   return std::nullopt;

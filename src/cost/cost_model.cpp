@@ -131,11 +131,14 @@ const LayerTable& CostModel::table(std::int64_t samples, std::int32_t device_kin
 const LayerTable& CostModel::least_table(std::int64_t samples) const {
   // A number that no kind has.
   constexpr std::int32_t kLeastOfKinds = -1;
+  const std::pair key{samples, kLeastOfKinds};
+  const auto found = tables_->layers.find(key);
+  if (found != tables_->layers.end()) return found->second;
   const std::vector<TimeSource> sources = least_time_sources(profile_, topology_);
-  const auto [entry, is_new] =
-      tables_->layers.try_emplace({samples, kLeastOfKinds}, profile_, samples, sources);
-  if (is_new) tables_->kept += entry->second.kept();
-  return entry->second;
+  const LayerTable& made =
+      tables_->layers.try_emplace(key, profile_, samples, sources).first->second;
+  tables_->kept += made.kept();
+  return made;
 }
 
 Bytes CostModel::kept_by_tables() const {

@@ -41,7 +41,7 @@ struct EstimateOptions {
   Factor imbalance = kOne;
   /// What trains the model; by default something that keeps nothing besides.
   Framework framework = {};
-  /// Whether the calibration was asked for, and is not the one that the GPU has.
+  /// Whether the calibration was asked for by name, and not chosen for the GPU.
   bool has_asked_calibration = false;
 };
 

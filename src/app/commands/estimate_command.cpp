@@ -34,19 +34,14 @@ void write_estimate(const ModelProfile& profile, std::ostream& words) {
     forward += forward_time(layer, 1, profile.batch_scaling, kOne);
     backward += backward_time(layer, 1, profile.batch_scaling, kOne);
   }
-  std::string other_devices;
-  for (const std::string& other : profile.other_devices) {
-    const bool is_last = &other == &profile.other_devices.back();
-    other_devices += fmt::format("{} {}", is_last ? " and" : ",", printable(other));
-  }
   words << fmt::format(
-      "{}: {} layers estimated for {}{}\n"
+      "{}: {} layers estimated for {}\n"
       "  parameters      {}\n"
       "  forward         {} for 1 sample on 1 device, estimated\n"
       "  backward        {}\n"
       "  kept for it     {}\n"
       "  forms           {} ways to run every layer\n",
-      printable(profile.name), profile.layers.size(), printable(profile.device), other_devices,
+      printable(profile.name), profile.layers.size(), measured_devices(profile),
       report::show(parameters), report::show(forward), report::show(backward), report::show(stash),
       parallelisms_of(profile).size());
 }

@@ -19,14 +19,23 @@
 namespace dapple::app {
 namespace {
 
+/// Returns the parts of a text between commas.
+std::vector<std::string> listed_names(const std::string& text) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    names.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
 /// Returns the sets of parts of a list such as "full,core_attn+norm".
 std::vector<RecomputedParts> recomputations_of(const std::string& text) {
   std::vector<RecomputedParts> sets;
   if (text == "none") return sets;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const auto parts = recomputed_parts(std::string_view(text).substr(begin, end - begin));
+  for (const std::string& set : listed_names(text)) {
+    const auto parts = recomputed_parts(set);
     const bool is_new = parts && std::find(sets.begin(), sets.end(), *parts) == sets.end();
     if (!is_new || parts->none() || !parts->is_sound()) {
       std::string names;
@@ -40,7 +49,6 @@ std::vector<RecomputedParts> recomputations_of(const std::string& text) {
                       names, printable(text)));
     }
     sets.push_back(*parts);
-    begin = end + 1;
   }
   return sets;
 }
@@ -51,17 +59,6 @@ std::set<std::string> kinds_of(const TopologyDescription* topology) {
   if (topology == nullptr) return kinds;
   for (const ServerGroup& group : topology->servers) kinds.insert(group.device);
   return kinds;
-}
-
-/// Returns the parts of a text between commas.
-std::vector<std::string> listed_names(const std::string& text) {
-  std::vector<std::string> names;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    names.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return names;
 }
 
 /// A GPU to estimate for, and the name of the profile's kind of device: the topology's for it, or

@@ -51,6 +51,15 @@ ModelProfile own_profile(const std::string& text, const std::string& path) {
 
 }  // namespace
 
+std::string measured_devices(const ModelProfile& profile) {
+  std::string words = printable(profile.device);
+  for (const std::string& other : profile.other_devices) {
+    const bool is_last = &other == &profile.other_devices.back();
+    words += fmt::format("{} {}", is_last ? " and" : ",", printable(other));
+  }
+  return words;
+}
+
 command_line::OptionSpec model_option(const std::string& text, const std::string& default_value) {
   return {.name = "model",
           .value = "FILE",

@@ -19,6 +19,10 @@ namespace dapple::app {
 
 inline constexpr const char* kTool = "dapple-plan " DAPPLE_VERSION;
 
+/// Returns the kinds of device that a profile has times of, the profile's own first, in words: "A",
+/// "A and B" or "A, B and C".
+std::string measured_devices(const ModelProfile& profile);
+
 /// Returns the row of --model, --topo or --time-scale; a default may be empty.
 command_line::OptionSpec model_option(const std::string& text,
                                       const std::string& default_value = {});

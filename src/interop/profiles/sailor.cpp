@@ -63,13 +63,13 @@ void SailorProfile::find_kinds() {
   } else if (kinds_.count(*options_.device) > 0) {
     main_ = *options_.device;
   } else if (kinds_.size() > 1) {
-    std::string names;
-    for (const auto& [device, times] : kinds_) { names += fmt::format("{}, ", shown(device)); }
+    std::vector<std::string> names;
+    for (const auto& [device, times] : kinds_) names.push_back(shown(device));
     throw Error{ErrorKind::Usage,
                 source_name_,
                 {{"--profile-device",
-                  fmt::format("expected one of the kinds that were measured, {}got '{}'", names,
-                              shown(*options_.device))}}};
+                  fmt::format("expected one of the kinds that were measured, {}, got '{}'",
+                              fmt::join(names, ", "), shown(*options_.device))}}};
   }
   if (kinds_.size() > kMaxOtherDevices + 1) {
     throw Error{ErrorKind::BadInput,
@@ -227,12 +227,13 @@ Error refusal_of(const ForeignModelFile& file, std::string message) {
 
 /// Refuses one of the two files without the other.
 void require_both(const ForeignModelFile& only) {
-  if (kind_of(only) == SailorFile::Times) {
+  const SailorFile kind = kind_of(only);
+  if (kind == SailorFile::Times) {
     throw refusal_of(only,
                      "expected the sizes of layers beside their times (Sailor's llm_info.json), "
                      "got times alone, from which no memory and no transfer follows");
   }
-  if (kind_of(only) == SailorFile::Sizes) {
+  if (kind == SailorFile::Sizes) {
     throw refusal_of(only,
                      "expected the times of layers beside their sizes (Sailor's "
                      "profiles_tmp.json), got sizes alone");

@@ -31,9 +31,7 @@ Error fault(ErrorKind kind, const std::string& source_name, std::string place,
 
 template <class Names>
 std::string listed(const Names& names) {
-  std::string text;
-  for (const auto& name : names) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
-  return text.empty() ? "none" : text;
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
 /// Throws unless some measurements have the wanted degree.

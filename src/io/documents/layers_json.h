@@ -20,6 +20,9 @@ enum class Measurements {
   NoneOrAll,
 };
 
+/// The figures that a measurement has in a file: on other kinds of device it has times alone.
+enum class Figures { TimesAndSizes, Times };
+
 struct ProfileLayers {
   std::vector<Layer> layers;
   std::vector<Tie> ties;

@@ -50,9 +50,6 @@ void read_gradient_split(ObjectReader& object, Measurement& measurement) {
   }
 }
 
-/// What a measurement states.
-enum class Figures { TimesAndSizes, Times };
-
 Measurement read_measurement(const Field& field, Figures figures) {
   ObjectReader object(field);
   Measurement measurement;

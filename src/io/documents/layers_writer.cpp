@@ -42,9 +42,6 @@ std::string stem_of(const std::string& name) {
   return name.substr(0, name.size() - kFirst.size());
 }
 
-/// What is written of a measurement.
-enum class Figures { TimesAndSizes, Times };
-
 void write_measurement(JsonWriter& writer, const Measurement& measurement, Figures figures) {
   writer.open_object(JsonWriter::Layout::Line);
   writer.key("batch_size").integer(measurement.batch_size);

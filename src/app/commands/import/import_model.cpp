@@ -54,19 +54,14 @@ void write_summary(const ModelProfile& profile, std::ostream& words) {
     sum.backward += largest.backward;
     sum.stash += largest.stash;
   }
-  std::string other_devices;
-  for (const std::string& other : profile.other_devices) {
-    const bool is_last = &other == &profile.other_devices.back();
-    other_devices += fmt::format("{} {}", is_last ? " and" : ",", printable(other));
-  }
   words << fmt::format(
-      "{}: {} layer{} measured on {}{}\n"
+      "{}: {} layer{} measured on {}\n"
       "  parameters      {}\n"
       "  forward         {} for {} sample{}\n"
       "  backward        {}\n"
       "  kept for it     {}\n",
       printable(profile.name), profile.layers.size(), profile.layers.size() == 1 ? "" : "s",
-      printable(profile.device), other_devices, report::show(parameters), report::show(sum.forward),
+      measured_devices(profile), report::show(parameters), report::show(sum.forward),
       sum.batch_size, sum.batch_size == 1 ? "" : "s", report::show(sum.backward),
       report::show(sum.stash));
 }

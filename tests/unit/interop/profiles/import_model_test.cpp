@@ -287,7 +287,7 @@ TEST_CASE("the two files of Sailor's planner say the same as one document") {
     }
   }
   options.tensor_parallel.reset();
-  // Of several models one is said, by an option if both files have several.
+  // The option chooses the model where both files have several.
   const std::string two_times = changed(times, "{\n \"OPT-small\"", "{\n \"a\": {}, \"OPT-small\"");
   const std::string two_sizes = changed(sizes, "{\n \"OPT-small\"", "{\n \"a\": {}, \"OPT-small\"");
   CHECK(import_sailor_files(two_times, sizes, options).profile.name == "OPT-small");
