@@ -132,7 +132,7 @@ OtherTimes read_other_times(const Field& field) {
 }
 
 /// Divides the times from the names of their kinds.
-std::vector<std::string> take_other_times(OtherTimes others, std::vector<DeviceTimes>& times) {
+std::vector<std::string> take_other_times(OtherTimes&& others, std::vector<DeviceTimes>& times) {
   std::vector<std::string> names;
   for (auto& [name, of_kind] : others) {
     names.push_back(name);
