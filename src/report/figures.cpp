@@ -145,6 +145,37 @@ std::vector<Figure> figures_of_tokens(const PlanDocument& document, std::int64_t
   return figures;
 }
 
+/// Returns the proven bound and the gap to it; nothing where no bound is proven.
+std::vector<Figure> figures_of_bound(const PlanDocument& document) {
+  const Prediction& prediction = document.prediction;
+  std::vector<Figure> figures;
+  // The bound holds for all plans of the family if the search was complete, and for the orders of
+  // the given stages if the plan was rescheduled. Otherwise it holds for the plans that remained in
+  // the space.
+  const bool is_of_all = document.search.complete;
+  const bool is_of_orders = document.search.planner == kReschedulePlanner;
+  const std::string plans = is_of_all ? fmt::format("no {} plan", to_string(document.plan.family))
+                            : is_of_orders ? "no order of these stages"
+                            : document.schedules.empty()
+                                ? fmt::format("no {} plan allowed", to_string(document.plan.family))
+                                : "no plan allowed";
+  if (prediction.lower_bound) {
+    figures.push_back({is_of_all      ? plans + " below"
+                       : is_of_orders ? "no order below"
+                                      : "none allowed below",
+                       show(*prediction.lower_bound, prediction.iteration)});
+  }
+  if (prediction.optimality_gap) {
+    // A small gap must not be rounded to "0.0 %", which would look like none.
+    figures.push_back(
+        {"gap", *prediction.optimality_gap == 0 ? "none: " + plans + " is faster"
+                : *prediction.optimality_gap < 0.0005
+                    ? "below 0.05 %"
+                    : "at most " + show_percent(rounded_up(*prediction.optimality_gap))});
+  }
+  return figures;
+}
+
 std::vector<Figure> headline(const PlanDocument& document, const Topology& topology) {
   const Prediction& prediction = document.prediction;
   const std::int64_t group = topology.description().group_size;
@@ -182,30 +213,7 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
   if (document.plan.gradients != GradientSynchronization{}) {
     figures.push_back({"gradients", gradients_text(document.plan.gradients)});
   }
-  // The bound holds for all plans of the family if the search was complete, and for the orders of
-  // the given stages if the plan was rescheduled. Otherwise it holds for the plans that remained in
-  // the space.
-  const bool is_of_all = document.search.complete;
-  const bool is_of_orders = document.search.planner == kReschedulePlanner;
-  const std::string plans = is_of_all ? fmt::format("no {} plan", to_string(document.plan.family))
-                            : is_of_orders ? "no order of these stages"
-                            : document.schedules.empty()
-                                ? fmt::format("no {} plan allowed", to_string(document.plan.family))
-                                : "no plan allowed";
-  if (prediction.lower_bound) {
-    figures.push_back({is_of_all      ? plans + " below"
-                       : is_of_orders ? "no order below"
-                                      : "none allowed below",
-                       show(*prediction.lower_bound, prediction.iteration)});
-  }
-  if (prediction.optimality_gap) {
-    // A small gap must not be rounded to "0.0 %", which would look like none.
-    figures.push_back(
-        {"gap", *prediction.optimality_gap == 0 ? "none: " + plans + " is faster"
-                : *prediction.optimality_gap < 0.0005
-                    ? "below 0.05 %"
-                    : "at most " + show_percent(rounded_up(*prediction.optimality_gap))});
-  }
+  for (Figure& figure : figures_of_bound(document)) figures.push_back(std::move(figure));
   return figures;
 }
 
