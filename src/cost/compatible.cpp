@@ -160,7 +160,11 @@ LayerSums sum_layers(const ModelProfile& profile, double global_batch) {
       sums.kept_bytes += static_cast<double>(point.stash.count + point.workspace.count) * batches;
     }
     sums.parameter_bytes += static_cast<double>(layer.parameters.count);
-    sums.time_ns += collectives_ns(layer, profile.group, global_batch);
+    double of_collectives = collectives_ns(layer, profile.group, global_batch);
+    for (const GroupShape& group : profile.other_groups) {
+      of_collectives = std::max(of_collectives, collectives_ns(layer, group, global_batch));
+    }
+    sums.time_ns += of_collectives;
     sums.time_ns +=
         static_cast<double>((3 * layer.sharded.gather + layer.sharded.scatter).ns) * global_batch;
     sums.kept_bytes += static_cast<double>(layer.sharded.working_set.count);

@@ -9,8 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "cost/groups_by_kind.h"
 #include "dapple/core/error.h"
 #include "dapple/cost/buckets.h"
+#include "dapple/cost/compatible.h"
+#include "dapple/profile/limits.h"
 #include "dapple/profile/variants.h"
 
 namespace dapple {
@@ -298,13 +301,66 @@ std::variant<std::vector<UplinkGroup>, NoGroups> racks_of_groups(std::vector<Upl
   return racks;
 }
 
+/// Adds the shape of the groups of some servers, or returns why it does not suit the others.
+std::optional<NoGroups> add_shape(const TopologyDescription& whole, std::size_t servers,
+                                  const GroupShape& shape,
+                                  std::map<std::string, GroupShape>& shapes) {
+  const ServerGroup& own = whole.servers[servers];
+  const auto refuse = [&](const char* what, const ServerGroup& other) {
+    return NoGroups{fmt::format("/servers/{}/links", servers),
+                    fmt::format("groups of devices {} need the same links within every server, and "
+                                "those of {} are not those of {}",
+                                what, own.name, other.name)};
+  };
+  const auto [of_kind, is_new] = shapes.try_emplace(own.device, shape);
+  if (of_kind->second != shape) {
+    const auto first =
+        std::find_if(whole.servers.begin(), whole.servers.end(),
+                     [&](const ServerGroup& some) { return some.device == own.device; });
+    return refuse("of one kind", *first);
+  }
+  for (const auto& [kind, other] : shapes) {
+    GroupShape with_own_rings = other;
+    with_own_rings.rings = shape.rings;
+    if (with_own_rings != shape) {
+      return refuse("that hold parameters several times", whole.servers.front());
+    }
+  }
+  return std::nullopt;
+}
+
+/// Whether all kinds have the same groups.
+bool are_alike(const std::map<std::string, GroupShape>& shapes) {
+  return std::all_of(shapes.begin(), shapes.end(),
+                     [&](const auto& some) { return some.second == shapes.begin()->second; });
+}
+
+/// Returns the inputs seen by one device of each group.
+std::variant<PlanInputs, NoGroups> inputs_of_groups(const ModelProfile& profile,
+                                                    const Parallelism& parallelism,
+                                                    GroupedTopology grouped) {
+  const GroupShape& first = grouped.shapes.begin()->second;
+  PlanInputs inputs{with_parallelism(profile, parallelism, first), std::move(grouped.description)};
+  if (are_alike(grouped.shapes)) return inputs;
+  set_groups_by_kind(grouped.shapes, inputs.profile, inputs.topology);
+  std::set<std::size_t> measured;
+  for (const DeviceKind& kind : inputs.topology.devices) {
+    const auto source = time_source(inputs.profile, kind);
+    if (source && grouped.shapes.count(kind.name) > 0) measured.insert(source->measured);
+  }
+  if (measured.size() <= kMaxMeasuredKindsInUse) return inputs;
+  return NoGroups{"/devices",
+                  fmt::format("{} kinds with times or links of their own, of at most {}",
+                              measured.size(), kMaxMeasuredKindsInUse)};
+}
+
 }  // namespace
 
 std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology,
                                                       const Parallelism& parallelism) {
   const std::int64_t size = parallelism.group_size();
   const TopologyDescription& whole = topology.description();
-  GroupedTopology grouped{.description = whole, .shape = {}};
+  GroupedTopology grouped{.description = whole, .shapes = {}};
   grouped.description.group_size = size;
   std::int64_t servers_of_group = 1;
   for (std::size_t g = 0; g < whole.servers.size(); ++g) {
@@ -313,15 +369,15 @@ std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology,
     if (auto* none = std::get_if<NoGroups>(&servers)) return std::move(*none);
     grouped.description.servers[g] = std::get<ServerGroup>(std::move(servers));
     const std::int64_t of_these = divide_up(size, whole.servers[g].devices);
-    if (g == 0) {
-      grouped.shape = grouping.shape();
-      servers_of_group = of_these;
-    } else if (grouping.shape() != grouped.shape || of_these != servers_of_group) {
-      return NoGroups{fmt::format("/servers/{}/links", g),
-                      fmt::format("groups of devices need the same links within every server, and "
-                                  "those of {} are not those of {}",
-                                  whole.servers[g].name, whole.servers[0].name)};
+    if (g == 0) servers_of_group = of_these;
+    if (of_these != servers_of_group) {
+      return NoGroups{
+          fmt::format("/servers/{}/devices", g),
+          fmt::format("groups of several servers need as many of each kind, and those "
+                      "of {} are of {} servers, where those of {} are of {}",
+                      whole.servers[g].name, of_these, whole.servers[0].name, servers_of_group)};
     }
+    if (auto none = add_shape(whole, g, grouping.shape(), grouped.shapes)) return *std::move(none);
   }
   grouped.description.servers_of_group = servers_of_group;
   auto racks = racks_of_groups(
@@ -344,15 +400,15 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
     return NoGroups{"/layers",
                     fmt::format("layer {} has no variant for {}", missing, to_text(parallelism))};
   }
-  GroupedTopology found{.description = topology.description(), .shape = {}};
+  GroupedTopology found{.description = topology.description(),
+                        .shapes = {{profile.device, GroupShape{}}}};
   if (parallelism.group_size() > 1) {
     auto grouped = group_devices(topology, parallelism);
     if (auto* none = std::get_if<NoGroups>(&grouped)) return std::move(*none);
     found = std::get<GroupedTopology>(std::move(grouped));
   }
   found.description.shards_optimizer = parallelism.shards_optimizer;
-  return PlanInputs{with_parallelism(profile, parallelism, found.shape),
-                    std::move(found.description)};
+  return inputs_of_groups(profile, parallelism, std::move(found));
 }
 
 std::string mixing_fault(const ModelProfile& one, const ModelProfile& other) {
@@ -399,6 +455,9 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
                       fmt::format("{}: {}", to_text(form), std::get<NoGroups>(found).reason)};
     }
     std::string fault = mixing_fault(inputs->profile, other->profile);
+    if (fault.empty() && inputs->profile.other_devices != other->profile.other_devices) {
+      fault = "its collectives are over other links";
+    }
     for (const ModelProfile& before : forms) {
       if (fault.empty()) fault = mixing_fault(before, other->profile);
     }

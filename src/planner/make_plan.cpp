@@ -9,20 +9,13 @@
 #include "planner/families/plan_families.h"
 #include "planner/one_family/plan_one_family.h"
 #include "planner/request/asked_families.h"
+#include "planner/request/part_of_search.h"
 
 namespace dapple::planner {
 namespace {
 
-/// The progress of the 1F1B search where other families are searched after it.
-class FirstPartProgress : public Progress {
- public:
-  explicit FirstPartProgress(Progress& whole) : whole_(whole) {}
-  void update(const SearchProgress& progress) override { whole_.update(progress); }
-  bool should_stop() override { return whole_.should_end_first_part(); }
-
- private:
-  Progress& whole_;
-};
+/// The part of the time limit that the 1F1B search may take where other families follow.
+constexpr double kFirstPart = 0.5;
 
 std::variant<MadePlan, Infeasible> plan_as_asked(const PlanningContext& context) {
   if (!asks_for_families(context.options)) return plan_one_family(context);
@@ -32,8 +25,8 @@ std::variant<MadePlan, Infeasible> plan_as_asked(const PlanningContext& context)
                   "expected together with a schedule beyond 1f1b and gpipe, whose bounds are of "
                   "replicas that start together, got independent"}});
   }
-  std::optional<FirstPartProgress> first_part;
-  if (context.progress != nullptr) first_part.emplace(*context.progress);
+  std::optional<PartOfSearch> first_part;
+  if (context.progress != nullptr) first_part.emplace(*context.progress, kFirstPart);
   const PlannerOptions start = options_to_start(context.options);
   auto first = plan_one_family({context.profile, context.topology, start,
                                 first_part ? &*first_part : nullptr, context.to_beat,

@@ -100,6 +100,11 @@ Duration fixed_overhead_on(const Layer& layer, std::size_t measured) {
   return measured == 0 ? layer.fixed_overhead : layer.other_times[measured - 1].fixed_overhead;
 }
 
+const GroupShape& group_on(const ModelProfile& profile, std::size_t measured) {
+  const bool is_other = measured > 0 && !profile.other_groups.empty();
+  return is_other ? profile.other_groups[measured - 1] : profile.group;
+}
+
 Duration forward_time(const Layer& layer, std::int64_t samples, std::optional<BatchScaling> scaling,
                       TimeSource source) {
   return layer_time(layer, &Measurement::forward, {samples, scaling, source.scale},

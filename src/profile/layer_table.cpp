@@ -67,8 +67,9 @@ LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t
                         TimeSource source) {
   const std::int64_t samples = profile.group.samples_of_replica(samples_of_group);
   const Layer& layer = profile.layers[l];
-  const Duration forward = collectives_time(layer.forward_collectives, samples, profile.group);
-  const Duration backward = collectives_time(layer.backward_collectives, samples, profile.group);
+  const GroupShape& group = group_on(profile, source.measured);
+  const Duration forward = collectives_time(layer.forward_collectives, samples, group);
+  const Duration backward = collectives_time(layer.backward_collectives, samples, group);
   LayerFigures figures{
       .forward = forward + forward_time(layer, samples, profile.batch_scaling, source),
       .backward = backward + backward_time(layer, samples, profile.batch_scaling, source),

@@ -199,7 +199,7 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
                                 group == 1 ? "device" : fmt::format("group of {}", group))});
   }
   // A profile may have been measured on several GPUs as one device.
-  const std::int64_t gpus = document.profile.tensor_parallel;
+  const std::int64_t gpus = document.original_profile().tensor_parallel;
   figures.push_back({"devices used",
                      fmt::format("{} of {}{}", std::ssize(prediction.devices) * group,
                                  topology.device_count() * group,

@@ -59,7 +59,7 @@ class Tests:
         """Runs one case: the exit code, stderr to the letter, nothing on stdout."""
         self.count += 1
         run = self.run(arguments, folder, stdin)
-        error = run.stderr.decode(errors="backslashreplace")
+        error = run.stderr.decode(errors="backslashreplace").replace(f"{SOUND}/", "sound/")
         self.check(name, run.returncode == code,
                    f"expected exit code {code}, got {run.returncode}: {error[:500]}")
         self.check(name, error == message, f"expected on stderr\n{message}got\n{error[:2000]}")

@@ -49,7 +49,7 @@ SUBJECTS = (
     "a tied layer gathered", "experts without expert parallelism",
     "a layer as it is in a group",
     "a NIC that no device uses in a ring between servers", "experts of the owner of a tie",
-    "unevenly many samples for replicas", "unevenly many samples for data-parallel ranks")
+    "groups on servers with other links", "unevenly many samples for replicas", "unevenly many samples for data-parallel ranks")
 
 
 def divide_up(a, b):
@@ -411,8 +411,10 @@ class Topology:
                           range(max(self.rack_of, default=-1) + 1)])
         # Groups of several servers have equally many of each kind, all in one rack.
         self.rack_of = self.rack_of[::divide_up(self.size, document["servers"][0]["devices"])]
-        self.rings = {name: self.ring(document["servers"][0], *ring)
-                      for name, ring in form.rings.items()}
+        # By the name of the servers.
+        self.rings = {group["name"]: {name: self.ring(group, *ring)
+                                      for name, ring in form.rings.items()}
+                      for group in document["servers"]}
 
     def together(self, group):
         """What the NICs of a server can send at once, used or not."""
@@ -420,7 +422,7 @@ class Topology:
                    for nic in group.get("nics", []))
 
     def ring(self, group, members, distance):
-        """Every so many-th device of a group; all servers have the same rings."""
+        """Every so many-th device of a group."""
         server, devices = Server(group, 0, 1), group["devices"]
         if members * distance <= devices:
             return GroupRing(members, members, server.bandwidth, server.latency, server.bandwidth,
@@ -666,20 +668,25 @@ class Plan:
     def layers_of(self, stage):
         return range(*self.stages[stage])
 
-    def collective(self, stage, ring, kind, size):
+    def collective(self, stage, device, ring, kind, size):
         """Nanoseconds of a collective in a group."""
-        time = self.topology.rings[ring].time(kind, size)
+        server = self.topology.servers[self.topology.devices[device].server]
+        of_servers = [rings[ring] for rings in self.topology.rings.values()]
+        own = self.topology.rings[server.group["name"]][ring]
+        time = own.time(kind, size)
         if time > 0:
-            self.met[stage] |= self.topology.rings[ring].subjects(kind, size)
+            self.met[stage] |= own.subjects(kind, size)
+            if any(other.time(kind, size) != time for other in of_servers):
+                self.met[stage].add("groups on servers with other links")
         return time
 
-    def collectives_of_layer(self, stage, layer, way, samples):
+    def collectives_of_layer(self, stage, device, layer, way, samples):
         """Nanoseconds of the collectives of a layer's forward or backward."""
         total = 0
         for one in self.model.figures[layer].get(f"{way}_collectives", []):
             kind, over = one["kind"], one.get("over", "tensor")
             size = divide_up(samples, self.form.ranks) * one["bytes_per_sample"]
-            time = self.collective(stage, over, kind, size)
+            time = self.collective(stage, device, over, kind, size)
             if time > 0:
                 self.met[stage] |= {f"{'an' if kind[0] == 'a' else 'a'} {kind} in a layer",
                                     f"a collective over {over.removesuffix('s')} ranks"}
@@ -687,16 +694,16 @@ class Plan:
             total += one.get("count", 1) * time
         return total
 
-    def around_layer(self, stage, layer):
+    def around_layer(self, stage, device, layer):
         """Nanoseconds of gathering a layer's parameters and of scattering its gradients."""
         if not self.form.shares_all:
             return 0, 0
         dense, experts = self.model.whole(layer)
-        gather_of_experts = self.collective(stage, "expert copies", "all-gather", experts)
-        gather = self.collective(stage, "copies", "all-gather", dense) + gather_of_experts
-        scatter = (self.collective(stage, "copies", "reduce-scatter",
+        gather_of_experts = self.collective(stage, device, "expert copies", "all-gather", experts)
+        gather = self.collective(stage, device, "copies", "all-gather", dense) + gather_of_experts
+        scatter = (self.collective(stage, device, "copies", "reduce-scatter",
                                    scale_up(dense, self.model.gradient))
-                   + self.collective(stage, "expert copies", "reduce-scatter",
+                   + self.collective(stage, device, "expert copies", "reduce-scatter",
                                      scale_up(experts, self.model.gradient)))
         if gather_of_experts > 0:
             self.met[stage].add("a gather of experts")
@@ -712,10 +719,10 @@ class Plan:
         source = self.source(device)
         total = {"forward": 0, "backward": 0}
         for layer in self.layers_of(stage):
-            gather, scatter = self.around_layer(stage, layer)
+            gather, scatter = self.around_layer(stage, device, layer)
             for way, around in ("forward", gather), ("backward", gather + scatter):
                 time = (self.model.time(layer, f"{way}_ns", samples, source)
-                        + self.collectives_of_layer(stage, layer, way, samples))
+                        + self.collectives_of_layer(stage, device, layer, way, samples))
                 total[way] += max(time, around)
                 if around > 0:
                     self.met[stage].add(f"a {'gather' if way == 'forward' else 'scatter'} "
@@ -769,8 +776,9 @@ class Plan:
                 ("expert copies", experts, "a reduction of experts in a group")):
             gradient = scale_up(size, self.model.gradient)
             after = size if self.form.shares_optimizer else gradient
-            time = (self.collective(stage, ring, "reduce-scatter", gradient)
-                    + self.collective(stage, ring, "all-gather", after))
+            device = self.devices[stage][0]  # These rings are the same everywhere.
+            time = (self.collective(stage, device, ring, "reduce-scatter", gradient)
+                    + self.collective(stage, device, ring, "all-gather", after))
             if time > 0:
                 self.met[stage].add(subject)
             total += time
@@ -1210,11 +1218,17 @@ class Draw:
             devices = self.held * (even or self.random.randint(1, most))
             group = {"name": ("node", "box")[number], "count": count, "device": kind,
                      "devices": devices, "links": links}
-            if not is_grouped and self.chance(0.5):  # Groups need the same everywhere.
+            # Groups need the same on servers of one kind, and on all that reduce gradients.
+            is_alike = is_grouped and (kinds[0] == kind or self.form.copies > 1
+                                       or self.form.expert_copies > 1)
+            of_group = own
+            if not is_alike and self.chance(0.5):
                 group["links"] = self.draw_links()
+                of_group = [self.draw_table(1, members) for members in self.within_servers()
+                            if measured and self.chance(0.5)]
             if sum(parts) > 1 or self.chance(0.2):
                 group["nics"] = nics or self.draw_nics(devices)
-            tables = self.draw_tables(own, count, devices) if measured else []
+            tables = self.draw_tables(of_group, count, devices) if measured else []
             if tables:
                 group["bus_bandwidth"] = tables
             servers.append(group)

@@ -136,10 +136,25 @@ TEST_CASE("no plan is faster than the bound of a relaxed diagram") {
   CHECK(nearness >= 0.9 * answered);
 }
 
+namespace {
+
+/// Returns some order of the devices that restricted diagrams use.
+search::DeviceOrder some_order(const Question& question, small::Dice& dice) {
+  std::vector<search::DeviceOrder> orders = search::orders_by_kind(question.topology);
+  for (search::DeviceOrder& order : search::orders_in_turn(question.topology)) {
+    orders.push_back(std::move(order));
+  }
+  orders.push_back(search::order_by_number(question.topology));
+  return orders[static_cast<std::size_t>(dice.roll(0, std::ssize(orders) - 1))];
+}
+
+}  // namespace
+
 TEST_CASE("restricted diagrams return plans that are no faster than their bounds") {
   ProblemMaker maker(2109, {.layers = 6, .devices = 6, .global_batch = 12});
   small::Dice dice(2110);
   int simulations = 0;
+  int by_kind = 0;
   for (int round = 0; round < small::scaled(800); ++round) {
     Question question(maker.next());
     ask_at_random(question, dice);
@@ -152,8 +167,12 @@ TEST_CASE("restricted diagrams return plans that are no faster than their bounds
       // Merging nodes only lowers bounds.
       CHECK(diagram.relaxed_bound(1) <= relaxed);
       const auto width = static_cast<std::size_t>(dice.roll(1, 4));
+      const search::DeviceOrder order = some_order(question, dice);
+      by_kind +=
+          order.interleaved == 1 && !std::is_sorted(order.devices.begin(), order.devices.end()) ? 1
+                                                                                                : 0;
       Duration before;
-      for (const search::Candidate& candidate : diagram.restricted_plans(width)) {
+      for (const search::Candidate& candidate : diagram.restricted_plans(width, order)) {
         CHECK(before <= candidate.bound);
         before = candidate.bound;
         CHECK(relaxed <= candidate.bound);
@@ -173,6 +192,7 @@ TEST_CASE("restricted diagrams return plans that are no faster than their bounds
     }
   }
   CHECK(simulations >= small::scaled(2000));
+  CHECK(by_kind >= small::scaled(50));
 }
 
 namespace {

@@ -13,6 +13,7 @@
 #include "dapple/profile/variants.h"
 #include "dapple/search/decision_diagram/decision_diagram.h"
 #include "dapple/search/families/family_bound.h"
+#include "dapple/topology/servers_of_kind.h"
 #include "exact_planner_checks.h"
 
 using namespace dapple;
@@ -107,11 +108,29 @@ void add_variants(Dice& dice, ModelProfile& profile) {
   }
 }
 
-/// Makes all servers switched with the same links inside and of one kind of device.
+Link random_link(Dice& dice) {
+  return {{dice.roll(1, 12) * 1'000'000'000}, {dice.chance(50) ? 0 : dice.roll(1, 900'000)}};
+}
+
+/// Makes the last servers of another kind of device, quicker or slower by a factor, and with other
+/// links as often as not.
+void make_last_another_kind(Dice& dice, Problem& problem) {
+  TopologyDescription& topology = problem.topology;
+  DeviceKind kind = topology.devices.front();
+  kind.name = "other";
+  kind.time_scale = {{problem.profile.device, {kOne.billionths * dice.roll(30, 300) / 100}}};
+  topology.devices.push_back(kind);
+  ServerGroup& last = topology.servers.back();
+  last.device = kind.name;
+  if (dice.chance(50)) last.links.port = random_link(dice);
+  if (dice.chance(30)) last.bus_bandwidth.clear();
+}
+
+/// Makes all servers switched with the same links inside and of one kind of device, but for the
+/// last ones now and then.
 void make_alike(Dice& dice, Problem& problem, bool is_measured) {
   TopologyDescription& topology = problem.topology;
-  const Link inside{{dice.roll(1, 12) * 1'000'000'000},
-                    {dice.chance(50) ? 0 : dice.roll(1, 900'000)}};
+  const Link inside = random_link(dice);
   problem.profile.name = "random";
   problem.profile.optimizer.name = "adam";
   for (Layer& layer : problem.profile.layers) {
@@ -135,6 +154,7 @@ void make_alike(Dice& dice, Problem& problem, bool is_measured) {
     }
   }
   if (dice.chance(50)) problem.topology.overlap_slowdown = kOne;
+  if (topology.servers.size() > 1 && dice.chance(60)) make_last_another_kind(dice, problem);
 }
 
 // What follows is the costs of groups, written a second time.
@@ -175,11 +195,11 @@ struct Members {
   std::int64_t stride = 1;
 };
 
-/// A ring over devices of servers that are alike.
+/// A ring over devices of such servers.
 class Ring {
  public:
-  Ring(Members members, const Problem& problem)
-      : members_(members), servers_(problem.topology.servers.front()) {
+  Ring(Members members, const Problem& problem, const ServerGroup& servers)
+      : members_(members), servers_(servers) {
     if (problem.topology.network) network_ = *problem.topology.network;
   }
 
@@ -320,8 +340,9 @@ std::optional<LayerVariant> variant_by_hand(const Layer& layer, const Parallelis
 
 /// Sets the times in which sharded parameters are gathered.
 void shard_by_hand(const Problem& problem, const Group& group, ModelProfile& profile) {
-  const Ring copies(group.copies, problem);
-  const Ring expert_copies(group.expert_copies, problem);
+  // These are the same everywhere.
+  const Ring copies(group.copies, problem, problem.topology.servers.front());
+  const Ring expert_copies(group.expert_copies, problem, problem.topology.servers.front());
   std::vector<Wide> outside;
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {
     outside.push_back(profile.layers[l].parameters.count -
@@ -358,55 +379,87 @@ void shard_by_hand(const Problem& problem, const Group& group, ModelProfile& pro
   }
 }
 
+/// Returns times at every batch size on devices of such servers, collectives included. Sizes are
+/// those of the variant.
+std::vector<Measurement> times_by_hand(const Problem& problem, const Parallelism& form,
+                                       const LayerVariant& variant, const ServerGroup& servers) {
+  Layer alone;
+  alone.fixed_overhead = variant.fixed_overhead;
+  alone.measurements = variant.measurements;
+  Factor scale = kOne;
+  for (const DeviceKind& kind : problem.topology.devices) {
+    const bool is_scaled = kind.name == servers.device && kind.name != problem.profile.device;
+    if (is_scaled) scale = kind.time_scale.at(problem.profile.device);
+  }
+  const auto ns = [&](const std::vector<Collective>& some, std::int64_t samples) {
+    Duration sum;
+    for (const Collective& one : some) {
+      const Ring ring(members_of(one.over, form), problem, servers);
+      sum.ns += one.count * ring.ns(one.kind, samples * one.size_per_sample.count);
+    }
+    return sum;
+  };
+  const std::optional<BatchScaling> scaling = problem.profile.batch_scaling;
+  const Measurement& measured = variant.measurements.front();
+  std::vector<Measurement> points;
+  // One more than any share, as times need two measurements.
+  for (std::int64_t samples = 1; samples <= problem.global_batch + 1; ++samples) {
+    Measurement& point = points.emplace_back(measured);
+    point.batch_size = samples;
+    point.forward =
+        forward_time(alone, samples, scaling, scale) + ns(variant.forward_collectives, samples);
+    point.backward =
+        backward_time(alone, samples, scaling, scale) + ns(variant.backward_collectives, samples);
+    for (const auto size : {&Measurement::output, &Measurement::stash, &Measurement::workspace}) {
+      point.*size = {(measured.*size).count / measured.batch_size * samples};
+    }
+  }
+  return points;
+}
+
+/// Whether the groups of all servers that hold parameters several times have the same rings.
+bool have_equal_copies(const Problem& problem, const Group& group) {
+  const ServerGroup& first = problem.topology.servers.front();
+  return std::all_of(problem.topology.servers.begin(), problem.topology.servers.end(),
+                     [&](const ServerGroup& servers) {
+                       const auto is_equal = [&](const Members& members) {
+                         return Ring(members, problem, servers).for_product() ==
+                                Ring(members, problem, first).for_product();
+                       };
+                       return is_equal(group.copies) && is_equal(group.expert_copies);
+                     });
+}
+
 /// A profile in which the variant was measured at every batch size, collectives included.
 std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parallelism& form) {
   ModelProfile profile = problem.profile;
   const Group group(form);
+  const std::vector<ServerGroup>& servers = problem.topology.servers;
+  const bool has_kinds = group.size > 1 && servers.back().device != servers.front().device;
+  if (group.size > 1 && !have_equal_copies(problem, group)) return std::nullopt;
+  if (has_kinds) profile.other_devices = {servers.back().device};
   for (Layer& layer : profile.layers) {
     const std::optional<LayerVariant> found = variant_by_hand(layer, form);
     if (!found) return std::nullopt;
     const LayerVariant& variant = *found;
-    Layer alone;
-    alone.fixed_overhead = variant.fixed_overhead;
-    alone.measurements = variant.measurements;
     layer.parameters = variant.parameters;
     layer.expert_parameters = variant.expert_parameters;
     layer.variants.clear();
+    layer.fixed_overhead = variant.fixed_overhead;
+    layer.measurements = variant.measurements;
     const bool has_collectives =
         !variant.forward_collectives.empty() || !variant.backward_collectives.empty();
-    if (!has_collectives) {
-      layer.fixed_overhead = variant.fixed_overhead;
-      layer.measurements = variant.measurements;
-      continue;
+    if (has_collectives) {
+      layer.fixed_overhead = {};
+      layer.measurements = times_by_hand(problem, form, variant, servers.front());
     }
-    layer.fixed_overhead = {};
-    layer.measurements.clear();
-    const Measurement& measured = variant.measurements.front();
-    const auto ns = [&](const Collective& some, std::int64_t samples) {
-      return some.count * Ring(members_of(some.over, form), problem)
-                              .ns(some.kind, samples * some.size_per_sample.count);
-    };
-    // One more than any share, as times need two measurements.
-    for (std::int64_t samples = 1; samples <= problem.global_batch + 1; ++samples) {
-      Measurement point = measured;
-      point.batch_size = samples;
-      point.forward = forward_time(alone, samples, profile.batch_scaling, kOne);
-      point.backward = backward_time(alone, samples, profile.batch_scaling, kOne);
-      for (const Collective& some : variant.forward_collectives) {
-        point.forward.ns += ns(some, samples);
-      }
-      for (const Collective& some : variant.backward_collectives) {
-        point.backward.ns += ns(some, samples);
-      }
-      for (const auto size : {&Measurement::output, &Measurement::stash, &Measurement::workspace}) {
-        point.*size = {(measured.*size).count / measured.batch_size * samples};
-      }
-      layer.measurements.push_back(point);
-    }
+    if (!has_kinds) continue;
+    layer.other_times = {{.fixed_overhead = {},
+                          .measurements = times_by_hand(problem, form, variant, servers.back())}};
   }
   profile.group.replicas = group.ranks;
-  profile.group.copies = Ring(group.copies, problem).for_product();
-  profile.group.expert_copies = Ring(group.expert_copies, problem).for_product();
+  profile.group.copies = Ring(group.copies, problem, servers.front()).for_product();
+  profile.group.expert_copies = Ring(group.expert_copies, problem, servers.front()).for_product();
   profile.group.shards_all_state = form.full_shards > 1;
   if (form.full_shards > 1) shard_by_hand(problem, group, profile);
   return profile;
@@ -486,10 +539,12 @@ bool are_alike(const TopologyDescription& topology, std::int64_t size) {
   return counts.size() == 1 || (counts.size() == 2 && *counts.begin() < 0);
 }
 
-/// Whether all servers have the same NICs.
+/// Whether all servers of a kind have the same NICs.
 bool have_equal_nics(const TopologyDescription& topology) {
-  const ServerGroup& first = topology.servers.front();
   return std::all_of(topology.servers.begin(), topology.servers.end(), [&](const ServerGroup& one) {
+    const ServerGroup& first =
+        *std::find_if(topology.servers.begin(), topology.servers.end(),
+                      [&](const ServerGroup& some) { return some.device == one.device; });
     return one.nics.size() == first.nics.size() &&
            std::equal(one.nics.begin(), one.nics.end(), first.nics.begin(),
                       [](const Nic& a, const Nic& b) {
@@ -750,6 +805,13 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
     if (question.topology.server_count() > 1 && document.topology.servers_of_group > 1) {
       ++seen["groups of servers"];
     }
+    for (const auto& [some, iteration] : fastest) {
+      if (iteration.is_infinite() || kinds_in_use(question.topology) == 1) continue;
+      const auto inputs = group_inputs(question.made.problem.profile, question.topology, some);
+      const bool has_other_links = !std::get<PlanInputs>(inputs).profile.other_groups.empty();
+      if (has_other_links) ++seen["groups with other links"];
+      if (!has_other_links && some.group_size() > 1) ++seen["groups of two kinds"];
+    }
     if (fastest.size() > 1) ++seen["several forms"];
     if (fastest.size() > 1 && fastest.begin()->second.is_infinite()) ++seen["alone none fits"];
   }
@@ -760,6 +822,8 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
                                                   {"context parallelism", 10},
                                                   {"expert parallelism", 4},
                                                   {"groups of servers", 4},
+                                                  {"groups of two kinds", 4},
+                                                  {"groups with other links", 4},
                                                   {"recomputed parts", 10},
                                                   {"sharded", 10},
                                                   {"all state sharded", 10},

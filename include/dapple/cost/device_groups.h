@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -18,10 +19,10 @@
 
 namespace dapple {
 
-/// A topology of groups, and what a device is part of in each group.
+/// A topology of groups, and what a device of each kind in use is part of, by the kind's name.
 struct GroupedTopology {
   TopologyDescription description;
-  GroupShape shape;
+  std::map<std::string, GroupShape> shapes;
 };
 
 /// Why no groups of a size can be formed: the place in the topology, and what is wrong.
@@ -33,9 +34,10 @@ struct NoGroups {
 /// Forms groups for these degrees: of devices with consecutive numbers within every server, or of
 /// consecutive whole servers.
 ///
-/// - A group's devices are on a switch, and the rings of all groups have the same bandwidths,
-///   latencies and measured all-reduces; a measured bus bandwidth of other sets of devices is left
-///   out.
+/// - A group's devices are on a switch, and the rings of all groups of one kind of device have the
+///   same bandwidths, latencies and measured all-reduces; those of other kinds may have others,
+///   unless they are over devices that hold the same parameters. A measured bus bandwidth of other
+///   sets of devices is left out.
 /// - Between the servers of a group, the rings that pass the same NICs have equal parts of their
 ///   bandwidth.
 /// - Devices of a group that use the same NIC have equal parts of its bandwidth. The narrowest part
@@ -51,8 +53,10 @@ std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology,
                                                       const Parallelism& parallelism);
 
 /// Returns the inputs as seen by one device of each group: the profile with_parallelism(), on the
-/// grouped topology. Without parallelism these are the inputs themselves. Returns NoGroups if a
-/// layer has no variant, or as group_devices() does.
+/// grouped topology. Where kinds with the times of one measured kind have other rings, the profile
+/// has these times for each of them (ModelProfile::other_groups). Without parallelism these are the
+/// inputs themselves. Returns NoGroups if a layer has no variant, if that makes more measured kinds
+/// in use than a search may tell apart, or as group_devices() does.
 std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
                                                 const Topology& topology,
                                                 const Parallelism& parallelism);

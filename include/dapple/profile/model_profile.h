@@ -180,7 +180,7 @@ struct ModelProfile {
   /// The kind of device that was measured.
   std::string device;
   /// Further kinds that were measured, by rising name; every layer and every variant has their
-  /// times.
+  /// times. Behind them may be kinds of which only the links differ from those of one before.
   std::vector<std::string> other_devices = {};
   /// The number of GPUs that form one such device by tensor parallelism.
   std::int64_t tensor_parallel = 1;
@@ -188,6 +188,10 @@ struct ModelProfile {
   /// part: none, and that of a single device, in a profile as it is read.
   Parallelism parallelism = {};
   GroupShape group = {};
+  /// The groups of ModelProfile::other_devices, in their order, where links differ from kind to
+  /// kind: nothing but the rings of collectives within layers does. Empty where all kinds have
+  /// `group`.
+  std::vector<GroupShape> other_groups = {};
   std::optional<BatchScaling> batch_scaling;
   Optimizer optimizer;
   std::vector<Layer> layers;
@@ -225,6 +229,10 @@ TieSides sides_of(const Tie& tie, LayerRange layers);
 const std::vector<Measurement>& measurements_on(const Layer& layer, std::size_t measured);
 /// Returns the part of a single measurement there that does not scale with the batch size. O(1).
 Duration fixed_overhead_on(const Layer& layer, std::size_t measured);
+
+/// Returns the group of which a device of a measured kind is part, by its number in TimeSource.
+/// O(1).
+const GroupShape& group_on(const ModelProfile& profile, std::size_t measured);
 
 /// Returns the time of `layer` for `samples` samples without its collectives on a device with the
 /// times of `source`, scaled and rounded up to a whole nanosecond. With two or more measurements

@@ -28,14 +28,11 @@ void ProgressLine::restart(std::optional<Duration> time_limit) {
   clear();
   start_ = std::chrono::steady_clock::now();
   last_ = start_;
-  half_time_.reset();
-  deadline_.reset();
+  time_limit_.reset();
   stop_reason_ = StopReason::None;
-  has_ended_first_part_ = false;
+  has_ended_part_ = false;
   latest_.reset();
-  if (!time_limit) return;
-  half_time_ = start_ + std::chrono::nanoseconds(time_limit->ns / 2);
-  deadline_ = start_ + std::chrono::nanoseconds(time_limit->ns);
+  if (time_limit) time_limit_ = std::chrono::nanoseconds(time_limit->ns);
 }
 
 bool ProgressLine::should_stop() {
@@ -43,20 +40,25 @@ bool ProgressLine::should_stop() {
   if (stop_reason_ != StopReason::None) return true;
   if (signals_.has_received()) {
     stop_reason_ = StopReason::Signal;
-  } else if (deadline_ && std::chrono::steady_clock::now() >= *deadline_) {
+  } else if (has_passed(1)) {
     stop_reason_ = StopReason::TimeLimit;
   }
   return stop_reason_ != StopReason::None;
 }
 
-bool ProgressLine::should_end_first_part() {
-  const bool is_half_over = half_time_ && std::chrono::steady_clock::now() >= *half_time_;
-  has_ended_first_part_ = has_ended_first_part_ || is_half_over;
-  return should_stop() || has_ended_first_part_;
+bool ProgressLine::should_end_part(double part) {
+  const bool has_ended = has_passed(part);
+  has_ended_part_ = has_ended_part_ || has_ended;
+  return should_stop() || has_ended;
+}
+
+/// Whether this part of the time limit is over.
+bool ProgressLine::has_passed(double part) const {
+  return time_limit_ && std::chrono::steady_clock::now() - start_ >= *time_limit_ * part;
 }
 
 StopReason ProgressLine::stop_reason() const {
-  if (stop_reason_ != StopReason::None || !has_ended_first_part_) return stop_reason_;
+  if (stop_reason_ != StopReason::None || !has_ended_part_) return stop_reason_;
   return StopReason::TimeLimit;
 }
 

@@ -24,25 +24,24 @@ class ProgressLine : public planner::Progress {
 
   void update(const planner::SearchProgress& progress) override;
   bool should_stop() override;
-  /// The first part of a search may take half of the time limit.
-  bool should_end_first_part() override;
+  bool should_end_part(double part) override;
   void clear();
   /// Begins anew for another search with the time limit. A signal that was received stops it, too.
   void restart(std::optional<Duration> time_limit);
 
-  /// The reason why the search, or its first part, was stopped; None if it was not.
+  /// The reason why the search, or a part of it, was stopped; None if it was not.
   StopReason stop_reason() const;
 
  private:
+  bool has_passed(double part) const;
   void rewrite_line();
   void add_line();
 
   command_line::Console& console_;
   command_line::SignalGuard signals_;
-  std::optional<std::chrono::steady_clock::time_point> half_time_;
-  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  std::optional<std::chrono::nanoseconds> time_limit_;
   StopReason stop_reason_ = StopReason::None;
-  bool has_ended_first_part_ = false;
+  bool has_ended_part_ = false;
   std::optional<planner::SearchProgress> latest_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_;

@@ -26,6 +26,10 @@ constexpr std::int64_t kDoubtfulRatio = 10;
 /// Measurements of one kind of GPU, by rising micro-batch size.
 using TimesOfKind = std::vector<const SailorTimes*>;
 
+std::int64_t degree_of(const ForeignProfileOptions& options) {
+  return options.tensor_parallel.value_or(1);
+}
+
 class SailorProfile {
  public:
   SailorProfile(const SailorDocument& document, const std::string& source_name,
@@ -50,7 +54,7 @@ class SailorProfile {
 };
 
 /// Sorts the measurements by kind, and chooses the profile's: that of the option, or the first by
-/// name. The option may be another name for the only kind.
+/// name. The option may be another name for the only kind, but not that of another one in the file.
 void SailorProfile::find_kinds() {
   for (const SailorTimes& times : document_.times) kinds_[times.device].push_back(&times);
   for (auto& [device, times] : kinds_) {
@@ -62,14 +66,16 @@ void SailorProfile::find_kinds() {
     result_.profile.device = main_;
   } else if (kinds_.count(*options_.device) > 0) {
     main_ = *options_.device;
-  } else if (kinds_.size() > 1) {
+  } else if (kinds_.size() > 1 || document_.devices.count(*options_.device) > 0) {
     std::vector<std::string> names;
     for (const auto& [device, times] : kinds_) names.push_back(shown(device));
-    throw Error{ErrorKind::Usage,
-                source_name_,
-                {{"--profile-device",
-                  fmt::format("expected one of the kinds that were measured, {}, got '{}'",
-                              fmt::join(names, ", "), shown(*options_.device))}}};
+    throw Error{
+        ErrorKind::Usage,
+        source_name_,
+        {{"--profile-device",
+          fmt::format("expected one of the kinds that were measured at tensor-parallel "
+                      "degree {}, {}, got '{}'",
+                      degree_of(options_), fmt::join(names, ", "), shown(*options_.device))}}};
   }
   if (kinds_.size() > kMaxOtherDevices + 1) {
     throw Error{ErrorKind::BadInput,
@@ -170,10 +176,6 @@ ImportedProfile SailorProfile::run() {
   add_layers();
   add_warnings();
   return std::move(result_);
-}
-
-std::int64_t degree_of(const ForeignProfileOptions& options) {
-  return options.tensor_parallel.value_or(1);
 }
 
 /// Returns the first member of an object that has members itself, or else its first, or nullptr.

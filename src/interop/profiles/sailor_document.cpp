@@ -143,6 +143,7 @@ void WholeDocumentReader::read_times(const Field& field, SailorDocument& documen
                       shown(times.device), times.batch, degree));
     }
     degrees_.insert(degree);
+    document.devices.insert(times.device);
     if (degree == degree_) document.times.push_back(std::move(times));
   }
 }
@@ -382,6 +383,7 @@ void PlannerFilesReader::read_times(const Field& root) {
   for (std::size_t k = 0; k < fields.size(); ++k) {
     const std::string& device = model.value().keys[k];
     if (!io::is_name(fields[k], device)) continue;
+    document_.devices.insert(device);
     const NumberedObject batches(fields[k], 1, "micro-batch size");
     for (const NumberedObject::Member& batch : batches.members()) {
       const NumberedObject degrees(batch.field, 1, "tensor-parallel degree");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,8 @@ struct SailorDocument {
   SailorSizes sizes;
   /// All kinds of GPU at the wanted degree, at least one measurement, in the order of the file.
   std::vector<SailorTimes> times;
+  /// All kinds of GPU in the file, also those that it does not have times of at that degree.
+  std::set<std::string> devices;
   /// What was left out or assumed.
   std::vector<std::string> warnings;
 };

@@ -88,6 +88,11 @@ void FamilyComparison::look_at(ScheduleFamily family) {
       .outcome = plan_family(
           context,
           {.family = family, .starts = starts_, .to_beat = best_.iteration, .enough = enough()})};
+  const Plan* const first = context_.first_plan;
+  if (first != nullptr && first->family == family && context_.first_iteration < best_.iteration &&
+      context_.first_iteration < examined.outcome.best.iteration) {
+    examined.outcome.best = {.plan = *first, .iteration = context_.first_iteration};
+  }
   const SimulatedPlan& found = examined.outcome.best;
   if (found.feasible() && found.iteration < best_.iteration) {
     best_ = found;
@@ -145,7 +150,7 @@ FamilyReason FamilyComparison::reason_of(const ExaminedFamily& examined, double 
     reason.lower_bound.reset();
   } else if (outcome.is_stopped) {
     reason.kind = Kind::Stopped;
-  } else if (!outcome.is_searched) {
+  } else if (!outcome.is_searched && !outcome.best.feasible()) {
     reason.kind = Kind::NotSearched;
   } else if (!outcome.best.feasible()) {
     reason.kind = outcome.shortage ? Kind::NoneFoundThatFits : Kind::NoneFoundThatRuns;

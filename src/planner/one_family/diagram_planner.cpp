@@ -30,12 +30,27 @@ bool has_same_stages(const Plan& a, const Plan& b) {
                     });
 }
 
+/// Returns the orders of devices in which plans are sought: by number and, unless devices have to
+/// be in that order, by kind and, in problems that are not so large that it would leave less for
+/// others, with the devices of several servers in turn.
+std::vector<search::DeviceOrder> orders_to_try(const PlanningContext& context) {
+  std::vector<search::DeviceOrder> orders{search::order_by_number(context.topology)};
+  if (context.options.pins.in_order) return orders;
+  std::ranges::move(search::orders_by_kind(context.topology), std::back_inserter(orders));
+  const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
+  if (layers * context.topology.device_count() <= kSearchLimits.servers_in_turn) {
+    std::ranges::move(search::orders_in_turn(context.topology), std::back_inserter(orders));
+  }
+  return orders;
+}
+
 class DiagramPlanner {
  public:
   explicit DiagramPlanner(const PlanningContext& context)
       : context_(context),
         is_stopped_(context.progress),
-        evaluator_(context, [this] { return is_stopped_(); }) {}
+        evaluator_(context, [this] { return is_stopped_(); }),
+        orders_(orders_to_try(context)) {}
 
   ExactPlans run(std::vector<SimulatedPlan> known);
 
@@ -70,13 +85,6 @@ class DiagramPlanner {
   void tell_progress();
   SearchRecord record() const;
 
-  /// Whether plans are sought with the devices of several servers in turn, too; in larger problems
-  /// that would leave less for others.
-  bool tries_servers_in_turn() const {
-    const auto layers = static_cast<std::int64_t>(context_.profile.layers.size());
-    return !context_.options.pins.in_order &&
-           layers * context_.topology.device_count() <= kSearchLimits.servers_in_turn;
-  }
   Duration best() const { return best_.empty() ? Duration::infinite() : best_.front().iteration; }
   Duration threshold() const { return context_.threshold(best()); }
   Duration bound() const;
@@ -95,6 +103,8 @@ class DiagramPlanner {
   StopQuestion is_stopped_;
   CandidateEvaluator evaluator_;
   std::vector<Subproblem> problems_;
+  // The orders of devices in which plans are sought.
+  std::vector<search::DeviceOrder> orders_;
   // The best few plans, best first.
   std::vector<SimulatedPlan> best_;
   // The plans whose refinement has begun.
@@ -217,9 +227,8 @@ void DiagramPlanner::find_plans_below(Duration threshold, std::size_t width) {
   compile(threshold, are_many ? search::Cuts::Some : search::Cuts::All,
           {.last = kSearchLimits.diagram_steps / kSearchLimits.part_of_plans},
           [&](Subproblem& some, search::DecisionDiagram& diagram) {
-            for (const std::int32_t interleaved : {1, 2, 4}) {
-              if (interleaved > 1 && !tries_servers_in_turn()) break;
-              std::ranges::move(diagram.restricted_plans(width, interleaved),
+            for (const search::DeviceOrder& order : orders_) {
+              std::ranges::move(diagram.restricted_plans(width, order),
                                 std::back_inserter(some.candidates));
             }
           });

@@ -69,6 +69,13 @@ bool is_least_memory_proven(const PlanningContext& context) {
   return !context.topology.description().shards_optimizer && context.profile.stage_forms.empty();
 }
 
+/// Whether the plan is of the family that these options ask for or, where they name none, under
+/// 1F1B or GPipe.
+bool is_of_one_family(const Plan& plan, const PlannerOptions& options) {
+  if (options.family) return plan.family == *options.family;
+  return plan.family == ScheduleFamily::OneFOneB || plan.family == ScheduleFamily::GPipe;
+}
+
 std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const PlanningContext& context) {
   // The baselines ignore pins.
   PlannerOptions of_others = context.options;
@@ -151,7 +158,8 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
   const bool needs_first_plans = options.baselines || options.planner != PlannerKind::Exact ||
                                  !context.has_slower_first_plan();
   DapplePlans dapple = needs_first_plans ? plan_by_dapple(context) : DapplePlans{};
-  if (known.empty() && context.first_plan != nullptr) {
+  if (known.empty() && context.first_plan != nullptr &&
+      is_of_one_family(*context.first_plan, options)) {
     known.push_back({.plan = *context.first_plan, .iteration = context.first_iteration});
   }
   const StopQuestion is_stopped(context.progress);

@@ -18,6 +18,7 @@
 #include "dapple/profile/variants.h"
 #include "planner/candidates/work_lower_bound.h"
 #include "planner/parallelism/best_uniform.h"
+#include "planner/parallelism/one_kind.h"
 #include "planner/request/asked_families.h"
 #include "planner/request/stop_question.h"
 
@@ -67,6 +68,7 @@ class ParallelismComparison {
  private:
   void take_parts();
   void refuse_without_parts() const;
+  void take_plan_of_one_kind();
   void look_ahead();
   void search(Part& part);
   void settle_mixed_plan();
@@ -171,6 +173,20 @@ PlanningContext ParallelismComparison::context_of(const Part& part,
   return context;
 }
 
+/// Makes the fastest plan on devices of one kind alone the first plan of the first part that has
+/// it.
+void ParallelismComparison::take_plan_of_one_kind() {
+  const auto found = plan_of_one_kind(context_, restriction_);
+  if (!found) return;
+  for (Part& part : parts_) {
+    auto plan = in_whole(*found, *part.inputs, part.topology, context_.options);
+    if (!plan) continue;
+    part.first_plan = std::move(plan->plan);
+    part.first = plan->iteration;
+    return;
+  }
+}
+
 /// Makes the first plan of every part whose bound is below those before, by the DAPPLE planner, and
 /// sorts the parts by their times.
 void ParallelismComparison::look_ahead() {
@@ -192,14 +208,18 @@ void ParallelismComparison::look_ahead() {
   // These plans are among those that are asked for, unless that is another family alone.
   const bool are_asked_for = !asks_for_families(context_.options) || context_.options.every_family;
   Duration fastest = Duration::infinite();
+  for (const Part& part : parts_) fastest = std::min(fastest, part.first);
   for (Part& part : parts_) {
     if (is_stopped_()) break;
     if (are_asked_for && *part.lower_bound >= fastest) continue;
     auto made = plan_as_restricted(context_of(part, options),
                                    restriction_for(restriction_, part.parallelism));
     if (auto* plan = std::get_if<MadePlan>(&made)) {
-      part.first = plan->document.prediction.iteration;
-      part.first_plan = std::move(plan->document.plan);
+      // A first plan under another family may be faster.
+      if (plan->document.prediction.iteration < part.first) {
+        part.first = plan->document.prediction.iteration;
+        part.first_plan = std::move(plan->document.plan);
+      }
       fastest = std::min(fastest, part.first);
     } else if (!asks_for_families(context_.options)) {
       auto& infeasible = std::get<Infeasible>(made);
@@ -462,6 +482,7 @@ MadePlan ParallelismComparison::finish() {
 std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
   take_parts();
   refuse_without_parts();
+  take_plan_of_one_kind();
   look_ahead();
   for (Part& part : parts_) {
     if (part.is_mixed()) continue;
@@ -714,6 +735,24 @@ std::vector<AskedParallelism> asked_parallelisms(
   return asked;
 }
 
+namespace {
+
+/// Makes a plan from a profile without variants.
+std::variant<MadePlan, Infeasible> plan_of_own_form(
+    const PlanningContext& context, const std::optional<PlanRestriction>& restriction) {
+  const auto of_one_kind = plan_of_one_kind(context, restriction);
+  if (!of_one_kind) return plan_as_restricted(context, restriction);
+  const PlanInputs inputs{context.profile, context.topology.description()};
+  const auto first = in_whole(*of_one_kind, inputs, context.topology, context.options);
+  if (!first) return plan_as_restricted(context, restriction);
+  PlanningContext from_first = context;
+  from_first.first_plan = &first->plan;
+  from_first.first_iteration = first->iteration;
+  return plan_as_restricted(from_first, restriction);
+}
+
+}  // namespace
+
 std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
     const PlanningContext& context, const std::optional<PlanRestriction>& restriction) {
   const bool has_variants = parallelisms_of(context.profile).size() > 1;
@@ -724,7 +763,7 @@ std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
   const bool may_shard = context.options.sharding != Sharding::None;
   auto made = has_variants || is_pinned || may_shard
                   ? ParallelismComparison(context, restriction).run()
-                  : plan_as_restricted(context, restriction);
+                  : plan_of_own_form(context, restriction);
   if (auto* infeasible = std::get_if<Infeasible>(&made)) {
     look_for_sharded_remedy(*infeasible, context, restriction);
   }

@@ -343,7 +343,7 @@ void Exhaustive::choose_devices(std::size_t group, std::int64_t left, std::int32
     choose_devices(group + 1, left - taken, end);
   }
   alike.used -= taken;
-  devices_.resize(devices_.size() - static_cast<std::size_t>(taken));
+  devices_.erase(devices_.end() - taken, devices_.end());
 }
 
 /// Whether the chosen devices can come before those of the partial plan in the order of devices;

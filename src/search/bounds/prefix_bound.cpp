@@ -63,8 +63,7 @@ struct WorkPerSample {
 };
 
 WorkPerSample work_per_sample(const ModelProfile& profile, const Layer& layer,
-                              std::int64_t micro_batch_size, TimeSource source,
-                              bool counts_collectives) {
+                              std::int64_t micro_batch_size, TimeSource source) {
   // A data-parallel rank of a group processes at least its part of the samples.
   const std::int64_t most = profile.group.samples_of_replica(micro_batch_size);
   const double of_rank = 1.0 / static_cast<double>(profile.group.replicas);
@@ -82,16 +81,15 @@ WorkPerSample work_per_sample(const ModelProfile& profile, const Layer& layer,
       return backward_time(layer, batch, profile.batch_scaling, source);
     });
   }
-  if (counts_collectives) {
-    forward += least_collectives_per_sample(layer.forward_collectives, most, profile.group);
-    backward += least_collectives_per_sample(layer.backward_collectives, most, profile.group);
-    // Sharded state is gathered for each micro-batch, however few samples it has.
-    const double micro_batch = static_cast<double>(most);
-    forward = std::max(forward, static_cast<double>(layer.sharded.gather.ns) / micro_batch);
-    backward =
-        std::max(backward, static_cast<double>((layer.sharded.gather + layer.sharded.scatter).ns) /
-                               micro_batch);
-  }
+  const GroupShape& group = group_on(profile, source.measured);
+  forward += least_collectives_per_sample(layer.forward_collectives, most, group);
+  backward += least_collectives_per_sample(layer.backward_collectives, most, group);
+  // Sharded state is gathered for each micro-batch, however few samples it has.
+  const double micro_batch = static_cast<double>(most);
+  forward = std::max(forward, static_cast<double>(layer.sharded.gather.ns) / micro_batch);
+  backward =
+      std::max(backward, static_cast<double>((layer.sharded.gather + layer.sharded.scatter).ns) /
+                             micro_batch);
   return {.forward = forward * of_rank, .round_trip = (forward + backward) * of_rank};
 }
 
@@ -107,18 +105,25 @@ std::vector<WorkPerSample> least_of(std::vector<WorkPerSample> works,
 
 /// Returns the work of every layer on devices of one kind, the least over the forms.
 std::vector<WorkPerSample> works_on(const CostModel& costs, std::int64_t micro_batch_size,
-                                    TimeSource source, bool counts_collectives) {
+                                    TimeSource source) {
   std::vector<WorkPerSample> least;
   for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
     const ModelProfile& in_form = costs.in(form).profile();
     std::vector<WorkPerSample> works;
     for (const Layer& layer : in_form.layers) {
-      works.push_back(
-          work_per_sample(in_form, layer, micro_batch_size, source, counts_collectives));
+      works.push_back(work_per_sample(in_form, layer, micro_batch_size, source));
     }
     least = least.empty() ? std::move(works) : least_of(std::move(least), works);
   }
   return least;
+}
+
+/// Whether in some form devices are in groups, which may have collectives.
+bool has_groups(const CostModel& costs) {
+  for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+    if (costs.in(form).profile().group != GroupShape{}) return true;
+  }
+  return false;
 }
 
 /// Returns the largest quotient of the work of a layer by its own one, forward or in all, where its
@@ -147,13 +152,13 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
   const std::vector<TimeSource> sources = least_time_sources(costs.profile(), costs.topology());
   const std::map<std::int32_t, TimeSource> kinds = kinds_in_use(costs);
   speeds_.assign(costs.topology().description().devices.size(), 1);
-  if (sources.size() == 1) {
-    // On slower devices collectives take as long as on the quickest, so that no factor between the
-    // kinds holds for them; there only the computation counts.
-    const TimeSource& quickest = sources.front();
-    const bool counts_collectives = std::all_of(
-        kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.second == quickest; });
-    works = works_on(costs, micro_batch_size, quickest, counts_collectives);
+  const TimeSource& quickest = sources.front();
+  const bool are_alike = std::all_of(kinds.begin(), kinds.end(),
+                                     [&](const auto& kind) { return kind.second == quickest; });
+  // On slower devices collectives take as long as on the quickest, so that no factor between the
+  // kinds holds for them.
+  if (are_alike || (sources.size() == 1 && !has_groups(costs))) {
+    works = works_on(costs, micro_batch_size, quickest);
     for (const auto& [kind, source] : kinds) {
       speeds_[static_cast<std::size_t>(kind)] = static_cast<double>(quickest.scale.billionths) /
                                                 static_cast<double>(source.scale.billionths);
@@ -161,7 +166,7 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
   } else {
     std::map<std::int32_t, std::vector<WorkPerSample>> of_kinds;
     for (const auto& [kind, source] : kinds) {
-      of_kinds[kind] = works_on(costs, micro_batch_size, source, /*counts_collectives=*/false);
+      of_kinds[kind] = works_on(costs, micro_batch_size, source);
       works = works.empty() ? of_kinds[kind] : least_of(works, of_kinds[kind]);
     }
     for (const auto& [kind, own] : of_kinds) {

@@ -25,6 +25,12 @@ ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
     stage_classes_.push_back(index);
   }
   representatives_.resize(stage_classes_.size());
+  std::map<AllocationClassIndex, std::size_t> numbers;
+  for (const AllocationClassIndex index : stage_classes_) {
+    const AllocationClassIndex alike = classes_.alike_at_boundaries(index);
+    boundary_class_.push_back(numbers.try_emplace(alike, numbers.size()).first->second);
+  }
+  boundary_classes_ = numbers.size();
   // In larger problems the diagrams would take twice as long for less than that.
   constexpr std::int64_t kMostLayersTimesDevices = 131'072;
   const bool is_large =
@@ -33,15 +39,22 @@ ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
     kinds_ = {BoundaryKind::Across, BoundaryKind::Local};
   }
   allow(CutIndex{costs.layer_count()}, cuts);
-  ClassCounts counts(placements.device_classes().size());
   for (const DevicePool& pool : placements.pools()) {
-    for (std::int32_t i = 0; i < pool.size; ++i) {
-      in_front_.push_back(classes_.class_of(counts));
-      ++counts[pool.device_class];
-    }
+    for (std::int32_t i = 0; i < pool.size; ++i) device_classes_.push_back(pool.device_class);
   }
   allowance_.keep(classes_.kept_bytes());
   tables_.add_to(allowance_);
+}
+
+std::vector<AllocationClassIndex> ClassStages::classes_in_front(
+    const std::vector<DeviceIndex>& order) const {
+  std::vector<AllocationClassIndex> in_front;
+  ClassCounts counts(classes_.counts(AllocationClasses::kNoDevices).size());
+  for (const DeviceIndex device : order) {
+    in_front.push_back(classes_.class_of(counts));
+    ++counts[device_classes_[device]];
+  }
+  return in_front;
 }
 
 /// Chooses the cuts at which stages may begin: all, or those that come first behind equal parts of
@@ -199,12 +212,12 @@ bool ClassStages::is_no_slower_beside(StageClassIndex a, StageClassIndex b) cons
 const BoundaryLowerBound& ClassStages::Boundaries::between(StageClassIndex front,
                                                            StageClassIndex back,
                                                            BoundaryKind kind) {
-  const std::size_t count = stages_.stage_classes_.size() + 1;
+  const std::size_t count = stages_.boundary_classes_ + 1;
   auto& bounds = bounds_[kind == BoundaryKind::Across ? 1 : 0];
   if (bounds.empty()) bounds.resize(count * count);
   // The position of a class that is not known is behind all others.
   const auto position = [&](StageClassIndex index) {
-    return index == kAnyStageClass ? count - 1 : index.position();
+    return index == kAnyStageClass ? count - 1 : stages_.boundary_class_[index];
   };
   std::optional<BoundaryLowerBound>& bound = bounds[position(front) * count + position(back)];
   if (!bound) bound = make(front, back, kind);

@@ -45,8 +45,9 @@ class ClassStages {
   const AllocationClasses& classes() const { return classes_; }
   /// Whether stages may begin at that cut.
   bool is_allowed(CutIndex cut) const { return is_allowed_[cut]; }
-  /// Returns the class of all devices in front of one. O(1).
-  AllocationClassIndex class_in_front(DeviceIndex device) const { return in_front_[device]; }
+  /// Returns, for each of these devices, the class of all those that come before it in their order.
+  /// O(devices * device classes).
+  std::vector<AllocationClassIndex> classes_in_front(const std::vector<DeviceIndex>& order) const;
   /// The bounds from the work alone.
   const PrefixBound& work() const { return work_; }
   /// The forms in which stages may run, ascending.
@@ -110,7 +111,8 @@ class ClassStages {
 
     ClassStages& stages_;
     CutIndex cut_;
-    // Whether across servers, then by front, then back; missing until asked for.
+    // Whether across servers, then by front, then back, as boundary_class_ numbers them; missing
+    // until asked for.
     std::array<std::vector<std::optional<BoundaryLowerBound>>, 2> bounds_;
   };
 
@@ -141,8 +143,11 @@ class ClassStages {
   std::vector<BoundaryKind> kinds_{BoundaryKind::Any};
   IndexedVector<StageClassIndex, AllocationClassIndex> stage_classes_;
   IndexedVector<AllocationClassIndex, double> capacities_;
+  // By class, its number among those whose boundaries have other bounds, and how many these are.
+  IndexedVector<StageClassIndex, std::size_t> boundary_class_;
+  std::size_t boundary_classes_ = 0;
   IndexedVector<CutIndex, bool> is_allowed_;
-  IndexedVector<DeviceIndex, AllocationClassIndex> in_front_;
+  IndexedVector<DeviceIndex, DeviceClassIndex> device_classes_;
   // The devices that represent those of a class. Those on which stages have the same computation
   // and memory are one, with all their reductions.
   // By the most devices on a server.

@@ -56,12 +56,10 @@ class DecisionDiagram::Diagram {
     return allowance_.is_over() ? root_bound_ : std::max(root_bound_, bound);
   }
 
-  std::vector<Candidate> restricted_plans(std::size_t width, std::int32_t interleaved) {
-    if (!can_compile() || !RestrictedDiagram::can_interleave(costs_.topology(), interleaved)) {
-      return {};
-    }
+  std::vector<Candidate> restricted_plans(std::size_t width, const DeviceOrder& order) {
+    if (!can_compile()) return {};
     return RestrictedDiagram(costs_, *stages_, *completions_, problem_, threshold_, allowance_,
-                             interleaved)
+                             order)
         .compile(width);
   }
 
@@ -116,8 +114,8 @@ Duration DecisionDiagram::bound_of_paths() {
   return diagram_->bound_of_paths();
 }
 std::vector<Candidate> DecisionDiagram::restricted_plans(std::size_t width,
-                                                         std::int32_t interleaved) {
-  return diagram_->restricted_plans(width, interleaved);
+                                                         const DeviceOrder& order) {
+  return diagram_->restricted_plans(width, order);
 }
 bool DecisionDiagram::is_over() const {
   return diagram_->allowance().is_over();

@@ -17,33 +17,12 @@ std::int32_t period_of(const Topology& topology, std::int32_t interleaved) {
   return are_alike ? interleaved * description.servers.front().devices : topology.device_count();
 }
 
-/// Returns all devices, those of so many servers in turn.
-std::vector<DeviceIndex> order_of(const Topology& topology, std::int32_t interleaved) {
-  std::vector<DeviceIndex> order;
-  if (interleaved == 1) {
-    for (std::int32_t i = 0; i < topology.device_count(); ++i) order.push_back({i});
-    return order;
-  }
-  const std::int32_t devices = topology.server({0}).device_count;
-  const std::int32_t turn = devices / interleaved;
-  for (std::int32_t first = 0; first < topology.server_count(); first += interleaved) {
-    for (std::int32_t begin = 0; begin < devices; begin += turn) {
-      for (std::int32_t s = first; s < first + interleaved; ++s) {
-        for (std::int32_t i = begin; i < begin + turn; ++i) {
-          order.push_back({topology.server({s}).first_device.value + i});
-        }
-      }
-    }
-  }
-  return order;
-}
-
 }  // namespace
 
 RestrictedDiagram::RestrictedDiagram(const CostModel& costs, ClassStages& classes,
                                      const PrefixCompletions& completions,
                                      const SearchProblem& problem, Duration threshold,
-                                     Allowance& allowance, std::int32_t interleaved)
+                                     Allowance& allowance, const DeviceOrder& order)
     : costs_(costs),
       classes_(classes),
       completions_(completions),
@@ -54,16 +33,25 @@ RestrictedDiagram::RestrictedDiagram(const CostModel& costs, ClassStages& classe
       allowance_(allowance),
       tables_(costs),
       work_(classes.work()),
-      interleaved_(interleaved),
-      order_(order_of(costs.topology(), interleaved)),
-      period_(period_of(costs.topology(), interleaved)),
-      capacity_(classes.capacity(classes.classes().rest(AllocationClasses::kNoDevices))) {}
+      order_(order.devices),
+      in_front_(classes.classes_in_front(order.devices)),
+      period_(period_of(costs.topology(), order.interleaved)),
+      capacity_(classes.capacity(classes.classes().rest(AllocationClasses::kNoDevices))) {
+  find_blocks(order.interleaved);
+}
 
-bool RestrictedDiagram::can_interleave(const Topology& topology, std::int32_t servers) {
-  if (servers == 1) return true;
-  const std::vector<ServerGroup>& groups = topology.description().servers;
-  return groups.size() == 1 && groups.front().links.kind == ServerLinks::Kind::Switch &&
-         groups.front().count % servers == 0 && groups.front().devices % servers == 0;
+/// Finds where the servers and the kinds begin in the order.
+void RestrictedDiagram::find_blocks(std::int32_t interleaved) {
+  const Topology& topology = costs_.topology();
+  for (std::int32_t place = 0; place < std::ssize(order_); ++place) {
+    const Device& device = topology.device(order_[static_cast<std::size_t>(place)]);
+    const std::int32_t block = interleaved * topology.server(device.server).device_count;
+    first_of_server_.push_back({interleaved == 1 ? place - device.number : place / block * block});
+    const bool is_first =
+        place == 0 ||
+        topology.device(order_[static_cast<std::size_t>(place) - 1]).kind != device.kind;
+    first_of_kind_.push_back(is_first ? DeviceIndex{place} : first_of_kind_.back());
+  }
 }
 
 std::vector<DeviceIndex> RestrictedDiagram::list_of(const Devices& devices) const {
@@ -156,7 +144,7 @@ void RestrictedDiagram::expand(CutIndex cut, DeviceIndex first_used, const Nodes
 void RestrictedDiagram::extend(const Node& behind, NodeIndex index, const Devices& devices,
                                const BoundaryBound& between, const Extension& extension) {
   const bool is_last = index == kNoNode;
-  const AllocationClassIndex left = classes_.class_in_front(devices.first);
+  const AllocationClassIndex left = in_front_[devices.first.position()];
   Node node{.behind = index,
             .end = extension.cut,
             .first_device = devices.first,
@@ -209,22 +197,16 @@ bool RestrictedDiagram::has_allowed_stages(const Node& node) const {
   return node.begin == CutIndex{} ? node.stages == *pinned : node.stages < *pinned;
 }
 
-/// Returns the first place of the server of a place, or of the servers whose devices take turns.
-DeviceIndex RestrictedDiagram::first_of_servers(DeviceIndex place) const {
-  const Topology& topology = costs_.topology();
-  const Server& server = topology.server(topology.device(place).server);
-  if (interleaved_ == 1) return server.first_device;
-  const std::int32_t devices = interleaved_ * server.device_count;
-  return {place.value / devices * devices};
-}
-
 /// Leaves the devices of a server idle that precede the devices in use, so that the next stage
-/// begins at the end of a server.
+/// begins at the end of a server, or those of a kind, so that it begins at the end of another kind.
 void RestrictedDiagram::leave_idle(CutIndex cut, DeviceIndex first_used, const Nodes& nodes) {
-  const DeviceIndex first = first_of_servers(first_used);
-  if (first_used == first || first.value == 0) return;
-  Nodes& others = states_[cut][first];
-  for (const NodeIndex index : nodes) insert_index(others, index);
+  const DeviceIndex of_server = first_of_server_[first_used.position()];
+  const DeviceIndex of_kind = first_of_kind_[first_used.position()];
+  for (const DeviceIndex first : std::set{of_server, of_kind}) {
+    if (first_used == first || first.value == 0) continue;
+    Nodes& others = states_[cut][first];
+    for (const NodeIndex index : nodes) insert_index(others, index);
+  }
 }
 
 /// Adds a node to its state unless another one there dominates its label.

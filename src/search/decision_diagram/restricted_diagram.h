@@ -1,4 +1,4 @@
-// Restricted decision diagrams: plans whose stages have devices in the order of their numbers.
+// Restricted decision diagrams: plans whose stages have consecutive devices of some order.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 
 #include "dapple/core/indexed_vector.h"
 #include "dapple/search/allowance.h"
+#include "dapple/search/decision_diagram/device_order.h"
 #include "dapple/search/search_problem.h"
 #include "search/bounds/stage_column.h"
 #include "search/bounds/transfer_shape.h"
@@ -21,16 +22,10 @@ namespace dapple::search {
 
 class RestrictedDiagram {
  public:
-  /// All arguments must outlive the diagram. `interleaved` is the number of servers whose devices
-  /// take turns, as many of each at a time as make up those of a server together; 1 for devices in
-  /// the order of their numbers. Requires: can_interleave().
+  /// All arguments must outlive the diagram.
   RestrictedDiagram(const CostModel& costs, ClassStages& classes,
                     const PrefixCompletions& completions, const SearchProblem& problem,
-                    Duration threshold, Allowance& allowance, std::int32_t interleaved);
-
-  /// Whether the devices of so many servers can take turns: the servers are alike, and their number
-  /// is a multiple of it, as is that of the devices of each.
-  static bool can_interleave(const Topology& topology, std::int32_t servers);
+                    Duration threshold, Allowance& allowance, const DeviceOrder& order);
 
   /// Compiles the diagram with at most `width` nodes for each state, and 64 times as many for each
   /// cut, those with the least bounds on their completions, and returns the plan with the least
@@ -79,7 +74,7 @@ class RestrictedDiagram {
   void extend(const Node& behind, NodeIndex index, const Devices& devices,
               const BoundaryBound& between, const Extension& extension);
   bool has_allowed_stages(const Node& node) const;
-  DeviceIndex first_of_servers(DeviceIndex place) const;
+  void find_blocks(std::int32_t interleaved);
   void leave_idle(CutIndex cut, DeviceIndex first_used, const Nodes& nodes);
   void insert(const Node& node);
   void insert_index(Nodes& nodes, NodeIndex index) const;
@@ -99,9 +94,14 @@ class RestrictedDiagram {
   Allowance& allowance_;
   TableCount tables_;
   const PrefixBound& work_;
-  std::int32_t interleaved_;
   // By place, the device there.
-  std::vector<DeviceIndex> order_;
+  const std::vector<DeviceIndex>& order_;
+  // By place, the class of all devices before it.
+  std::vector<AllocationClassIndex> in_front_;
+  // By place, the first place of the server that has the device there, or of the servers whose
+  // devices take turns; and the first of the consecutive places with devices of its kind.
+  std::vector<DeviceIndex> first_of_server_;
+  std::vector<DeviceIndex> first_of_kind_;
   // The number of devices after which the topology looks the same again.
   std::int32_t period_;
   // The speeds of all devices together.

@@ -252,6 +252,7 @@ AllocationClasses::AllocationClasses(const CostModel& costs, PlacementSpace& pla
       transfers_(problem.transfers),
       links_(placements.topology()) {
   enumerate_classes();
+  find_alike_at_boundaries();
   allocations_.resize(counts_.size());
   if (placements_.is_complete()) {
     collect_allocations();
@@ -327,6 +328,15 @@ void AllocationClasses::enumerate_classes() {
     if (!next.contains(place)) return;
     ++next[place];
     counts_.push_back(std::move(next));
+  }
+}
+
+void AllocationClasses::find_alike_at_boundaries() {
+  std::map<std::int32_t, AllocationClassIndex> first_with;
+  for (const AllocationClassIndex index : all()) {
+    alike_at_boundaries_.push_back(
+        placements_.is_complete() ? index
+                                  : first_with.try_emplace(replicas(index), index).first->second);
   }
 }
 
@@ -559,6 +569,8 @@ TransferShape AllocationClasses::widest(std::int64_t front, std::int64_t back) c
 
 const std::vector<TransferShape>& AllocationClasses::shapes_between(AllocationClassIndex front,
                                                                     AllocationClassIndex back) {
+  front = alike_at_boundaries(front);
+  back = alike_at_boundaries(back);
   const auto [entry, is_new] = shapes_between_.try_emplace({front, back});
   std::vector<TransferShape>& shapes = entry->second;
   if (!is_new) return shapes;
@@ -576,6 +588,7 @@ const std::vector<TransferShape>& AllocationClasses::shapes_between(AllocationCl
 
 const std::vector<TransferShape>& AllocationClasses::shapes_before(AllocationClassIndex front,
                                                                    AllocationIndex back) {
+  front = alike_at_boundaries(front);
   const auto [entry, is_new] = shapes_before_.try_emplace({front, back});
   std::vector<TransferShape>& shapes = entry->second;
   if (!is_new) return shapes;
@@ -637,7 +650,7 @@ std::int32_t AllocationClasses::most_on_a_server(AllocationClassIndex index,
 
 const BoundaryLowerBound& AllocationClasses::between(CutIndex cut, AllocationClassIndex front,
                                                      AllocationClassIndex back) {
-  const std::tuple key{cut, front, back};
+  const std::tuple key{cut, alike_at_boundaries(front), alike_at_boundaries(back)};
   const auto found = boundary_bounds_.find(key);
   if (found != boundary_bounds_.end()) return found->second;
   return boundary_bounds_.emplace(key, bound_between(cut, front, back)).first->second;

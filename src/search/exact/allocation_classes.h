@@ -75,6 +75,12 @@ class AllocationClasses {
     return allocations_[index];
   }
 
+  /// Returns the first class whose boundaries have the bounds of those of `index`: in incomplete
+  /// spaces the first with as many devices, and elsewhere the class itself. O(1).
+  AllocationClassIndex alike_at_boundaries(AllocationClassIndex index) const {
+    return alike_at_boundaries_[index];
+  }
+
   /// Returns the bounds of the boundary at `cut` between stages of classes `front` and `back`, over
   /// all of their allocations.
   BoundaryLowerBound bound_between(CutIndex cut, AllocationClassIndex front,
@@ -133,6 +139,7 @@ class AllocationClasses {
 
  private:
   void enumerate_classes();
+  void find_alike_at_boundaries();
   void collect_allocations();
   void represent_allocations();
   bool has_own_figures(AllocationClassIndex index) const;
@@ -156,6 +163,7 @@ class AllocationClasses {
   Replicas replicas_of_stages_;
   Transfers transfers_;
   IndexedVector<AllocationClassIndex, ClassCounts> counts_;
+  IndexedVector<AllocationClassIndex, AllocationClassIndex> alike_at_boundaries_;
   // All allocations of each class. Empty if the space is not complete.
   IndexedVector<AllocationClassIndex, std::vector<AllocationIndex>> members_;
   // Those of them that represent the others, or made-up ones in representatives_.

@@ -2,9 +2,11 @@
 
 #include <catch2/catch.hpp>
 
+#include "../../support/models.h"
 #include "../../support/plans.h"
 #include "../topology/meshes.h"
 #include "dapple/cost/all_reduce.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/cost/device_groups.h"
 
 namespace dapple {
@@ -17,6 +19,12 @@ const GroupedTopology& grouped_of(const std::variant<GroupedTopology, NoGroups>&
   INFO((none == nullptr ? "" : none->reason));
   REQUIRE(none == nullptr);
   return std::get<GroupedTopology>(result);
+}
+
+/// The shape of groups of the only kind of device.
+const GroupShape& only_shape(const GroupedTopology& grouped) {
+  REQUIRE(grouped.shapes.size() == 1);
+  return grouped.shapes.begin()->second;
 }
 
 std::string reason_of(const std::variant<GroupedTopology, NoGroups>& result) {
@@ -77,7 +85,7 @@ TEST_CASE("the ring of a group is that of its devices") {
           {.source = "", .servers = 1, .devices = 2, .points = {{{1'000}, {1'000'000'000}}}});
     }
     const Topology topology(description);
-    const GroupRing ring = grouped_of(group_devices(topology, {.tensor = 2})).shape.rings[0];
+    const GroupRing ring = only_shape(grouped_of(group_devices(topology, {.tensor = 2}))).rings[0];
     CHECK(ring.members == 2);
     CHECK(ring.measured.empty() != is_measured);
     const AllReduceModel model({DeviceIndex{0}, DeviceIndex{1}}, topology);
@@ -107,8 +115,90 @@ TEST_CASE("servers with other links inside allow no groups") {
   description.servers[1].name = "other";
   description.servers[1].links.port = {bytes_per_ns(2), {}};
   CHECK(reason_of(group_devices(Topology(description), {.tensor = 2})) ==
-        "/servers/1/links: groups of devices need the same links within every server, and those of "
-        "other are not those of node");
+        "/servers/1/links: groups of devices of one kind need the same links within every server, "
+        "and those of other are not those of node");
+  // Those of another kind of device may differ in the rings of tensor ranks, but not of gradients.
+  description.devices.push_back(description.devices.front());
+  description.devices[1].name = "a kind that comes first";
+  description.servers[1].device = description.devices[1].name;
+  const Topology mixed(description);
+  const auto shapes = grouped_of(group_devices(mixed, {.tensor = 2})).shapes;
+  CHECK(shapes.at(description.devices[0].name).rings[0].bandwidth == bytes_per_ns(1));
+  CHECK(shapes.at(description.devices[1].name).rings[0].bandwidth == bytes_per_ns(2));
+  CHECK(
+      reason_of(group_devices(mixed, {.context = 2})) ==
+      "/servers/1/links: groups of devices that hold parameters several times need the same links "
+      "within every server, and those of other are not those of node");
+}
+
+/// A layer of 100 ns and its variant for two tensor ranks, which reduces 1,000 bytes for each
+/// sample in its forward.
+ModelProfile divided_layer(const std::string& device) {
+  ModelProfile profile = small::model_of({{.forward = 100, .backward = 200}});
+  profile.device = device;
+  Layer& layer = profile.layers.front();
+  LayerVariant& variant = layer.variants.emplace_back();
+  variant.parallelism.tensor = 2;
+  variant.measurements = layer.measurements;
+  variant.forward_collectives = {{.size_per_sample = {1'000}}};
+  return profile;
+}
+
+TEST_CASE("each kind of server has the collectives of its own links") {
+  // Rings of two over 1, 2 and 4 bytes a nanosecond, so that 1,000 bytes take 1,000, 500 and 250
+  // ns. The second kind has the times of the first by a factor, and the third the same factor.
+  TopologyDescription description = cluster({.servers = 1, .devices = 2});
+  const std::string measured = description.devices.front().name;
+  for (const std::int64_t bandwidth : {2, 4}) {
+    DeviceKind& kind = description.devices.emplace_back(description.devices.front());
+    kind.name = measured + std::to_string(bandwidth);
+    kind.time_scale = {{measured, {kOne.billionths / 2}}};
+    ServerGroup& servers = description.servers.emplace_back(description.servers.front());
+    servers.name = "servers" + std::to_string(bandwidth) + "x";
+    servers.device = kind.name;
+    servers.links.port.bandwidth = bytes_per_ns(bandwidth);
+  }
+  const auto inputs = std::get<PlanInputs>(
+      group_inputs(divided_layer(measured), Topology(description), {.tensor = 2}));
+  const Topology grouped(inputs.topology);
+  REQUIRE(grouped.device_count() == 3);
+  const CostModel costs(inputs.profile, grouped);
+  const std::vector<std::int64_t> forwards{100 + 1'000, 50 + 500, 50 + 250};
+  for (std::int32_t device = 0; device < 3; ++device) {
+    const std::int32_t kind = grouped.device({device}).kind;
+    CHECK(costs.table(1, kind).forward({0, 1}).ns == forwards[static_cast<std::size_t>(device)]);
+    CHECK(costs.table(1, kind).backward({0, 1}).ns == (device == 0 ? 200 : 100));
+  }
+  // Where all links are the same, kinds are told apart by their factors alone.
+  for (ServerGroup& servers : description.servers) servers.links.port.bandwidth = bytes_per_ns(1);
+  const auto alike = std::get<PlanInputs>(
+      group_inputs(divided_layer(measured), Topology(description), {.tensor = 2}));
+  CHECK(alike.profile.other_devices.empty());
+  CHECK(alike.profile.other_groups.empty());
+}
+
+TEST_CASE("a kind that is named like the times of another by its links keeps its own") {
+  // Kind "b" has the times of "a" by a factor, and other links; so would a third kind be called
+  // whose links are those of "a".
+  TopologyDescription description = cluster({.servers = 1, .devices = 2});
+  description.devices.front().name = "a";
+  description.servers.front().device = "a";
+  for (const char* name : {"b", "b by its links"}) {
+    DeviceKind& kind = description.devices.emplace_back(description.devices.front());
+    kind.name = name;
+    kind.time_scale = {{"a", {kOne.billionths / 2}}};
+    ServerGroup& servers = description.servers.emplace_back(description.servers.front());
+    servers.name = std::string("servers") + (kind.name == "b" ? "b" : "c") + "x";
+    servers.device = name;
+  }
+  description.servers[1].links.port.bandwidth = bytes_per_ns(2);
+  const auto inputs =
+      std::get<PlanInputs>(group_inputs(divided_layer("a"), Topology(description), {.tensor = 2}));
+  const Topology grouped(inputs.topology);
+  const CostModel costs(inputs.profile, grouped);
+  CHECK(costs.table(1, 0).forward({0, 1}).ns == 100 + 1'000);
+  CHECK(costs.table(1, 1).forward({0, 1}).ns == 50 + 500);
+  CHECK(costs.table(1, 2).forward({0, 1}).ns == 50 + 1'000);
 }
 
 TEST_CASE("PCIe roots and uplinks are divided, stated ones and oversubscribed ones") {
@@ -151,7 +241,7 @@ TEST_CASE("PCIe roots and uplinks are divided, stated ones and oversubscribed on
 TEST_CASE("context ranks are tensor groups apart, and the copies of parameters are beside them") {
   const Topology topology(cluster({.servers = 2, .devices = 8, .inside = {bytes_per_ns(3), {11}}}));
   const auto result = group_devices(topology, {.tensor = 2, .context = 2});
-  const GroupShape& shape = grouped_of(result).shape;
+  const GroupShape& shape = only_shape(grouped_of(result));
   CHECK(grouped_of(result).description.group_size == 4);
   CHECK(shape.ring(CollectiveMembers::Tensor).members == 2);
   CHECK(shape.ring(CollectiveMembers::Context).members == 2);
@@ -166,7 +256,7 @@ TEST_CASE("expert groups use the devices of several data-parallel ranks") {
   const Topology topology(cluster({.servers = 1, .devices = 8}));
   // Two tensor ranks, but whole experts, of which each of the eight devices has different ones.
   const auto result = group_devices(topology, {.tensor = 2, .experts = 8, .expert_tensor = 1});
-  const GroupShape& shape = grouped_of(result).shape;
+  const GroupShape& shape = only_shape(grouped_of(result));
   CHECK(shape.replicas == 4);
   CHECK(shape.copies.members == 4);
   CHECK(shape.expert_copies.members == 1);
@@ -184,7 +274,7 @@ TEST_CASE("groups of whole servers share NICs among the rings that pass them") {
   REQUIRE(made.device_count() == 2);
   CHECK(made.device({1}).name == "node[2-3]:0-3");
   CHECK(made.nic_link({0}, 0).bandwidth == bytes_per_ns(4));
-  const GroupRing& copies = grouped.shape.copies;
+  const GroupRing& copies = only_shape(grouped).copies;
   CHECK(copies.members == 4);
   CHECK(copies.members_in_server == 2);
   // Two rings pass both NICs of 8 bytes a nanosecond; four devices send at once.
@@ -194,7 +284,7 @@ TEST_CASE("groups of whole servers share NICs among the rings that pass them") {
   // Each of the four devices has 200 of its 800 bytes for each other one: 200 within its server,
   // 400 between servers.
   CHECK(collective_time(CollectiveKind::AllToAll, {800}, copies) == Duration{100 + 6});
-  CHECK(grouped.shape.replicas == 4);
+  CHECK(only_shape(grouped).replicas == 4);
 }
 
 TEST_CASE("tensor-parallel ranks on several servers reduce by a ring through their NICs") {
@@ -206,13 +296,13 @@ TEST_CASE("tensor-parallel ranks on several servers reduce by a ring through the
   const Topology made(grouped.description);
   REQUIRE(made.device_count() == 2);
   // One ring passes both NICs of each server.
-  const GroupRing& tensor = grouped.shape.ring(CollectiveMembers::Tensor);
+  const GroupRing& tensor = only_shape(grouped).ring(CollectiveMembers::Tensor);
   CHECK(tensor.members == 8);
   CHECK(tensor.members_in_server == 4);
   CHECK(tensor.bandwidth == bytes_per_ns(16));
   // 14 rounds of 1,000 of 8,000 bytes.
   CHECK(collective_time(CollectiveKind::AllReduce, {8'000}, tensor) == Duration{875 + 14 * 6});
-  CHECK(grouped.shape.copies.members == 1);
+  CHECK(only_shape(grouped).copies.members == 1);
   CHECK(reason_of(group_devices(topology, {.tensor = 6})) ==
         "/servers/0/devices: groups of 6 devices need a part of a server or whole ones, and node "
         "has 4");

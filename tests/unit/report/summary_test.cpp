@@ -38,6 +38,17 @@ TEST_CASE("the summary says what runs where, how long it takes and how full memo
   }
 }
 
+TEST_CASE("a device that was measured as several GPUs is said to be, and a group is not") {
+  const Topology topology = examples::cluster(2, 8);
+  PlanDocument document = examples::document(topology, 2, 8);
+  document.profile.tensor_parallel = 4;
+  CHECK(summary_of(document, topology, {.width = 140}).find("16 of 16, each 4 GPUs") !=
+        std::string::npos);
+  document.ungrouped = {document.profile, topology.description()};
+  document.ungrouped->profile.tensor_parallel = 1;
+  CHECK(summary_of(document, topology, {.width = 140}).find("GPUs") == std::string::npos);
+}
+
 TEST_CASE("throughput is in tokens, too, where the profile says what a sample is") {
   const Topology topology = examples::cluster(2, 8);
   PlanDocument document = examples::document(topology, 2, 8);

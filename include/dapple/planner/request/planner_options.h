@@ -38,9 +38,9 @@ class Progress {
   /// Polled at short intervals. Once it returns true, the planner ends with the best plan so far
   /// and the bound proven by then.
   virtual bool should_stop() { return false; }
-  /// Polled in place of should_stop() during the first of two parts of a search. It may return true
-  /// earlier, to leave the remaining time to the second part.
-  virtual bool should_end_first_part() { return should_stop(); }
+  /// Polled in place of should_stop() while a search has further parts to come. It may return true
+  /// once this part of the time limit, above 0 and below 1, is over.
+  virtual bool should_end_part(double /*part*/) { return should_stop(); }
 };
 
 struct PlannerOptions {

@@ -19,6 +19,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/plan/bound_proof.h"
 #include "dapple/search/allowance.h"
+#include "dapple/search/decision_diagram/device_order.h"
 #include "dapple/search/decision_diagram/diagram_check.h"
 #include "dapple/search/placement/placement_space.h"
 #include "dapple/search/search_problem.h"
@@ -75,13 +76,12 @@ class DecisionDiagram {
   /// relaxed_bound(). If the allowance ends first, returns root_bound(). Exponential.
   Duration bound_of_paths();
 
-  /// Compiles a restricted diagram of plans whose stages have devices in the order of their
-  /// numbers, with at most `width` nodes for each state, and returns the plan with the least bound
-  /// of each number of stages that it holds, by rising bound. If the allowance ends first, there
-  /// are none. Where `interleaved` servers can take turns, their devices do: a stage on as many
-  /// devices as a server has some of each of them, and tensors pass to the next stage within
-  /// servers; there are no plans where they cannot.
-  std::vector<Candidate> restricted_plans(std::size_t width, std::int32_t interleaved = 1);
+  /// Compiles a restricted diagram of plans whose stages have consecutive devices of an order of
+  /// all of them, with at most `width` nodes for each state, and returns the plan with the least
+  /// bound of each number of stages that it holds, by rising bound. Devices that precede those in
+  /// use may stay idle up to the beginning of a server or of a kind. If the allowance ends first,
+  /// there are no plans.
+  std::vector<Candidate> restricted_plans(std::size_t width, const DeviceOrder& order);
 
   /// Whether the allowance has ended.
   bool is_over() const;

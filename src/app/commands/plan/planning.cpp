@@ -72,7 +72,10 @@ void check_suited(const PlanCommandRequest& request, const ModelProfile& profile
   std::vector<Violation> faults = check_compatible(profile, topology, global_batch_size);
   if (faults.empty()) return;
   name_time_scale(faults);
-  throw Error{ErrorKind::BadInput, command_line::source_name(request.model), std::move(faults)};
+  // Kinds of devices without times for the model are in the topology.
+  const bool is_of_devices = faults.front().place.starts_with("/devices");
+  const std::string& file = is_of_devices ? request.topology : request.model;
+  throw Error{ErrorKind::BadInput, command_line::source_name(file), std::move(faults)};
 }
 
 Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,

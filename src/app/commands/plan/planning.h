@@ -39,7 +39,8 @@ SearchInputs load_inputs(const PlanCommandRequest& request);
 /// Throws Error(Usage) if neither the request nor the profile says the global batch size.
 std::int64_t global_batch_of(const PlanCommandRequest& request, const ModelProfile& profile);
 
-/// Throws Error(BadInput) if the profile and the topology of a request do not suit each other.
+/// Throws Error(BadInput) if the profile and the topology of a request do not suit each other. The
+/// error names the profile's file, or the topology's for kinds of devices without times.
 void check_suited(const PlanCommandRequest& request, const ModelProfile& profile,
                   const Topology& topology, std::int64_t global_batch_size);
 

@@ -243,10 +243,13 @@ TEST_CASE("Sailor's kinds of GPU are all taken, the first by name for the profil
   CHECK(other.layers[1].other_times[0].measurements.size() == 2);
   options.device = "A100";
   CHECK_THAT(refusal_of([&] { import_model({file}, options); }),
-             Catch::Contains("--profile-device: expected one of the kinds that were measured, "
-                             "GH-96, V100-16, got 'A100'"));
+             Catch::Contains("--profile-device: expected one of the kinds that were measured at "
+                             "tensor-parallel degree 1, GH-96, V100-16, got 'A100'"));
   // At degree 2 there is one; the option then is a name for it.
   options.tensor_parallel = 2;
+  options.device = "V100-16";  // of which there are times at degree 1
+  CHECK_THAT(refusal_of([&] { import_model({file}, options); }),
+             Catch::Contains("measured at tensor-parallel degree 2, GH-96, got 'V100-16'"));
   options.device = "pair of GH";
   const ImportedProfile imported = import_model({file}, options);
   CHECK(imported.profile.device == "pair of GH");

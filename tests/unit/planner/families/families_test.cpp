@@ -67,7 +67,7 @@ TEST_CASE("a limit on the time leaves the families what the first of them does n
   class FirstEnds : public Progress {
    public:
     void update(const SearchProgress& /*progress*/) override {}
-    bool should_end_first_part() override { return true; }
+    bool should_end_part(double /*part*/) override { return true; }
   } progress;
   const std::vector<LayerFigures> layers(4, {.forward = 2, .backward = 4, .parameters = 1});
   PlannerOptions options = one_by_one(8);

@@ -33,7 +33,8 @@ TEST_CASE("the bound of a chain of equal layers is attained") {
   const search::SearchProblem problem{.global_batch_size = 4, .micro_batch_size = 1};
   search::DecisionDiagram diagram(profile, topology, problem, Duration{1000}, {});
   CHECK(diagram.relaxed_bound(4) == Duration{150});
-  const std::vector<search::Candidate> plans = diagram.restricted_plans(4);
+  const std::vector<search::Candidate> plans =
+      diagram.restricted_plans(4, search::order_by_number(topology));
   REQUIRE(plans.size() == 2);
   CHECK(plans[0].bound == Duration{150});
   CHECK(plans[0].stages.size() == 2);
@@ -50,7 +51,7 @@ TEST_CASE("a diagram closes a threshold that no plan is below") {
   const search::SearchProblem problem{.global_batch_size = 4, .micro_batch_size = 1};
   search::DecisionDiagram diagram(profile, topology, problem, Duration{150}, {});
   CHECK(diagram.relaxed_bound(1) == Duration{150});
-  CHECK(diagram.restricted_plans(4).empty());
+  CHECK(diagram.restricted_plans(4, search::order_by_number(topology)).empty());
 }
 
 TEST_CASE("neighbours of equal depth take turns") {
@@ -65,7 +66,8 @@ TEST_CASE("neighbours of equal depth take turns") {
   problem.pins.recompute = false;
   search::DecisionDiagram diagram(profile, topology, problem, Duration{600}, {});
   CHECK(diagram.relaxed_bound(8) == Duration{10 + 6 * 60 + 90});
-  const std::vector<search::Candidate> plans = diagram.restricted_plans(8);
+  const std::vector<search::Candidate> plans =
+      diagram.restricted_plans(8, search::order_by_number(topology));
   REQUIRE(!plans.empty());
   CHECK(plans.front().bound == Duration{10 + 6 * 60 + 90});
   CHECK(plans.front().depths == std::vector<std::int64_t>{2, 2, 1});
@@ -93,7 +95,7 @@ TEST_CASE("without steps or memory the bound is that of the work") {
   CHECK(diagram.relaxed_bound(4) == of_work);
   CHECK(of_work <= Duration{120});
   CHECK(of_work >= Duration{110});
-  CHECK(diagram.restricted_plans(4).empty());
+  CHECK(diagram.restricted_plans(4, search::order_by_number(topology)).empty());
 }
 
 TEST_CASE("with some cuts, plans are nearly as good as with all") {
@@ -103,7 +105,8 @@ TEST_CASE("with some cuts, plans are nearly as good as with all") {
   const search::SearchProblem problem{.global_batch_size = 4, .micro_batch_size = 1};
   const Duration most{100'000};
   search::DecisionDiagram some(profile, topology, problem, most, {}, search::Cuts::Some);
-  const std::vector<search::Candidate> plans = some.restricted_plans(2);
+  const std::vector<search::Candidate> plans =
+      some.restricted_plans(2, search::order_by_number(topology));
   REQUIRE(!plans.empty());
   for (const search::Candidate& plan : plans) {
     for (const StagePlan& stage : plan.stages) CHECK(stage.layers.begin % 2 == 0);
@@ -112,4 +115,26 @@ TEST_CASE("with some cuts, plans are nearly as good as with all") {
   const Duration bound = all.relaxed_bound(4);
   CHECK(plans.front().bound >= bound);
   CHECK(100 * plans.front().bound <= 101 * bound);
+}
+
+TEST_CASE("devices of other kinds come first in orders by kind") {
+  // A device of kind 0, two of kind 1, and one of kind 0.
+  TopologyDescription description = small::cluster({.servers = 1, .devices = 1});
+  DeviceKind other = description.devices.front();
+  other.name = "other";
+  description.devices.push_back(other);
+  ServerGroup pair = description.servers.front();
+  pair.name = "pair";
+  pair.device = other.name;
+  pair.devices = 2;
+  ServerGroup last = description.servers.front();
+  last.name = "last";
+  description.servers.push_back(pair);
+  description.servers.push_back(last);
+  const Topology topology(std::move(description));
+  const std::vector<search::DeviceOrder> orders = search::orders_by_kind(topology);
+  REQUIRE(orders.size() == 2);
+  CHECK(orders[0].devices == std::vector<DeviceIndex>{{0}, {3}, {1}, {2}});
+  CHECK(orders[1].devices == std::vector<DeviceIndex>{{1}, {2}, {0}, {3}});
+  CHECK(search::orders_by_kind(server(4, 1)).empty());
 }
