@@ -113,6 +113,9 @@ Request random_request(Dice& dice) {
   if (dice.chance(25)) options.sharding = Sharding::Optimizer;
   if (dice.chance(10)) options.mixes_forms = true;
   options.every_family = !options.mixes_forms && dice.chance(30);
+  if (!options.mixes_forms && !options.every_family && dice.chance(30)) {
+    options.family = dice.chance(50) ? ScheduleFamily::Interleaved : ScheduleFamily::ListScheduled;
+  }
   options.bucket_size = Bytes{dice.roll(1, 400)};
   options.baselines = false;
   options.threads = 1;

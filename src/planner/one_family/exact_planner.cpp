@@ -445,7 +445,9 @@ void ExactPlanner::add_cuts(bool covers_allowed_placements, SearchRecord& record
   }
   if (!covers_allowed_placements) {
     const auto anywhere = static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1));
-    record.cut.push_back(cut_placements(100 * (static_cast<double>(bound().ns) / anywhere - 1)));
+    // The bound on all placements holds for those that were tried, too.
+    const double rise = std::max(0.0, static_cast<double>(bound().ns) / anywhere - 1);
+    record.cut.push_back(cut_placements(100 * rise));
   }
 }
 

@@ -155,11 +155,12 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
   const PlannerOptions& options = context.options;
   MadePlan made;
   bool are_baselines_whole = true;
+  const bool has_first_plan =
+      context.first_plan != nullptr && is_of_one_family(*context.first_plan, options);
   const bool needs_first_plans = options.baselines || options.planner != PlannerKind::Exact ||
-                                 !context.has_slower_first_plan();
+                                 !has_first_plan || !context.has_slower_first_plan();
   DapplePlans dapple = needs_first_plans ? plan_by_dapple(context) : DapplePlans{};
-  if (known.empty() && context.first_plan != nullptr &&
-      is_of_one_family(*context.first_plan, options)) {
+  if (known.empty() && has_first_plan) {
     known.push_back({.plan = *context.first_plan, .iteration = context.first_iteration});
   }
   const StopQuestion is_stopped(context.progress);

@@ -43,12 +43,13 @@ bool may_miss_plans(const PlanningContext& context) {
 /// Returns a lower bound on every plan of the forms that are asked for; nothing where no plan can
 /// be as pinned, or no form has groups.
 std::optional<Duration> bound_of_work(const PlanningContext& context,
-                                      const std::optional<PlanRestriction>& restriction) {
+                                      const std::optional<PlanRestriction>& restriction,
+                                      const std::set<Parallelism>* among) {
   const Pins& pins = context.options.pins;
   const std::int32_t devices = context.topology.device_count();
   if (pins.replicas.value_or(1) > devices || pins.stages.value_or(1) > devices) return std::nullopt;
   std::optional<Duration> least;
-  for (const AskedParallelism& asked : asked_parallelisms(context, restriction)) {
+  for (const AskedParallelism& asked : asked_parallelisms(context, restriction, among)) {
     const auto* inputs = std::get_if<PlanInputs>(&asked.inputs);
     // A stage in any of several forms does no less work than in the best of them.
     if (inputs == nullptr || !asked.stage_forms.empty()) continue;
@@ -73,7 +74,8 @@ struct ServersOfKind {
 }  // namespace
 
 std::optional<PlanOfOneKind> plan_of_one_kind(const PlanningContext& context,
-                                              const std::optional<PlanRestriction>& restriction) {
+                                              const std::optional<PlanRestriction>& restriction,
+                                              const std::set<Parallelism>* among) {
   if (!may_miss_plans(context)) return std::nullopt;
   std::optional<OneKindProgress> progress;
   if (context.progress != nullptr) progress.emplace(*context.progress);
@@ -83,7 +85,8 @@ std::optional<PlanOfOneKind> plan_of_one_kind(const PlanningContext& context,
     TopologyDescription servers = servers_of_kind(context.topology, kind);
     if (servers.servers.empty()) continue;
     Topology topology{std::move(servers)};
-    const auto of_work = bound_of_work({context.profile, topology, context.options}, restriction);
+    const auto of_work =
+        bound_of_work({context.profile, topology, context.options}, restriction, among);
     if (of_work) parts.push_back({kind, std::move(topology), *of_work});
   }
   std::stable_sort(parts.begin(), parts.end(), [](const ServersOfKind& a, const ServersOfKind& b) {
@@ -95,7 +98,7 @@ std::optional<PlanOfOneKind> plan_of_one_kind(const PlanningContext& context,
     if (part.of_work >= fastest) break;
     const PlanningContext of_part{context.profile, part.topology, context.options,
                                   progress ? &*progress : nullptr};
-    auto made = make_plan_of_any_parallelism(of_part, restriction);
+    auto made = make_plan_of_any_parallelism(of_part, restriction, among);
     auto* plan = std::get_if<MadePlan>(&made);
     if (plan == nullptr || plan->document.prediction.iteration >= fastest) continue;
     fastest = plan->document.prediction.iteration;

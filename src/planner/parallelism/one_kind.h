@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 
 #include "dapple/plan/plan.h"
 #include "dapple/planner/parallelism/plan_parallelisms.h"
@@ -23,12 +24,14 @@ struct PlanOfOneKind {
 };
 
 /// Returns the fastest plan for the devices of one kind alone, as make_plan_of_any_parallelism()
-/// makes it for each kind; nothing where the topology has one kind, the search for the whole tries
-/// all placements, the planner is not the exact one, or no plan was found. Kinds whose work alone
-/// takes as long as a plan of another kind are left out. The searches may take part of the time
-/// limit. O(make_plan_of_any_parallelism() for each kind).
+/// makes it for each kind, of the forms `among` some or, where that is null, of all; nothing where
+/// the topology has one kind, the search for the whole tries all placements, the planner is not the
+/// exact one, or no plan was found. Kinds whose work alone takes as long as a plan of another kind
+/// are left out. The searches may take part of the time limit. O(make_plan_of_any_parallelism() for
+/// each kind).
 std::optional<PlanOfOneKind> plan_of_one_kind(const PlanningContext& context,
-                                              const std::optional<PlanRestriction>& restriction);
+                                              const std::optional<PlanRestriction>& restriction,
+                                              const std::set<Parallelism>* among);
 
 /// Returns the plan as one of the whole, simulated: on the topology of `inputs`, whose devices may
 /// be groups, and with stages in the forms that `inputs` has. Nothing where these are not all of

@@ -40,6 +40,7 @@ struct Part {
   /// The first plan that was found and its iteration, infinite without one.
   Plan first_plan = {};
   Duration first = Duration::infinite();
+  bool is_first_of_one_kind = false;
   /// Whether it is known that no plan of the part fits.
   bool is_settled = false;
   /// Lower bound on every plan of the part; nothing while none is proven.
@@ -59,9 +60,14 @@ struct Part {
 
 class ParallelismComparison {
  public:
+  /// Compares the forms `among` some, or all where that is null.
   ParallelismComparison(const PlanningContext& context,
-                        const std::optional<PlanRestriction>& restriction)
-      : context_(context), restriction_(restriction), is_stopped_(context.progress) {}
+                        const std::optional<PlanRestriction>& restriction,
+                        const std::set<Parallelism>* among)
+      : context_(context),
+        restriction_(restriction),
+        among_(among),
+        is_stopped_(context.progress) {}
 
   std::variant<MadePlan, Infeasible> run();
 
@@ -87,6 +93,7 @@ class ParallelismComparison {
 
   const PlanningContext context_;
   const std::optional<PlanRestriction>& restriction_;
+  const std::set<Parallelism>* among_;
   StopQuestion is_stopped_;
   std::vector<AskedParallelism> asked_;
   std::vector<Part> parts_;
@@ -99,7 +106,7 @@ class ParallelismComparison {
 };
 
 void ParallelismComparison::take_parts() {
-  asked_ = asked_parallelisms(context_, restriction_);
+  asked_ = asked_parallelisms(context_, restriction_, among_);
   for (AskedParallelism& asked : asked_) {
     const auto* inputs = std::get_if<PlanInputs>(&asked.inputs);
     if (inputs == nullptr) continue;
@@ -176,13 +183,18 @@ PlanningContext ParallelismComparison::context_of(const Part& part,
 /// Makes the fastest plan on devices of one kind alone the first plan of the first part that has
 /// it.
 void ParallelismComparison::take_plan_of_one_kind() {
-  const auto found = plan_of_one_kind(context_, restriction_);
+  std::set<Parallelism> allowed;
+  for (const Part& part : parts_) {
+    if (!part.is_mixed()) allowed.insert(part.parallelism);
+  }
+  const auto found = plan_of_one_kind(context_, restriction_, &allowed);
   if (!found) return;
   for (Part& part : parts_) {
     auto plan = in_whole(*found, *part.inputs, part.topology, context_.options);
     if (!plan) continue;
     part.first_plan = std::move(plan->plan);
     part.first = plan->iteration;
+    part.is_first_of_one_kind = true;
     return;
   }
 }
@@ -212,6 +224,8 @@ void ParallelismComparison::look_ahead() {
   for (Part& part : parts_) {
     if (is_stopped_()) break;
     if (are_asked_for && *part.lower_bound >= fastest) continue;
+    // A faster plan of another family would not be asked for.
+    if (!are_asked_for && part.is_first_of_one_kind) continue;
     auto made = plan_as_restricted(context_of(part, options),
                                    restriction_for(restriction_, part.parallelism));
     if (auto* plan = std::get_if<MadePlan>(&made)) {
@@ -544,7 +558,7 @@ void look_for_sharded_remedy(Infeasible& infeasible, const PlanningContext& cont
     if (is_full ? !may_shard_all : !may_shard_optimizer) continue;
     options.sharding = sharding;
     if (is_full && !has_parts(context.with(options), restriction)) continue;
-    const auto made = ParallelismComparison(context.with(options), restriction).run();
+    const auto made = ParallelismComparison(context.with(options), restriction, nullptr).run();
     if (!std::holds_alternative<MadePlan>(made)) continue;
     infeasible.remedy = {.kind = is_full ? RemedyKind::AllStateSharded : RemedyKind::ShardedState};
     return;
@@ -700,8 +714,9 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
 
 }  // namespace
 
-std::vector<AskedParallelism> asked_parallelisms(
-    const PlanningContext& context, const std::optional<PlanRestriction>& restriction) {
+std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
+                                                 const std::optional<PlanRestriction>& restriction,
+                                                 const std::set<Parallelism>* among) {
   const PlannerOptions& options = context.options;
   const auto is_pinned = [](const std::optional<std::int64_t>& pin, std::int64_t degree) {
     return pin.value_or(degree) == degree;
@@ -719,6 +734,9 @@ std::vector<AskedParallelism> asked_parallelisms(
     }
     const std::vector<Parallelism> sharded = sharded_forms(context, parallelism);
     forms.insert(forms.end(), sharded.begin(), sharded.end());
+  }
+  if (among != nullptr) {
+    std::erase_if(forms, [&](const Parallelism& form) { return among->count(form) == 0; });
   }
   refuse_too_many(forms, context.profile);
   std::sort(forms.begin(), forms.end());
@@ -740,7 +758,7 @@ namespace {
 /// Makes a plan from a profile without variants.
 std::variant<MadePlan, Infeasible> plan_of_own_form(
     const PlanningContext& context, const std::optional<PlanRestriction>& restriction) {
-  const auto of_one_kind = plan_of_one_kind(context, restriction);
+  const auto of_one_kind = plan_of_one_kind(context, restriction, nullptr);
   if (!of_one_kind) return plan_as_restricted(context, restriction);
   const PlanInputs inputs{context.profile, context.topology.description()};
   const auto first = in_whole(*of_one_kind, inputs, context.topology, context.options);
@@ -754,7 +772,8 @@ std::variant<MadePlan, Infeasible> plan_of_own_form(
 }  // namespace
 
 std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
-    const PlanningContext& context, const std::optional<PlanRestriction>& restriction) {
+    const PlanningContext& context, const std::optional<PlanRestriction>& restriction,
+    const std::set<Parallelism>* among) {
   const bool has_variants = parallelisms_of(context.profile).size() > 1;
   const Pins& pins = context.options.pins;
   const bool is_pinned = pins.tensor.value_or(1) != 1 || pins.context.value_or(1) != 1 ||
@@ -762,7 +781,7 @@ std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
                          pins.recomputed_parts;
   const bool may_shard = context.options.sharding != Sharding::None;
   auto made = has_variants || is_pinned || may_shard
-                  ? ParallelismComparison(context, restriction).run()
+                  ? ParallelismComparison(context, restriction, among).run()
                   : plan_of_own_form(context, restriction);
   if (auto* infeasible = std::get_if<Infeasible>(&made)) {
     look_for_sharded_remedy(*infeasible, context, restriction);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <variant>
 #include <vector>
 
@@ -34,10 +35,11 @@ struct AskedParallelism {
 /// variants up to the largest degree that is allowed, or with the pinned degree alone, with sharded
 /// state, without, or both, as far as the target runtime has them. Where stages may differ, sets of
 /// these forms follow that can be mixed: for each size of groups that some form has, those that
-/// have it and, with more data-parallel ranks in a group, those with smaller ones. O(variants *
-/// (layers + devices)).
+/// have it and, with more data-parallel ranks in a group, those with smaller ones. Forms that are
+/// not `among` some are left out, unless that is null. O(variants * (layers + devices)).
 std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
-                                                 const std::optional<PlanRestriction>& restriction);
+                                                 const std::optional<PlanRestriction>& restriction,
+                                                 const std::set<Parallelism>* among = nullptr);
 
 /// Makes a plan as make_plan() and make_restricted_plan() do, of any form of parallelism that is
 /// asked for. Forms whose first plans are the fastest are searched first, and later ones only for
@@ -45,8 +47,11 @@ std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
 ///
 /// The document has a record of each form if there are several. Throws Error(BadInput) with the
 /// place in the request if the pinned degree has no variants or no groups on the topology.
-/// Requires: check_compatible() is empty.
+/// Where the topology has several kinds of devices and not all placements are tried, the plan is no
+/// slower than the plan for the servers of one kind alone, of the forms that the whole topology
+/// allows. Requires: check_compatible() is empty.
 std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
-    const PlanningContext& context, const std::optional<PlanRestriction>& restriction);
+    const PlanningContext& context, const std::optional<PlanRestriction>& restriction,
+    const std::set<Parallelism>* among = nullptr);
 
 }  // namespace dapple::planner
