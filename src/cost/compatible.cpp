@@ -160,13 +160,15 @@ LayerSums sum_layers(const ModelProfile& profile, double global_batch) {
       sums.kept_bytes += static_cast<double>(point.stash.count + point.workspace.count) * batches;
     }
     sums.parameter_bytes += static_cast<double>(layer.parameters.count);
-    double of_collectives = collectives_ns(layer, profile.group, global_batch);
-    for (const GroupShape& group : profile.other_groups) {
-      of_collectives = std::max(of_collectives, collectives_ns(layer, group, global_batch));
+    double in_groups = 0;
+    for (std::size_t kind = 0; kind <= profile.other_groups.size(); ++kind) {
+      const ShardedLayer& sharded = sharded_on(layer, kind);
+      in_groups =
+          std::max(in_groups, collectives_ns(layer, group_on(profile, kind), global_batch) +
+                                  static_cast<double>((3 * sharded.gather + sharded.scatter).ns) *
+                                      global_batch);
     }
-    sums.time_ns += of_collectives;
-    sums.time_ns +=
-        static_cast<double>((3 * layer.sharded.gather + layer.sharded.scatter).ns) * global_batch;
+    sums.time_ns += in_groups;
     sums.kept_bytes += static_cast<double>(layer.sharded.working_set.count);
   }
   return sums;
@@ -190,12 +192,18 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
   result.compute_ns =
       sums.time_ns * slowest_scale(profile, topology) * slowdown + sums.parameter_bytes * step;
   // The reductions in a group, of the gradients of every layer alone at most.
-  for (const GroupRing& ring : {profile.group.copies, profile.group.expert_copies}) {
-    if (ring.members == 1) continue;
-    result.communication_ns +=
-        2 * layers * slowest_collective_ns(0, ring) +
-        2 * slowest_collective_ns(sums.parameter_bytes * std::max(1.0, gradient), ring);
+  double reductions_ns = 0;
+  for (std::size_t kind = 0; kind <= profile.other_groups.size(); ++kind) {
+    const GroupShape& group = group_on(profile, kind);
+    double on_kind = 0;
+    for (const GroupRing& ring : {group.copies, group.expert_copies}) {
+      if (ring.members == 1) continue;
+      on_kind += 2 * layers * slowest_collective_ns(0, ring) +
+                 2 * slowest_collective_ns(sums.parameter_bytes * std::max(1.0, gradient), ring);
+    }
+    reductions_ns = std::max(reductions_ns, on_kind);
   }
+  result.communication_ns += reductions_ns;
   result.bytes = sums.kept_bytes + sums.parameter_bytes * (1 + gradient + framework + state) +
                  9 * sums.output_bytes;
   result.communication_ns +=

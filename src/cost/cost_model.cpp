@@ -108,6 +108,9 @@ CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
     add(tables_->reduced_parameters, dapple::reduced_parameters(profile, index_at<LayerIndex>(l)));
     add(tables_->expert_parameters, profile.layers[l].expert_parameters);
   }
+  for (const DeviceKind& kind : topology.description().devices) {
+    measured_.push_back(time_source(profile, kind).value_or(kOne).measured);
+  }
   for (const ModelProfile& form : profile.stage_forms) {
     others_.push_back(std::make_unique<CostModel>(form, topology));
   }
@@ -190,8 +193,8 @@ Duration CostModel::optimizer_step(LayerRange layers) const {
   return optimizer_step(updated_parameters(layers));
 }
 
-Duration CostModel::group_reduction(LayerRange layers) const {
-  const GroupShape& group = profile_.group;
+Duration CostModel::group_reduction(LayerRange layers, std::int32_t device_kind) const {
+  const GroupShape& group = group_on(profile_, measured_[static_cast<std::size_t>(device_kind)]);
   if (group.shards_all_state) return {};
   const Bytes of_experts = tables_->expert_parameters[static_cast<std::size_t>(layers.end)] -
                            tables_->expert_parameters[static_cast<std::size_t>(layers.begin)];
@@ -206,10 +209,15 @@ Duration CostModel::group_reduction(LayerRange layers) const {
 }
 
 Duration CostModel::update(LayerRange layers, std::int64_t replicas,
+                           const std::vector<std::int32_t>& kinds,
                            const AllReduceModel& reduction) const {
   const Duration step = optimizer_step(layers);
-  if (!topology_.description().shards_optimizer) return group_reduction(layers) + step;
-  return group_reduction(layers) + Duration{divide_up(step.ns, replicas)} +
+  Duration in_group = group_reduction(layers, kinds.front());
+  for (std::size_t i = 1; i < kinds.size() && !profile_.other_groups.empty(); ++i) {
+    in_group = std::max(in_group, group_reduction(layers, kinds[i]));
+  }
+  if (!topology_.description().shards_optimizer) return in_group + step;
+  return in_group + Duration{divide_up(step.ns, replicas)} +
          reduction.time(reduced_parameters(layers));
 }
 
@@ -297,7 +305,9 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   std::sort(members.begin(), members.end());
   const AllReduceModel reduction(members, topology_);
   for (const Bytes size : buckets.sizes) cost.buckets.push_back(reduction.cost(size));
-  cost.optimizer_step = update(stage.layers, std::ssize(stage.devices), reduction);
+  std::vector<std::int32_t> kinds;
+  for (const auto& [samples, kind] : paces) kinds.push_back(kind);
+  cost.optimizer_step = update(stage.layers, std::ssize(stage.devices), kinds, reduction);
   if (plan.gradients.optimizer == OptimizerTiming::PerBucket) {
     cost.bucket_steps = bucket_steps(stage.layers, buckets);
   }

@@ -306,27 +306,15 @@ std::optional<NoGroups> add_shape(const TopologyDescription& whole, std::size_t 
                                   const GroupShape& shape,
                                   std::map<std::string, GroupShape>& shapes) {
   const ServerGroup& own = whole.servers[servers];
-  const auto refuse = [&](const char* what, const ServerGroup& other) {
-    return NoGroups{fmt::format("/servers/{}/links", servers),
-                    fmt::format("groups of devices {} need the same links within every server, and "
-                                "those of {} are not those of {}",
-                                what, own.name, other.name)};
-  };
   const auto [of_kind, is_new] = shapes.try_emplace(own.device, shape);
-  if (of_kind->second != shape) {
-    const auto first =
-        std::find_if(whole.servers.begin(), whole.servers.end(),
-                     [&](const ServerGroup& some) { return some.device == own.device; });
-    return refuse("of one kind", *first);
-  }
-  for (const auto& [kind, other] : shapes) {
-    GroupShape with_own_rings = other;
-    with_own_rings.rings = shape.rings;
-    if (with_own_rings != shape) {
-      return refuse("that hold parameters several times", whole.servers.front());
-    }
-  }
-  return std::nullopt;
+  if (of_kind->second == shape) return std::nullopt;
+  const auto first =
+      std::find_if(whole.servers.begin(), whole.servers.end(),
+                   [&](const ServerGroup& some) { return some.device == own.device; });
+  return NoGroups{fmt::format("/servers/{}/links", servers),
+                  fmt::format("groups of devices of one kind need the same links within every "
+                              "server, and those of {} are not those of {}",
+                              own.name, first->name)};
 }
 
 /// Whether all kinds have the same groups.
@@ -352,6 +340,29 @@ std::variant<PlanInputs, NoGroups> inputs_of_groups(const ModelProfile& profile,
   return NoGroups{"/devices",
                   fmt::format("{} kinds with times or links of their own, of at most {}",
                               measured.size(), kMaxMeasuredKindsInUse)};
+}
+
+/// Returns why no plan can have stages in both forms, whatever the links.
+std::string fault_of_profiles(const ModelProfile& one, const ModelProfile& other) {
+  if (one.parallelism == other.parallelism) return "another one is the same";
+  if (one.parallelism.group_size() != other.parallelism.group_size()) {
+    return fmt::format("its groups are of size {}, and those of {} of size {}",
+                       other.parallelism.group_size(), to_text(one.parallelism),
+                       one.parallelism.group_size());
+  }
+  if (one.parallelism.shards_optimizer != other.parallelism.shards_optimizer) {
+    return "the optimizer's state is sharded in all stages or in none";
+  }
+  for (const Tie& tie : one.ties) {
+    const Layer& layer = one.layers[tie.owner.position()];
+    const bool is_alike =
+        layer.parameters == other.layers[tie.owner.position()].parameters &&
+        reduced_parameters(one, tie.owner) == reduced_parameters(other, tie.owner);
+    if (is_alike) continue;
+    return fmt::format("devices hold other parts of the parameters of {}, which are tied",
+                       layer.name);
+  }
+  return "";
 }
 
 }  // namespace
@@ -411,24 +422,15 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
   return inputs_of_groups(profile, parallelism, std::move(found));
 }
 
-std::string mixing_fault(const ModelProfile& one, const ModelProfile& other) {
-  if (one.parallelism == other.parallelism) return "another one is the same";
-  if (one.parallelism.group_size() != other.parallelism.group_size()) {
-    return fmt::format("its groups are of size {}, and those of {} of size {}",
-                       other.parallelism.group_size(), to_text(one.parallelism),
-                       one.parallelism.group_size());
-  }
-  if (one.parallelism.shards_optimizer != other.parallelism.shards_optimizer) {
-    return "the optimizer's state is sharded in all stages or in none";
-  }
-  for (const Tie& tie : one.ties) {
-    const Layer& layer = one.layers[tie.owner.position()];
-    const bool is_alike =
-        layer.parameters == other.layers[tie.owner.position()].parameters &&
-        reduced_parameters(one, tie.owner) == reduced_parameters(other, tie.owner);
-    if (is_alike) continue;
-    return fmt::format("devices hold other parts of the parameters of {}, which are tied",
-                       layer.name);
+std::string mixing_fault(const PlanInputs& one, const PlanInputs& other) {
+  std::string fault = fault_of_profiles(one.profile, other.profile);
+  if (!fault.empty()) return fault;
+  const std::vector<DeviceKind>& kinds = one.topology.devices;
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    const DeviceKind& same_kind = other.topology.devices[k];
+    if (time_source(one.profile, kinds[k]) == time_source(other.profile, same_kind)) continue;
+    return fmt::format("its collectives tell {} from other kinds by its links, or those of {} do",
+                       same_kind.name, to_text(one.profile.parallelism));
   }
   return "";
 }
@@ -454,12 +456,9 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
       return NoGroups{place,
                       fmt::format("{}: {}", to_text(form), std::get<NoGroups>(found).reason)};
     }
-    std::string fault = mixing_fault(inputs->profile, other->profile);
-    if (fault.empty() && inputs->profile.other_devices != other->profile.other_devices) {
-      fault = "its collectives are over other links";
-    }
+    std::string fault = mixing_fault(*inputs, *other);
     for (const ModelProfile& before : forms) {
-      if (fault.empty()) fault = mixing_fault(before, other->profile);
+      if (fault.empty()) fault = fault_of_profiles(before, other->profile);
     }
     if (!fault.empty()) return NoGroups{place, fmt::format("{}: {}", to_text(form), fault)};
     forms.push_back(std::move(other->profile));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dapple/cost/compatible.h"
+#include "dapple/profile/variants.h"
 
 namespace dapple {
 namespace {
@@ -68,9 +69,21 @@ class Division {
     for (std::size_t i = 1; i < groups_.size(); ++i) {
       profile_.other_groups.push_back(groups_[i].value_or(any));
     }
+    if (!any.shards_all_state) return;
+    shard([](Layer& layer, const ShardedLayer& some) { layer.sharded = some; }, profile_.group);
+    for (const GroupShape& group : profile_.other_groups) {
+      shard([](Layer& layer, const ShardedLayer& some) { layer.other_sharded.push_back(some); },
+            group);
+    }
   }
 
  private:
+  /// Calls set(layer, sharded) with what each layer takes in the group.
+  template <class Set>
+  void shard(Set set, const GroupShape& group) {
+    const std::vector<ShardedLayer> sharded = sharded_layers(profile_, group);
+    for (std::size_t l = 0; l < sharded.size(); ++l) set(profile_.layers[l], sharded[l]);
+  }
   std::size_t origin_of(std::size_t i) const {
     const std::size_t first_repeated = groups_.size() - origins_.size();
     return i < first_repeated ? i : origins_[i - first_repeated];

@@ -18,7 +18,7 @@ using GroupsByKind = std::map<std::string, GroupShape>;
 /// whose groups differ are told apart as if they had been measured separately: the profile gets the
 /// times of the measured kind once more under another name, to which the kind's time_scale in
 /// `topology` then leads. Kinds without times are left as they are. O(kinds^2 + kinds * size of the
-/// profile). Requires: the groups differ in the rings of collectives within layers alone.
+/// profile). Requires: the groups differ in their rings alone.
 void set_groups_by_kind(const GroupsByKind& groups, ModelProfile& profile,
                         TopologyDescription& topology);
 

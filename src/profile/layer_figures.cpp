@@ -105,6 +105,11 @@ const GroupShape& group_on(const ModelProfile& profile, std::size_t measured) {
   return is_other ? profile.other_groups[measured - 1] : profile.group;
 }
 
+const ShardedLayer& sharded_on(const Layer& layer, std::size_t measured) {
+  const bool is_other = measured > 0 && !layer.other_sharded.empty();
+  return is_other ? layer.other_sharded[measured - 1] : layer.sharded;
+}
+
 Duration forward_time(const Layer& layer, std::int64_t samples, std::optional<BatchScaling> scaling,
                       TimeSource source) {
   return layer_time(layer, &Measurement::forward, {samples, scaling, source.scale},

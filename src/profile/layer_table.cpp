@@ -80,7 +80,7 @@ LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t
       .output = output_size(layer, samples),
       .stash = stash_size(layer, samples),
       .workspace = workspace_size(layer, samples) + layer.sharded.working_set};
-  wait_for_state(layer.sharded, figures);
+  wait_for_state(sharded_on(layer, source.measured), figures);
   return figures;
 }
 
@@ -113,7 +113,7 @@ bool has_figures_of_previous(const ModelProfile& profile, std::size_t l) {
          layer.measurements == previous.measurements && layer.other_times == previous.other_times &&
          layer.forward_collectives == previous.forward_collectives &&
          layer.backward_collectives == previous.backward_collectives &&
-         layer.sharded == previous.sharded;
+         layer.sharded == previous.sharded && layer.other_sharded == previous.other_sharded;
 }
 
 /// Returns at [k][layer] the largest workspace of the 2^k layers from `layer` on; empty if all

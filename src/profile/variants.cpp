@@ -81,30 +81,6 @@ GatheredParameters gathered_by(const ModelProfile& profile, std::size_t layer) {
   return gathered;
 }
 
-/// Sets what the layers take as shards (docs/model.md, section 2.6).
-void shard_layers(ModelProfile& profile) {
-  const GroupShape& group = profile.group;
-  const auto time = [&](CollectiveKind kind, const GatheredParameters& parameters, Factor factor) {
-    return collective_time(kind, scale_up(parameters.outside_experts, factor), group.copies) +
-           collective_time(kind, scale_up(parameters.experts, factor), group.expert_copies);
-  };
-  const Factor gradient = profile.optimizer.gradient_bytes_per_parameter_byte;
-  std::vector<Bytes> wholes;
-  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
-    wholes.push_back(gathered_by(profile, l).all());
-  }
-  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
-    const GatheredParameters parameters = gathered_by(profile, l);
-    Bytes neighbour;
-    if (l > 0) neighbour = wholes[l - 1];
-    if (l + 1 < wholes.size()) neighbour = std::max(neighbour, wholes[l + 1]);
-    profile.layers[l].sharded = {
-        .gather = time(CollectiveKind::AllGather, parameters, kOne),
-        .scatter = time(CollectiveKind::ReduceScatter, parameters, gradient),
-        .working_set = wholes[l] + neighbour + scale_up(wholes[l], gradient)};
-  }
-}
-
 }  // namespace
 
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile) {
@@ -127,6 +103,29 @@ std::string layer_without(const ModelProfile& profile, const Parallelism& parall
   return "";
 }
 
+std::vector<ShardedLayer> sharded_layers(const ModelProfile& profile, const GroupShape& group) {
+  const auto time = [&](CollectiveKind kind, const GatheredParameters& parameters, Factor factor) {
+    return collective_time(kind, scale_up(parameters.outside_experts, factor), group.copies) +
+           collective_time(kind, scale_up(parameters.experts, factor), group.expert_copies);
+  };
+  const Factor gradient = profile.optimizer.gradient_bytes_per_parameter_byte;
+  std::vector<Bytes> wholes;
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    wholes.push_back(gathered_by(profile, l).all());
+  }
+  std::vector<ShardedLayer> sharded;
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    const GatheredParameters parameters = gathered_by(profile, l);
+    Bytes neighbour;
+    if (l > 0) neighbour = wholes[l - 1];
+    if (l + 1 < wholes.size()) neighbour = std::max(neighbour, wholes[l + 1]);
+    sharded.push_back({.gather = time(CollectiveKind::AllGather, parameters, kOne),
+                       .scatter = time(CollectiveKind::ReduceScatter, parameters, gradient),
+                       .working_set = wholes[l] + neighbour + scale_up(wholes[l], gradient)});
+  }
+  return sharded;
+}
+
 ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& parallelism,
                               const GroupShape& group) {
   if (parallelism.is_none()) return profile;
@@ -135,7 +134,9 @@ ModelProfile with_parallelism(const ModelProfile& profile, const Parallelism& pa
   shared.parallelism = parallelism;
   shared.group = group;
   for (Layer& layer : shared.layers) take_variant(layer, parallelism);
-  if (group.shards_all_state) shard_layers(shared);
+  if (!group.shards_all_state) return shared;
+  const std::vector<ShardedLayer> sharded = sharded_layers(shared, group);
+  for (std::size_t l = 0; l < sharded.size(); ++l) shared.layers[l].sharded = sharded[l];
   return shared;
 }
 

@@ -768,6 +768,10 @@ class Plan:
         """Nanoseconds that the devices of a group take to reduce gradients among themselves."""
         if self.form.shares_all:
             return 0
+        return max(self.in_group_of(stage, device) for device in self.devices[stage])
+
+    def in_group_of(self, stage, device):
+        """Nanoseconds that the devices of one group take for that."""
         experts = sum(map(self.model.own_experts, self.layers_of(stage)))
         total = 0
         for ring, size, subject in (
@@ -776,7 +780,6 @@ class Plan:
                 ("expert copies", experts, "a reduction of experts in a group")):
             gradient = scale_up(size, self.model.gradient)
             after = size if self.form.shares_optimizer else gradient
-            device = self.devices[stage][0]  # These rings are the same everywhere.
             time = (self.collective(stage, device, ring, "reduce-scatter", gradient)
                     + self.collective(stage, device, ring, "all-gather", after))
             if time > 0:
@@ -1218,9 +1221,7 @@ class Draw:
             devices = self.held * (even or self.random.randint(1, most))
             group = {"name": ("node", "box")[number], "count": count, "device": kind,
                      "devices": devices, "links": links}
-            # Groups need the same on servers of one kind, and on all that reduce gradients.
-            is_alike = is_grouped and (kinds[0] == kind or self.form.copies > 1
-                                       or self.form.expert_copies > 1)
+            is_alike = is_grouped and kinds[0] == kind  # Groups need that.
             of_group = own
             if not is_alike and self.chance(0.5):
                 group["links"] = self.draw_links()

@@ -338,11 +338,11 @@ std::optional<LayerVariant> variant_by_hand(const Layer& layer, const Parallelis
   return std::nullopt;
 }
 
-/// Sets the times in which sharded parameters are gathered.
-void shard_by_hand(const Problem& problem, const Group& group, ModelProfile& profile) {
-  // These are the same everywhere.
-  const Ring copies(group.copies, problem, problem.topology.servers.front());
-  const Ring expert_copies(group.expert_copies, problem, problem.topology.servers.front());
+/// Returns what each layer takes whose parameters are sharded over devices of such servers.
+std::vector<ShardedLayer> sharded_by_hand(const Problem& problem, const Group& group,
+                                          const ServerGroup& servers, const ModelProfile& profile) {
+  const Ring copies(group.copies, problem, servers);
+  const Ring expert_copies(group.expert_copies, problem, servers);
   std::vector<Wide> outside;
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {
     outside.push_back(profile.layers[l].parameters.count -
@@ -362,8 +362,9 @@ void shard_by_hand(const Problem& problem, const Group& group, ModelProfile& pro
   const auto whole = [&](std::size_t l) {
     return outside[l] + profile.layers[l].expert_parameters.count;
   };
+  std::vector<ShardedLayer> sharded;
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {
-    Layer& layer = profile.layers[l];
+    const Layer& layer = profile.layers[l];
     const auto own = static_cast<std::int64_t>(outside[l]);
     const std::int64_t experts = layer.expert_parameters.count;
     const std::int64_t gather = copies.ns(CollectiveKind::AllGather, own) +
@@ -372,11 +373,13 @@ void shard_by_hand(const Problem& problem, const Group& group, ModelProfile& pro
                                  expert_copies.ns(CollectiveKind::ReduceScatter, gradient(experts));
     const Wide before = l == 0 ? 0 : whole(l - 1);
     const Wide behind = l + 1 == profile.layers.size() ? 0 : whole(l + 1);
-    layer.sharded.gather = {gather};
-    layer.sharded.scatter = {scatter};
-    layer.sharded.working_set = {static_cast<std::int64_t>(whole(l) + std::max(before, behind)) +
-                                 gradient(whole(l))};
+    sharded.push_back(
+        {.gather = {gather},
+         .scatter = {scatter},
+         .working_set = {static_cast<std::int64_t>(whole(l) + std::max(before, behind)) +
+                         gradient(whole(l))}});
   }
+  return sharded;
 }
 
 /// Returns times at every batch size on devices of such servers, collectives included. Sizes are
@@ -417,17 +420,16 @@ std::vector<Measurement> times_by_hand(const Problem& problem, const Parallelism
   return points;
 }
 
-/// Whether the groups of all servers that hold parameters several times have the same rings.
-bool have_equal_copies(const Problem& problem, const Group& group) {
-  const ServerGroup& first = problem.topology.servers.front();
-  return std::all_of(problem.topology.servers.begin(), problem.topology.servers.end(),
-                     [&](const ServerGroup& servers) {
-                       const auto is_equal = [&](const Members& members) {
-                         return Ring(members, problem, servers).for_product() ==
-                                Ring(members, problem, first).for_product();
-                       };
-                       return is_equal(group.copies) && is_equal(group.expert_copies);
-                     });
+/// The group of devices of such servers for the product, without collectives within layers.
+GroupShape shape_by_hand(const Problem& problem, const Parallelism& form,
+                         const ServerGroup& servers) {
+  const Group group(form);
+  GroupShape shape;
+  shape.replicas = group.ranks;
+  shape.copies = Ring(group.copies, problem, servers).for_product();
+  shape.expert_copies = Ring(group.expert_copies, problem, servers).for_product();
+  shape.shards_all_state = form.full_shards > 1;
+  return shape;
 }
 
 /// A profile in which the variant was measured at every batch size, collectives included.
@@ -436,7 +438,6 @@ std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parall
   const Group group(form);
   const std::vector<ServerGroup>& servers = problem.topology.servers;
   const bool has_kinds = group.size > 1 && servers.back().device != servers.front().device;
-  if (group.size > 1 && !have_equal_copies(problem, group)) return std::nullopt;
   if (has_kinds) profile.other_devices = {servers.back().device};
   for (Layer& layer : profile.layers) {
     const std::optional<LayerVariant> found = variant_by_hand(layer, form);
@@ -457,11 +458,15 @@ std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parall
     layer.other_times = {{.fixed_overhead = {},
                           .measurements = times_by_hand(problem, form, variant, servers.back())}};
   }
-  profile.group.replicas = group.ranks;
-  profile.group.copies = Ring(group.copies, problem, servers.front()).for_product();
-  profile.group.expert_copies = Ring(group.expert_copies, problem, servers.front()).for_product();
-  profile.group.shards_all_state = form.full_shards > 1;
-  if (form.full_shards > 1) shard_by_hand(problem, group, profile);
+  profile.group = shape_by_hand(problem, form, servers.front());
+  if (has_kinds) profile.other_groups = {shape_by_hand(problem, form, servers.back())};
+  if (form.full_shards == 1) return profile;
+  const auto own = sharded_by_hand(problem, group, servers.front(), profile);
+  const auto of_others = sharded_by_hand(problem, group, servers.back(), profile);
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    profile.layers[l].sharded = own[l];
+    if (has_kinds) profile.layers[l].other_sharded = {of_others[l]};
+  }
   return profile;
 }
 

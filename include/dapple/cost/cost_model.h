@@ -71,14 +71,17 @@ class CostModel {
   /// Returns the time in which the devices of a group that hold the same parameters reduce and
   /// scatter their gradients, and gather what follows from them: the sums or, where the optimizer's
   /// state is sharded, the parameters. Zero for a group without such devices, and where it shards
-  /// all state, whose gradients are scattered micro-batch by micro-batch. O(ties * users).
-  Duration group_reduction(LayerRange layers) const;
+  /// all state, whose gradients are scattered micro-batch by micro-batch. The group is of a kind of
+  /// device, given by its position. O(ties * users).
+  Duration group_reduction(LayerRange layers, std::int32_t device_kind) const;
 
   /// Returns the time from the reduced gradients of a stage to its updated parameters on all of its
-  /// `replicas`, which reduce over `reduction`: group_reduction() and the step or, where the
+  /// `replicas`, which reduce over `reduction`: the longest group_reduction() of the kinds of
+  /// device that they have, at least one, and the step or, where the
   /// optimizer's state is sharded, the step on a replica's shard, rounded up, and an all-gather of
   /// the parameters. O(ties * users).
-  Duration update(LayerRange layers, std::int64_t replicas, const AllReduceModel& reduction) const;
+  Duration update(LayerRange layers, std::int64_t replicas, const std::vector<std::int32_t>& kinds,
+                  const AllReduceModel& reduction) const;
 
   /// Returns the memory of one device that processes `samples` samples of each micro-batch.
   /// O(layers in the stage). Requires: samples >= 1.
@@ -104,6 +107,8 @@ class CostModel {
   const ModelProfile& profile_;
   const Topology& topology_;
   std::unique_ptr<Tables> tables_;
+  // By kind of device, the measured kind whose times it has (TimeSource).
+  std::vector<std::size_t> measured_;
   // Form 1, form 2 and so on.
   std::vector<std::unique_ptr<CostModel>> others_;
 };

@@ -35,9 +35,8 @@ struct NoGroups {
 /// consecutive whole servers.
 ///
 /// - A group's devices are on a switch, and the rings of all groups of one kind of device have the
-///   same bandwidths, latencies and measured all-reduces; those of other kinds may have others,
-///   unless they are over devices that hold the same parameters. A measured bus bandwidth of other
-///   sets of devices is left out.
+///   same bandwidths, latencies and measured all-reduces; those of other kinds may have others. A
+///   measured bus bandwidth of other sets of devices is left out.
 /// - Between the servers of a group, the rings that pass the same NICs have equal parts of their
 ///   bandwidth.
 /// - Devices of a group that use the same NIC have equal parts of its bandwidth. The narrowest part
@@ -61,11 +60,12 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
                                                 const Topology& topology,
                                                 const Parallelism& parallelism);
 
-/// Returns why no plan can have stages in both forms, that of one profile and that of the other,
-/// which group_inputs() made; empty if a plan can: the forms are not the same, have groups of one
-/// size, both shard the optimizer's state or none does, and devices hold parts of the same size of
-/// parameters that are tied, whose gradients are added up. O(ties).
-std::string mixing_fault(const ModelProfile& one, const ModelProfile& other);
+/// Returns why no plan can have stages in both forms, those of two inputs that group_inputs() made
+/// of one profile and topology; empty if a plan can: the forms are not the same, have groups of one
+/// size, both shard the optimizer's state or none does, devices hold parts of the same size of
+/// parameters that are tied, whose gradients are added up, and both tell the same kinds of device
+/// apart by their links. O(ties + kinds^2).
+std::string mixing_fault(const PlanInputs& one, const PlanInputs& other);
 
 /// Returns the inputs of group_inputs() for plans whose stages may also run in `stage_forms`: the
 /// profile has these besides. Returns NoGroups, too, where mixing_fault() is not empty.

@@ -126,6 +126,8 @@ struct Layer {
   Bytes expert_parameters = {};
   /// What a group needs that shards all state; zero in a profile as it is read.
   ShardedLayer sharded = {};
+  /// The same of ModelProfile::other_groups, in their order.
+  std::vector<ShardedLayer> other_sharded = {};
 };
 
 /// A tie: later layers also use the parameters of an earlier one, as the output layer of a language
@@ -188,9 +190,8 @@ struct ModelProfile {
   /// part: none, and that of a single device, in a profile as it is read.
   Parallelism parallelism = {};
   GroupShape group = {};
-  /// The groups of ModelProfile::other_devices, in their order, where links differ from kind to
-  /// kind: nothing but the rings of collectives within layers does. Empty where all kinds have
-  /// `group`.
+  /// The groups of ModelProfile::other_devices, in their order, where links and so the rings differ
+  /// from kind to kind. Empty where all kinds have `group`.
   std::vector<GroupShape> other_groups = {};
   std::optional<BatchScaling> batch_scaling;
   Optimizer optimizer;
@@ -233,6 +234,8 @@ Duration fixed_overhead_on(const Layer& layer, std::size_t measured);
 /// Returns the group of which a device of a measured kind is part, by its number in TimeSource.
 /// O(1).
 const GroupShape& group_on(const ModelProfile& profile, std::size_t measured);
+/// Returns what a layer takes in that group if it shards all state. O(1).
+const ShardedLayer& sharded_on(const Layer& layer, std::size_t measured);
 
 /// Returns the time of `layer` for `samples` samples without its collectives on a device with the
 /// times of `source`, scaled and rounded up to a whole nanosecond. With two or more measurements

@@ -22,6 +22,10 @@ std::vector<Parallelism> parallelisms_of(const ModelProfile& profile);
 /// state is sharded does not matter. O(layers * variants).
 std::string layer_without(const ModelProfile& profile, const Parallelism& parallelism);
 
+/// Returns what the layers take that a device of such a group has, where the group shards all state
+/// (docs/model.md, section 2.6). O(layers * ties).
+std::vector<ShardedLayer> sharded_layers(const ModelProfile& profile, const GroupShape& group);
+
 /// Returns the profile in which every layer is its variant for `parallelism`: times, sizes and
 /// parameters are those of one device of a group of this shape. Where the group shards all state,
 /// layers have what that takes (docs/model.md, section 2.6). Without a form, this is the profile

@@ -40,14 +40,14 @@ Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
       }
       time += fastest;
     }
-    least = std::min(least, time);
+    Duration update = Duration::infinite();
+    for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+      const CostModel& in_form = costs.in(form);
+      update = std::min(update, in_form.group_reduction(all, kind) + in_form.optimizer_step(all));
+    }
+    least = std::min(least, time + update);
   }
-  Duration update = Duration::infinite();
-  for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
-    const CostModel& in_form = costs.in(form);
-    update = std::min(update, in_form.group_reduction(all) + in_form.optimizer_step(all));
-  }
-  return least + update;
+  return least;
 }
 
 StageFigures figures_of(const PlanCost& costs, std::size_t stage) {

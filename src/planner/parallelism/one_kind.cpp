@@ -19,7 +19,7 @@ namespace dapple::planner {
 namespace {
 
 /// The part of the time limit that the searches for plans of one kind may take together.
-constexpr double kPartOfTime = 0.25;
+constexpr double kPartOfTime = 0.5;
 
 /// The progress of a search for one kind: its bound is not one of the whole.
 class OneKindProgress : public PartOfSearch {

@@ -692,7 +692,7 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
         continue;
       }
       const auto set = std::find_if(sets.begin(), sets.end(), [&](const PlanInputs& some) {
-        return mixing_fault(some.profile, inputs->profile).empty();
+        return mixing_fault(some, *inputs).empty();
       });
       if (set == sets.end()) {
         sets.push_back(std::move(*inputs));

@@ -86,10 +86,10 @@ WorkPerSample work_per_sample(const ModelProfile& profile, const Layer& layer,
   backward += least_collectives_per_sample(layer.backward_collectives, most, group);
   // Sharded state is gathered for each micro-batch, however few samples it has.
   const double micro_batch = static_cast<double>(most);
-  forward = std::max(forward, static_cast<double>(layer.sharded.gather.ns) / micro_batch);
+  const ShardedLayer& sharded = sharded_on(layer, source.measured);
+  forward = std::max(forward, static_cast<double>(sharded.gather.ns) / micro_batch);
   backward =
-      std::max(backward, static_cast<double>((layer.sharded.gather + layer.sharded.scatter).ns) /
-                             micro_batch);
+      std::max(backward, static_cast<double>((sharded.gather + sharded.scatter).ns) / micro_batch);
   return {.forward = forward * of_rank, .round_trip = (forward + backward) * of_rank};
 }
 

@@ -93,6 +93,7 @@ class ColumnBuilder {
     for (const ReplicaKind& kind : kinds_) {
       tables_.push_back(&costs_.table(kind.samples, kind.device_kind));
       chains_.emplace_back(costs_, stage.reductions, request.gradients);
+      device_kinds_.push_back(kind.device_kind);
     }
   }
 
@@ -135,11 +136,11 @@ class ColumnBuilder {
   Duration least_update(LayerRange layers) const {
     // Elsewhere it does not depend on the reduction.
     if (!costs_.topology().description().shards_optimizer) {
-      return costs_.update(layers, replica_count_, *reductions_.front());
+      return costs_.update(layers, replica_count_, device_kinds_, *reductions_.front());
     }
     Duration least = Duration::infinite();
     for (const AllReduceModel* reduction : reductions_) {
-      least = std::min(least, costs_.update(layers, replica_count_, *reduction));
+      least = std::min(least, costs_.update(layers, replica_count_, device_kinds_, *reduction));
     }
     return least;
   }
@@ -187,6 +188,7 @@ class ColumnBuilder {
   const ColumnRequest& request_;
   std::vector<ReplicaKind> kinds_;
   // Indexed by position in kinds_.
+  std::vector<std::int32_t> device_kinds_;
   std::vector<const LayerTable*> tables_;
   std::vector<BucketChain> chains_;
   const std::vector<const AllReduceModel*>& reductions_;

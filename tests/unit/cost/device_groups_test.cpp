@@ -117,7 +117,7 @@ TEST_CASE("servers with other links inside allow no groups") {
   CHECK(reason_of(group_devices(Topology(description), {.tensor = 2})) ==
         "/servers/1/links: groups of devices of one kind need the same links within every server, "
         "and those of other are not those of node");
-  // Those of another kind of device may differ in the rings of tensor ranks, but not of gradients.
+  // Those of another kind of device may differ.
   description.devices.push_back(description.devices.front());
   description.devices[1].name = "a kind that comes first";
   description.servers[1].device = description.devices[1].name;
@@ -125,10 +125,9 @@ TEST_CASE("servers with other links inside allow no groups") {
   const auto shapes = grouped_of(group_devices(mixed, {.tensor = 2})).shapes;
   CHECK(shapes.at(description.devices[0].name).rings[0].bandwidth == bytes_per_ns(1));
   CHECK(shapes.at(description.devices[1].name).rings[0].bandwidth == bytes_per_ns(2));
-  CHECK(
-      reason_of(group_devices(mixed, {.context = 2})) ==
-      "/servers/1/links: groups of devices that hold parameters several times need the same links "
-      "within every server, and those of other are not those of node");
+  const auto copies = grouped_of(group_devices(mixed, {.context = 2})).shapes;
+  CHECK(copies.at(description.devices[0].name).copies.bandwidth == bytes_per_ns(1));
+  CHECK(copies.at(description.devices[1].name).copies.bandwidth == bytes_per_ns(2));
 }
 
 /// A layer of 100 ns and its variant for two tensor ranks, which reduces 1,000 bytes for each
@@ -169,12 +168,62 @@ TEST_CASE("each kind of server has the collectives of its own links") {
     CHECK(costs.table(1, kind).forward({0, 1}).ns == forwards[static_cast<std::size_t>(device)]);
     CHECK(costs.table(1, kind).backward({0, 1}).ns == (device == 0 ? 200 : 100));
   }
+  // Gradients of 1,000 bytes over two context ranks: a reduce-scatter and an all-gather of 500 each
+  // way. A stage on several kinds waits for the slowest.
+  ModelProfile whole = divided_layer(measured);
+  Layer& layer = whole.layers.front();
+  layer.parameters = {1'000};
+  layer.variants.front().parallelism = {.context = 2};
+  layer.variants.front().parameters = {1'000};
+  const auto copies =
+      std::get<PlanInputs>(group_inputs(whole, Topology(description), {.context = 2}));
+  const Topology of_copies(copies.topology);
+  const CostModel of_context(copies.profile, of_copies);
+  const AllReduceModel alone({DeviceIndex{0}}, of_copies);
+  for (std::int32_t kind = 0; kind < 3; ++kind) {
+    CHECK(of_context.update({0, 1}, 1, {kind}, alone).ns == 1'000 >> kind);
+  }
+  CHECK(of_context.update({0, 1}, 1, {1, 2}, alone).ns == 500);
+  CHECK(of_context.update({0, 1}, 1, {2, 0}, alone).ns == 1'000);
   // Where all links are the same, kinds are told apart by their factors alone.
   for (ServerGroup& servers : description.servers) servers.links.port.bandwidth = bytes_per_ns(1);
   const auto alike = std::get<PlanInputs>(
       group_inputs(divided_layer(measured), Topology(description), {.tensor = 2}));
   CHECK(alike.profile.other_devices.empty());
   CHECK(alike.profile.other_groups.empty());
+}
+
+TEST_CASE("forms that tell other kinds apart by their links are not mixed") {
+  // All-reduces over four devices were measured on the second kind alone, so that four tensor ranks
+  // have other collectives there, and twice two have the same.
+  TopologyDescription description = cluster({.servers = 1, .devices = 4});
+  const std::string measured = description.devices.front().name;
+  DeviceKind& kind = description.devices.emplace_back(description.devices.front());
+  kind.name = "other";
+  kind.time_scale = {{measured, kOne}};
+  ServerGroup& servers = description.servers.emplace_back(description.servers.front());
+  servers.name = "others";
+  servers.device = kind.name;
+  servers.bus_bandwidth = {
+      {.source = "", .servers = 1, .devices = 4, .points = {{{1'000}, {1'000'000}}}}};
+  ModelProfile profile = divided_layer(measured);
+  LayerVariant wide = profile.layers.front().variants.front();
+  wide.parallelism.tensor = 4;
+  profile.layers.front().variants.push_back(wide);
+  const Topology topology(description);
+  const Parallelism four{.tensor = 4};
+  const Parallelism twice_two{.tensor = 2, .group_replicas = 2};
+  const auto one = std::get<PlanInputs>(group_inputs(profile, topology, four));
+  const auto other = std::get<PlanInputs>(group_inputs(profile, topology, twice_two));
+  CHECK(one.profile.other_devices.size() == 1);
+  CHECK(other.profile.other_devices.empty());
+  CHECK(mixing_fault(one, other) ==
+        "its collectives tell other from other kinds by its links, or those of tensor 4 do");
+  CHECK(std::holds_alternative<NoGroups>(group_inputs(profile, topology, four, {twice_two})));
+  // With the same links everywhere they are.
+  description.servers[1].bus_bandwidth.clear();
+  CHECK(std::holds_alternative<PlanInputs>(
+      group_inputs(profile, Topology(description), four, {twice_two})));
 }
 
 TEST_CASE("a kind that is named like the times of another by its links keeps its own") {
