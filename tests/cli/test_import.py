@@ -201,9 +201,13 @@ class Models(ToolTest):
         self.assert_error(self.run_tool("import", "model"), USAGE, "expected one file or more")
         self.assert_error(self.run_tool("import", "model", self.write("odd.txt", "hello\n")),
                           BAD_INPUT, "odd.txt: expected a profile of PipeDream, Piper")
+        self.assert_error(self.run_tool("import", "model", self.write("cut.json", '{"layer_kinds": [\n')),
+                          BAD_INPUT, "cut.json: line 2, column 1: ")
         self.assert_error(self.run_tool("import", "model", piper, *self.ASKED, "-o", piper), USAGE,
                           "would be overwritten")
-        self.assertEqual([path.name for path in self.folder.iterdir()], ["odd.txt"])
+        self.assert_error(self.run_tool("import", "model", piper, *self.ASKED, "--name", ""), USAGE,
+                          "--name: expected")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["cut.json", "odd.txt"])
 
 
 class Plans(ToolTest):

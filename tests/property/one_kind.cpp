@@ -167,7 +167,7 @@ TEST_CASE("the servers of one kind have the links that they have in the whole") 
     for (const std::int32_t kind : {0, 1}) {
       std::vector<DeviceIndex> of_kind;
       for (std::int32_t d = 0; d < whole.device_count(); ++d) {
-        if (whole.device({d}).kind == kind) of_kind.emplace_back(d);
+        if (whole.device({d}).kind == kind) of_kind.push_back({d});
       }
       TopologyDescription servers = servers_of_kind(whole, kind);
       CHECK(servers.servers.empty() == of_kind.empty());

@@ -62,7 +62,7 @@ int run_estimate(const command_line::Options& options, command_line::Console& co
                    "a model's configuration with \"model_type\"");
   }
   ModelProfile profile = estimated_profile(text, path, request, nullptr);
-  profile.name = options.text("name").value_or(profile.name);
+  profile.name = options.name("name").value_or(profile.name);
   profile.global_batch_size = options.positive_integer("global-batch", kMostSamples);
   const std::string output =
       options.text("output").value_or(command_line::default_output(profile, ".profile.json"));

@@ -8,6 +8,7 @@
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/interop/topologies/foreign_topology.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/json/json_value.h"
 
 namespace dapple::app {
 namespace {
@@ -57,6 +58,9 @@ void refuse_others(std::string_view text, const std::string& source, std::string
 }
 
 void refuse_unknown(std::string_view text, const std::string& source, std::string_view what) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  // What begins as JSON may be of any of the formats that are JSON, and its syntax be at fault.
+  if (first != std::string_view::npos && text[first] == '{') io::parse_json(text, source);
   const std::string got = looks_like(text, {}).value_or("none of them; --format says which it is");
   throw Error{ErrorKind::BadInput, source, {{"", fmt::format("expected {}, got {}", what, got)}}};
 }

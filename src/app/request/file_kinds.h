@@ -19,7 +19,8 @@ std::optional<std::string> looks_like(std::string_view text, std::string_view ex
 void refuse_others(std::string_view text, const std::string& source, std::string_view kind);
 
 /// Throws Error(BadInput) for a text in none of the expected formats (`what`: "a plan of ..."),
-/// saying what it looks like or, if that is unknown, which option gives its format.
+/// saying what it looks like or, if that is unknown, which option gives its format. A text that
+/// begins as JSON and is not has its syntax error named instead.
 [[noreturn]] void refuse_unknown(std::string_view text, const std::string& source,
                                  std::string_view what);
 

@@ -118,7 +118,7 @@ std::optional<SimulatedPlan> in_whole(const PlanOfOneKind& found, const PlanInpu
   forms.insert(forms.end(), plan.stage_forms.begin(), plan.stage_forms.end());
   std::vector<DeviceIndex> of_kind;
   for (std::int32_t d = 0; d < topology.device_count(); ++d) {
-    if (topology.device({d}).kind == found.kind) of_kind.emplace_back(d);
+    if (topology.device({d}).kind == found.kind) of_kind.push_back({d});
   }
   for (StagePlan& stage : plan.stages) {
     const auto form = std::find(forms.begin(), forms.end(), form_of(found.plan, stage));

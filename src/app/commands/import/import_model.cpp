@@ -88,7 +88,7 @@ ModelRequest model_request(const command_line::Options& options) {
   return {.paths = files_among(options.positional()),
           .format = forced_format(options, interop::model_formats()),
           .foreign = foreign_figures(options),
-          .name = options.text("name"),
+          .name = options.name("name"),
           .output = options.text("output")};
 }
 
