@@ -10,6 +10,7 @@
 #include "dapple/plan/validate.h"
 #include "dapple/profile/limits.h"
 #include "dapple/profile/variants.h"
+#include "dapple/topology/servers_of_kind.h"
 
 namespace dapple {
 namespace {
@@ -246,11 +247,8 @@ std::optional<TimeSource> time_source(const ModelProfile& profile, const DeviceK
 }
 
 std::vector<TimeSource> least_time_sources(const ModelProfile& profile, const Topology& topology) {
-  std::set<std::int32_t> kinds;
-  for (std::int32_t d = 0; d < topology.device_count(); ++d)
-    kinds.insert(topology.device({d}).kind);
   std::vector<TimeSource> sources;
-  for (const std::int32_t kind : kinds) {
+  for (const std::int32_t kind : kinds_in_use(topology)) {
     const DeviceKind& of_devices = topology.description().devices[static_cast<std::size_t>(kind)];
     const TimeSource source = time_source(profile, of_devices).value_or(kOne);
     const auto known = std::find_if(sources.begin(), sources.end(), [&](const TimeSource& other) {

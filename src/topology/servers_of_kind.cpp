@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -36,12 +35,13 @@ std::vector<UplinkGroup> kept_enclosures(const std::vector<UplinkGroup>& groups,
 
 }  // namespace
 
-std::int32_t kinds_in_use(const Topology& topology) {
-  std::set<std::int32_t> kinds;
+std::vector<std::int32_t> kinds_in_use(const Topology& topology) {
+  std::vector<std::int32_t> kinds;
   for (std::int32_t s = 0; s < topology.server_count(); ++s) {
-    kinds.insert(topology.device(topology.server(ServerIndex{s}).first_device).kind);
+    const std::int32_t kind = topology.device(topology.server(ServerIndex{s}).first_device).kind;
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
   }
-  return static_cast<std::int32_t>(kinds.size());
+  return kinds;
 }
 
 TopologyDescription servers_of_kind(const Topology& whole, std::int32_t kind) {

@@ -811,7 +811,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
       ++seen["groups of servers"];
     }
     for (const auto& [some, iteration] : fastest) {
-      if (iteration.is_infinite() || kinds_in_use(question.topology) == 1) continue;
+      if (iteration.is_infinite() || kinds_in_use(question.topology).size() == 1) continue;
       const auto inputs = group_inputs(question.made.problem.profile, question.topology, some);
       const bool has_other_links = !std::get<PlanInputs>(inputs).profile.other_groups.empty();
       if (has_other_links) ++seen["groups with other links"];

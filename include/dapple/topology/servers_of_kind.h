@@ -2,14 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "dapple/topology/description.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple {
 
-/// Returns the number of kinds of devices that servers of the topology have. O(servers).
-std::int32_t kinds_in_use(const Topology& topology);
+/// Returns the kinds of devices that servers have, as positions in TopologyDescription::devices, in
+/// the order of their first devices. O(servers * kinds).
+std::vector<std::int32_t> kinds_in_use(const Topology& topology);
 
 /// Returns the servers whose devices are of one kind, in their order, with the links that they have
 /// in the whole: racks and pods lose the members that are left out, and keep the bandwidth of their

@@ -4,7 +4,6 @@
 #include <functional>
 #include <iterator>
 #include <optional>
-#include <set>
 
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
@@ -12,6 +11,7 @@
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/candidates/explain.h"
 #include "dapple/simulate/device_memory.h"
+#include "dapple/topology/servers_of_kind.h"
 #include "planner/candidates/candidate_evaluator.h"
 
 namespace dapple::planner {
@@ -21,12 +21,8 @@ namespace {
 /// differ, with every layer in its fastest form.
 Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
   const LayerRange all{0, costs.layer_count()};
-  std::set<std::int32_t> kinds;
-  for (std::int32_t i = 0; i < costs.topology().device_count(); ++i) {
-    kinds.insert(costs.topology().device(DeviceIndex{i}).kind);
-  }
   Duration least = Duration::infinite();
-  for (const std::int32_t kind : kinds) {
+  for (const std::int32_t kind : kinds_in_use(costs.topology())) {
     std::vector<const LayerTable*> tables;
     for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
       tables.push_back(&costs.in(form).table(plan.global_batch_size, kind));

@@ -34,7 +34,7 @@ class OneKindProgress : public PartOfSearch {
 
 /// Whether the search for the whole may miss plans on one kind alone.
 bool may_miss_plans(const PlanningContext& context) {
-  if (context.options.planner != PlannerKind::Exact || kinds_in_use(context.topology) < 2) {
+  if (context.options.planner != PlannerKind::Exact || kinds_in_use(context.topology).size() < 2) {
     return false;
   }
   return !search::PlacementSpace(context.topology, context.options.pins.in_order).is_complete();
@@ -80,11 +80,8 @@ std::optional<PlanOfOneKind> plan_of_one_kind(const PlanningContext& context,
   std::optional<OneKindProgress> progress;
   if (context.progress != nullptr) progress.emplace(*context.progress);
   std::vector<ServersOfKind> parts;
-  const auto kinds = static_cast<std::int32_t>(context.topology.description().devices.size());
-  for (std::int32_t kind = 0; kind < kinds; ++kind) {
-    TopologyDescription servers = servers_of_kind(context.topology, kind);
-    if (servers.servers.empty()) continue;
-    Topology topology{std::move(servers)};
+  for (const std::int32_t kind : kinds_in_use(context.topology)) {
+    Topology topology{servers_of_kind(context.topology, kind)};
     const auto of_work =
         bound_of_work({context.profile, topology, context.options}, restriction, among);
     if (of_work) parts.push_back({kind, std::move(topology), *of_work});

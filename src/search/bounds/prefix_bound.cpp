@@ -7,6 +7,7 @@
 
 #include "dapple/cost/compatible.h"
 #include "dapple/profile/collective.h"
+#include "dapple/topology/servers_of_kind.h"
 
 namespace dapple::search {
 namespace {
@@ -46,14 +47,14 @@ double proportional_per_sample(Duration time, const Layer& layer, TimeSource sou
 }
 
 /// Returns where the times of each kind of the topology's devices come from.
-std::map<std::int32_t, TimeSource> kinds_in_use(const CostModel& costs) {
-  std::map<std::int32_t, TimeSource> kinds;
-  for (std::int32_t d = 0; d < costs.topology().device_count(); ++d) {
-    const std::int32_t kind = costs.topology().device({d}).kind;
-    if (kinds.count(kind) > 0) continue;
-    kinds.emplace(kind, time_source(costs.profile(), costs.topology().kind_of({d})).value_or(kOne));
+std::map<std::int32_t, TimeSource> sources_of_kinds(const CostModel& costs) {
+  std::map<std::int32_t, TimeSource> sources;
+  for (const std::int32_t kind : kinds_in_use(costs.topology())) {
+    const DeviceKind& of_devices =
+        costs.topology().description().devices[static_cast<std::size_t>(kind)];
+    sources.emplace(kind, time_source(costs.profile(), of_devices).value_or(kOne));
   }
-  return kinds;
+  return sources;
 }
 
 /// Lower bounds on the time that a layer takes of one device per sample, in nanoseconds.
@@ -150,7 +151,7 @@ PrefixBound::PrefixBound(const CostModel& costs, std::int64_t micro_batch_size,
       round_trip_(1) {
   std::vector<WorkPerSample> works;
   const std::vector<TimeSource> sources = least_time_sources(costs.profile(), costs.topology());
-  const std::map<std::int32_t, TimeSource> kinds = kinds_in_use(costs);
+  const std::map<std::int32_t, TimeSource> kinds = sources_of_kinds(costs);
   speeds_.assign(costs.topology().description().devices.size(), 1);
   const TimeSource& quickest = sources.front();
   const bool are_alike = std::all_of(kinds.begin(), kinds.end(),

@@ -1,7 +1,10 @@
 #include "dapple/search/decision_diagram/device_order.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "dapple/topology/servers_of_kind.h"
 
 namespace dapple::search {
 namespace {
@@ -27,16 +30,6 @@ DeviceOrder order_in_turn(const Topology& topology, std::int32_t interleaved) {
     }
   }
   return order;
-}
-
-/// Returns the kinds of devices, in the order of their first devices.
-std::vector<std::int32_t> kinds_of(const Topology& topology) {
-  std::vector<std::int32_t> kinds;
-  for (std::int32_t s = 0; s < topology.server_count(); ++s) {
-    const std::int32_t kind = topology.device(topology.server({s}).first_device).kind;
-    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
-  }
-  return kinds;
 }
 
 /// Returns the positions of so many kinds in other orders.
@@ -71,7 +64,7 @@ std::vector<DeviceOrder> orders_in_turn(const Topology& topology) {
 
 std::vector<DeviceOrder> orders_by_kind(const Topology& topology) {
   std::vector<DeviceOrder> orders;
-  const std::vector<std::int32_t> kinds = kinds_of(topology);
+  const std::vector<std::int32_t> kinds = kinds_in_use(topology);
   if (kinds.size() < 2) return orders;
   const DeviceOrder by_number = order_by_number(topology);
   for (const std::vector<std::size_t>& permutation : permutations(kinds.size())) {
