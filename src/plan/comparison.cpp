@@ -147,7 +147,8 @@ PlanDifference difference(const Plan& first, const Plan& second) {
 
 bool same_stage(const StagePlan& a, const StagePlan& b) {
   return a.layers == b.layers && a.devices == b.devices && a.replication == b.replication &&
-         a.recompute == b.recompute && a.gradient_buckets == b.gradient_buckets;
+         a.samples == b.samples && a.recompute == b.recompute &&
+         a.gradient_buckets == b.gradient_buckets;
 }
 
 bool same_plan(const Plan& a, const Plan& b) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "dapple/core/error.h"
@@ -113,8 +114,25 @@ SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,
   return {.begin = begin, .end = begin + share + (replica < larger_shares ? 1 : 0)};
 }
 
+ReplicaShares::ReplicaShares(std::int64_t micro_batch_size, std::int64_t replicas,
+                             const std::vector<std::int64_t>& samples)
+    : micro_batch_size_(micro_batch_size), replicas_(replicas), ends_(samples) {
+  std::partial_sum(ends_.begin(), ends_.end(), ends_.begin());
+}
+
+SampleRange ReplicaShares::of(std::int64_t replica) const {
+  if (ends_.empty()) return replica_share(micro_batch_size_, replicas_, replica);
+  const auto position = static_cast<std::size_t>(replica);
+  return {.begin = position == 0 ? 0 : ends_[position - 1], .end = ends_[position]};
+}
+
 SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t replica) {
   if (stage.replication == Replication::Deal) return {.begin = 0, .end = plan.micro_batch_size};
+  if (!stage.samples.empty()) {
+    const auto here = stage.samples.begin() + static_cast<std::ptrdiff_t>(replica);
+    const std::int64_t begin = std::accumulate(stage.samples.begin(), here, std::int64_t{0});
+    return {.begin = begin, .end = begin + *here};
+  }
   return replica_share(plan.micro_batch_size, static_cast<std::int64_t>(stage.devices.size()),
                        static_cast<std::int64_t>(replica));
 }

@@ -88,9 +88,14 @@ std::string outcome_text(const ParallelismReason& reason) {
   throw Bug("an outcome of a form of parallelism is of no kind");
 }
 
+void add(FurtherDimensions further, std::vector<std::string>& searched) {
+  if (further.bucket_sizes) searched.emplace_back(kBucketSizes);
+  if (further.shares_by_speed) searched.emplace_back(kShares);
+}
+
 }  // namespace
 
-std::vector<std::string> exact_dimensions(bool all_placements, bool all_bucket_sizes) {
+std::vector<std::string> exact_dimensions(bool all_placements, FurtherDimensions further) {
   std::vector<std::string> searched{
       "stage boundaries",
       "replicas per stage",
@@ -100,11 +105,11 @@ std::vector<std::string> exact_dimensions(bool all_placements, bool all_bucket_s
       "warm-up depths",
       "recomputation per stage",
       "idle devices"};
-  if (all_bucket_sizes) searched.emplace_back(kBucketSizes);
+  add(further, searched);
   return searched;
 }
 
-std::vector<std::string> diagram_dimensions(bool all_bucket_sizes) {
+std::vector<std::string> diagram_dimensions(FurtherDimensions further) {
   std::vector<std::string> searched{"stage boundaries",
                                     "replicas per stage",
                                     "placement: devices in the order of their numbers",
@@ -112,11 +117,11 @@ std::vector<std::string> diagram_dimensions(bool all_bucket_sizes) {
                                     "warm-up depths",
                                     "recomputation per stage",
                                     "idle devices"};
-  if (all_bucket_sizes) searched.emplace_back(kBucketSizes);
+  add(further, searched);
   return searched;
 }
 
-std::vector<std::string> dapple_dimensions(bool all_bucket_sizes) {
+std::vector<std::string> dapple_dimensions(FurtherDimensions further) {
   std::vector<std::string> searched{
       "stage boundaries",
       "replicas per stage",
@@ -125,7 +130,7 @@ std::vector<std::string> dapple_dimensions(bool all_bucket_sizes) {
       "warm-up depths: policies A and B, deeper ones, what memory allows",
       "recomputation per stage",
       "idle devices"};
-  if (all_bucket_sizes) searched.emplace_back(kBucketSizes);
+  add(further, searched);
   return searched;
 }
 
@@ -274,6 +279,12 @@ std::string outside_space(const ModelProfile& profile, Sharding sharding, bool m
                                  : "; sharded gradients alone; sharding in some stages only");
   }
   throw Bug("a sharding without a name");
+}
+
+std::string shares_outside_space(Shares shares) {
+  return shares == Shares::Equal
+             ? "; unequal shares of micro-batches"
+             : "; shares of micro-batches other than equal ones and those by speed";
 }
 
 std::string cut_of_parallelism(const Parallelism& parallelism, bool is_mixed) {

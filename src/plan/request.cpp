@@ -14,6 +14,16 @@ std::string_view to_string(PlannerKind planner) {
   throw Bug("a planner without a name");
 }
 
+std::string_view to_string(Shares shares) {
+  switch (shares) {
+    case Shares::Equal:
+      return "equal";
+    case Shares::Any:
+      return "auto";
+  }
+  throw Bug("shares of replicas without a name");
+}
+
 Sharding sharding_of(const Parallelism& parallelism) {
   if (parallelism.full_shards > 1) return Sharding::Full;
   return parallelism.shards_optimizer ? Sharding::Optimizer : Sharding::None;

@@ -44,6 +44,7 @@ class PlanValidator {
   void check_devices();
   std::size_t first_on_devices_of(std::size_t stage);
   void check_replicas(std::size_t stage);
+  void check_samples(std::size_t stage);
   void check_buckets(std::size_t stage);
   void check_order();
   void check_depths();
@@ -74,7 +75,10 @@ std::vector<Violation> PlanValidator::run() && {
   check_chunks();
   check_devices();
   for (std::size_t stage = 0; stage < plan_.stages.size(); ++stage) {
-    if (batches_are_positive_) check_replicas(stage);
+    if (batches_are_positive_) {
+      check_replicas(stage);
+      check_samples(stage);
+    }
     check_buckets(stage);
   }
   check_order();
@@ -320,6 +324,33 @@ void PlanValidator::check_replicas(std::size_t stage) {
            fmt::format("expected at most {} replicas, a micro-batch for each, got {}",
                        plan_.num_micro_batches, replicas));
   }
+}
+
+/// Checks the shares of a stage that gives them replica by replica.
+void PlanValidator::check_samples(std::size_t stage) {
+  const std::vector<std::int64_t>& samples = plan_.stages[stage].samples;
+  if (samples.empty()) return;
+  const auto expect = [&](const std::string& expected, const auto& got) {
+    report(stage_place(stage, "samples"), fmt::format("expected {}, got {}", expected, got));
+  };
+  const std::size_t replicas = plan_.stages[stage].devices.size();
+  if (plan_.stages[stage].replication == Replication::Deal) {
+    return expect("no such key beside \"deal\", as replicas have whole micro-batches", "shares");
+  }
+  if (samples.size() != replicas) {
+    return expect(fmt::format("a number for each of {} replicas", replicas), samples.size());
+  }
+  Wide sum = 0;
+  for (const std::int64_t share : samples) {
+    if (share < 1) return expect("at least one sample for each replica", share);
+    sum += share;
+  }
+  if (sum == plan_.micro_batch_size) return;
+  const std::string text =
+      sum > INT64_MAX ? "more" : fmt::format("{}", static_cast<std::int64_t>(sum));
+  expect(
+      fmt::format("numbers that add up to the {} samples of a micro-batch", plan_.micro_batch_size),
+      text);
 }
 
 void PlanValidator::check_buckets(std::size_t stage) {

@@ -39,7 +39,9 @@ std::variant<MadePlan, Infeasible> plan_as_asked(const PlanningContext& context)
 std::variant<MadePlan, Infeasible> make_plan(const PlanningContext& context) {
   auto made = plan_as_asked(context);
   if (auto* plan = std::get_if<MadePlan>(&made)) {
-    plan->document.request = request_of(context.options);
+    PlanRequest& request = plan->document.request.emplace(request_of(context.options));
+    // Where they are equal all the same, files remain as they are without the question.
+    if (!has_shares_by_speed(context.options, context.topology)) request.shares = Shares::Equal;
     plan->document.warnings = warnings_of(plan->document, context.topology);
   }
   return made;

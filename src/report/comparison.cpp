@@ -130,10 +130,12 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
   return {
       {label},
       {std::move(layers)},
-      {fmt::format("{}: {}{}{}", show_device_count(stage.devices.size(), pair.topology),
-                   show_devices(stage.devices, pair.topology),
-                   stage.replication == Replication::Deal ? ", in turn" : "",
-                   do_forms_differ ? "; " + short_text(form_of(compared.plan, stage)) : "")},
+      {fmt::format(
+          "{}: {}{}{}{}", show_device_count(stage.devices.size(), pair.topology),
+          show_devices(stage.devices, pair.topology),
+          stage.replication == Replication::Deal ? ", in turn" : "",
+          stage.samples.empty() ? std::string() : "; samples " + samples_text(compared.plan, stage),
+          do_forms_differ ? "; " + short_text(form_of(compared.plan, stage)) : "")},
       {show(figures.forward, longest)},
       {show(figures.backward, longest)},
       {s < compared.plan.warmup_depths.size() ? fmt::format("{}", compared.plan.warmup_depths[s])

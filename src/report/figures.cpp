@@ -111,8 +111,21 @@ std::string show_part(Bytes part, Bytes whole, std::string_view between) {
   return fmt::format("{}{}{}", text.substr(0, text.find(' ')), between, show(whole));
 }
 
+std::string runs_text(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (auto run = numbers.begin(); run != numbers.end();) {
+    const auto end = std::find_if(run, numbers.end(), [&](std::int64_t n) { return n != *run; });
+    if (!text.empty()) text += ", ";
+    if (end - run > 1) text += fmt::format("{}x", end - run);
+    text += fmt::format("{}", *run);
+    run = end;
+  }
+  return text;
+}
+
 std::string samples_text(const Plan& plan, const StagePlan& stage) {
   if (stage.replication == Replication::Deal && stage.devices.size() > 1) return "in turn";
+  if (!stage.samples.empty()) return runs_text(stage.samples);
   const auto replicas = static_cast<std::int64_t>(stage.devices.size());
   const std::int64_t least = plan.micro_batch_size / replicas;
   const bool uneven = plan.micro_batch_size % replicas != 0;

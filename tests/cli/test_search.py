@@ -169,7 +169,7 @@ class Gaps(ToolTest):
 
     def test_placements_that_were_not_tried_are_named_and_not_the_budget(self):
         mixed = ("--model", tool.ROOT / "profiles" / "bert-48.json", "--topo",
-                 tool.ROOT / "topologies" / "mixed-A100-V100.json")
+                 tool.ROOT / "topologies" / "mixed-A100-V100.json", "--shares", "equal")
         sentence = "the bound holds also for placements that were not tried" + self.STAYS
         plan, warnings = self.gap_warnings(*mixed)
         self.assertGreater(plan["predicted"]["optimality_gap"], 0)

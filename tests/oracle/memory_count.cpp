@@ -56,6 +56,7 @@ std::int64_t largest_bucket(const ModelProfile& profile, const Plan& plan, const
 
 /// Section 3: the first replicas take one sample more where they do not come out even.
 std::int64_t samples_on(const Plan& plan, const StagePlan& stage, std::size_t replica) {
+  if (!stage.samples.empty()) return stage.samples[replica];
   const auto replicas = static_cast<std::int64_t>(stage.devices.size());
   const bool has_one_more = static_cast<std::int64_t>(replica) < plan.micro_batch_size % replicas;
   return plan.micro_batch_size / replicas + (has_one_more ? 1 : 0);

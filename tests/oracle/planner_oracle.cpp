@@ -13,10 +13,15 @@ namespace {
 class StructureEnumerator {
  public:
   /// Stages that `keep` refuses (told the number of micro-batches too) are in no plan.
-  StructureEnumerator(const Problem& problem, const Topology& topology,
+  StructureEnumerator(const Problem& problem, const CostModel& costs, bool shares_by_speed,
                       std::function<bool(const StagePlan&, const Plan&)> keep,
                       std::function<void(Plan&)> visit)
-      : problem_(problem), topology_(topology), keep_(std::move(keep)), visit_(std::move(visit)) {}
+      : problem_(problem),
+        costs_(costs),
+        topology_(costs.topology()),
+        shares_by_speed_(shares_by_speed),
+        keep_(std::move(keep)),
+        visit_(std::move(visit)) {}
 
   void run(const GradientSynchronization& gradients) {
     for (std::int64_t size = 1; size <= problem_.global_batch; ++size) {
@@ -50,12 +55,29 @@ class StructureEnumerator {
         if ((devices >> d & 1U) != 0) stage.devices.push_back({d});
       }
       if (static_cast<std::int64_t>(stage.devices.size()) > plan_.micro_batch_size) continue;
-      for (std::int32_t end = begin + 1; end <= layers; ++end) {
-        stage.layers = {begin, end};
-        for (stage.form = {}; stage.form.position() <= problem_.profile.stage_forms.size();
-             stage.form = stage.form.next()) {
-          add_stage_of_form(stage, used | devices);
-        }
+      add_stages_on_devices(stage, begin, used | devices);
+      if (!shares_by_speed_) continue;
+      stage.samples = samples_by_speed(costs_, plan_.micro_batch_size, stage.devices);
+      if (!are_equal(stage.samples)) add_stages_on_devices(stage, begin, used | devices);
+    }
+  }
+
+  bool are_equal(const std::vector<std::int64_t>& samples) const {
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const auto replicas = static_cast<std::int64_t>(samples.size());
+      const auto place = static_cast<std::int64_t>(i);
+      if (samples[i] != replica_share(plan_.micro_batch_size, replicas, place).size()) return false;
+    }
+    return true;
+  }
+
+  void add_stages_on_devices(StagePlan stage, std::int32_t begin, std::uint32_t used) {
+    const auto layers = static_cast<std::int32_t>(problem_.profile.layers.size());
+    for (std::int32_t end = begin + 1; end <= layers; ++end) {
+      stage.layers = {begin, end};
+      for (stage.form = {}; stage.form.position() <= problem_.profile.stage_forms.size();
+           stage.form = stage.form.next()) {
+        add_stage_of_form(stage, used);
       }
     }
   }
@@ -77,7 +99,9 @@ class StructureEnumerator {
   }
 
   const Problem& problem_;
+  const CostModel& costs_;
   const Topology& topology_;
+  bool shares_by_speed_;
   std::function<bool(const StagePlan&, const Plan&)> keep_;
   std::function<void(Plan&)> visit_;
   Plan plan_;
@@ -108,7 +132,7 @@ class FastestPlan {
 
   OracleAnswer run() {
     StructureEnumerator structures(
-        problem_, topology_,
+        problem_, costs_, options_.shares_by_speed,
         [&](const StagePlan& stage, const Plan& plan) { return may_count(stage, plan); },
         [&](Plan& plan) { look_at(plan); });
     if (options_.gradients.empty()) structures.run({});
@@ -222,11 +246,37 @@ class FastestPlan {
 
 }  // namespace
 
+std::vector<std::int64_t> samples_by_speed(const CostModel& costs, std::int64_t micro_batch_size,
+                                           const std::vector<DeviceIndex>& devices) {
+  const auto replicas = static_cast<std::int64_t>(devices.size());
+  const std::int64_t even = (micro_batch_size + replicas - 1) / replicas;
+  const auto kind_of = [&](std::size_t i) { return costs.topology().device(devices[i]).kind; };
+  const auto time_of_sample = [&](std::size_t i) {
+    std::int64_t ns = 0;
+    for (std::int32_t layer = 0; layer < costs.layer_count(); ++layer) {
+      const LayerTable& table = costs.table(even, kind_of(i));
+      ns += table.forward({layer, layer + 1}).ns + table.backward({layer, layer + 1}).ns;
+    }
+    return std::max<std::int64_t>(1, ns);
+  };
+  std::vector<std::int64_t> samples(devices.size(), 1);
+  for (std::int64_t left = micro_batch_size - replicas; left > 0; --left) {
+    std::size_t next = 0;
+    for (std::size_t i = 1; i < devices.size(); ++i) {
+      const std::int64_t here = (samples[i] + 1) * time_of_sample(i);
+      const std::int64_t there = (samples[next] + 1) * time_of_sample(next);
+      if (here < there || (here == there && kind_of(i) < kind_of(next))) next = i;
+    }
+    ++samples[next];
+  }
+  return samples;
+}
+
 void for_each_plan(const Problem& problem, const Topology& topology, bool ignore_memory,
                    const std::function<void(const Plan&, const PlanCost&)>& visit) {
   const CostModel costs(problem.profile, topology);
   StructureEnumerator(
-      problem, topology, [](const StagePlan&, const Plan&) { return true; },
+      problem, costs, false, [](const StagePlan&, const Plan&) { return true; },
       [&](Plan& plan) {
         plan.warmup_depths.clear();
         for_each_depths(plan, plan.num_micro_batches, [&] {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../support/random_problem.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/plan/pins.h"
 #include "dapple/simulate/simulate.h"
 
@@ -17,6 +18,12 @@ namespace dapple::small {
 /// Calls `visit` for every legal plan that fits. O(exponential): a handful of layers and devices.
 void for_each_plan(const Problem& problem, const Topology& topology, bool ignore_memory,
                    const std::function<void(const Plan&, const PlanCost&)>& visit);
+
+/// The samples of each replica of a stage on these devices, so that the slowest replica takes the
+/// least for all layers: one sample each, then one after another to the replica that would be done
+/// with one more the soonest; of several to the first of those of the first kind.
+std::vector<std::int64_t> samples_by_speed(const CostModel& costs, std::int64_t micro_batch_size,
+                                           const std::vector<DeviceIndex>& devices);
 
 /// Which plans count, and what a search for the fastest may rely on.
 struct OracleOptions {
@@ -27,6 +34,7 @@ struct OracleOptions {
   std::optional<std::int64_t> micro_batch_size = {};
   std::vector<GradientSynchronization> gradients = {};  // any of them; the default if none is given
   Pins pins = {};
+  bool shares_by_speed = false;                 // stages may also have shares by speed
   std::function<bool(const Plan&)> allow = {};  // plans that count; all of them if not given
   Duration below = Duration{INT64_MAX};         // slower plans, and equal ones, do not count
   bool use_bounds = true;                       // pass over plans whose bound is too high

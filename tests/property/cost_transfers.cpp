@@ -26,6 +26,7 @@ std::vector<std::int32_t> holders(const Pipeline& pipeline, std::size_t stage,
     std::int64_t share = 0;
     for (std::int64_t sample = r; sample < samples; sample += replicas) ++share;
     if (is_dealt) share = micro_batch % replicas == r ? samples : 0;
+    if (!plan.samples.empty()) share = plan.samples[static_cast<std::size_t>(r)];
     result.insert(result.end(), static_cast<std::size_t>(share),
                   plan.devices[static_cast<std::size_t>(r)].value);
   }

@@ -32,6 +32,7 @@ void ask_at_random(Question& question, small::Dice& dice) {
   if (options.replicas == Replicas::Together && dice.chance(30)) {
     options.transfers = dice.chance(50) ? Transfers::Blocking : Transfers::Serial;
   }
+  if (dice.chance(50)) options.shares = Shares::Any;
   if (dice.chance(20)) options.overlaps_gradients = false;
   if (dice.chance(20)) options.family = ScheduleFamily::GPipe;
   if (dice.chance(25)) options.optimizer = OptimizerTiming::PerBucket;
@@ -57,15 +58,17 @@ std::vector<SearchProblem> problems_of(const Question& question) {
   std::vector<SearchProblem> problems;
   for (std::int64_t size = 1; size <= options.global_batch_size; ++size) {
     if (options.global_batch_size % size != 0) continue;
-    problems.push_back({.global_batch_size = options.global_batch_size,
-                        .micro_batch_size = size,
-                        .gradients = question.gradients().front(),
-                        .ignore_memory = options.ignore_memory,
-                        .gpipe = options.family == ScheduleFamily::GPipe,
-                        .links_are_shared = options.contention == Contention::Shared,
-                        .replicas = options.replicas,
-                        .transfers = options.transfers,
-                        .pins = options.pins});
+    problems.push_back(
+        {.global_batch_size = options.global_batch_size,
+         .micro_batch_size = size,
+         .gradients = question.gradients().front(),
+         .ignore_memory = options.ignore_memory,
+         .gpipe = options.family == ScheduleFamily::GPipe,
+         .links_are_shared = options.contention == Contention::Shared,
+         .replicas = options.replicas,
+         .transfers = options.transfers,
+         .pins = options.pins,
+         .shares_by_speed = planner::has_shares_by_speed(options, question.topology)});
   }
   return problems;
 }

@@ -1,5 +1,6 @@
 // The exact planner against every plan of small problems, each dimension of the space wide open.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
@@ -28,6 +29,26 @@ void require_each(const Counts& counts, int least) {
   for (const auto& [what, times] : counts) {
     CAPTURE(what);
     CHECK(times >= small::scaled(least));
+  }
+}
+
+bool has_given_shares(const Plan& plan) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(),
+                     [](const StagePlan& stage) { return !stage.samples.empty(); });
+}
+
+bool has_several_kinds(const TopologyDescription& topology) {
+  return std::any_of(
+      topology.servers.begin(), topology.servers.end(),
+      [&](const ServerGroup& group) { return group.device != topology.servers.front().device; });
+}
+
+/// Makes replicas pay: activations and gradients are smaller.
+void shrink_transfers(small::Dice& dice, ModelProfile& profile) {
+  const std::int64_t divisor = dice.roll(1, 20);
+  for (Layer& layer : profile.layers) {
+    layer.parameters.count /= divisor;
+    for (Measurement& measured : layer.measurements) measured.output.count /= divisor;
   }
 }
 
@@ -103,6 +124,7 @@ TEST_CASE("with independent replicas it is the fastest too, and it knows") {
     CAPTURE(round);
     Question question(maker.next());
     question.options.replicas = Replicas::Independent;
+    question.options.shares = Shares::Any;
     const Made answer = question.answer();
     small::require_fastest(question, answer);
     const PlanDocument* document = small::document_of(answer);
@@ -120,6 +142,7 @@ TEST_CASE("where transfers block and reductions come last it is the fastest too,
     Question question(maker.next());
     question.options.transfers = dice.chance(50) ? Transfers::Blocking : Transfers::Serial;
     question.options.overlaps_gradients = dice.chance(50);
+    question.options.shares = Shares::Any;
     question.options.pins.least_depths = dice.chance(30);
     const Made answer = question.answer();
     small::require_fastest(question, answer);
@@ -131,6 +154,31 @@ TEST_CASE("where transfers block and reductions come last it is the fastest too,
   CHECK(piped[Transfers::Serial] >= small::scaled(80));
 }
 
+TEST_CASE("with shares by speed it is the fastest too, and it knows") {
+  ProblemMaker maker(2013, {.layers = 4, .devices = 5, .global_batch = 12});
+  small::Dice dice(2014);
+  int by_speed = 0;
+  int in_pipelines = 0;
+  for (int round = 0; round < small::scaled(1000);) {
+    CAPTURE(round);
+    small::PlanningProblem made = maker.next();
+    if (!has_several_kinds(made.problem.topology)) continue;
+    ++round;
+    shrink_transfers(dice, made.problem.profile);
+    Question question(std::move(made));
+    question.options.shares = Shares::Any;
+    if (dice.chance(20)) question.options.family = ScheduleFamily::GPipe;
+    const Made answer = question.answer();
+    small::require_fastest(question, answer);
+    const PlanDocument* document = small::document_of(answer);
+    if (document == nullptr || !has_given_shares(document->plan)) continue;
+    ++by_speed;
+    if (document->plan.stages.size() > 1) ++in_pipelines;
+  }
+  CHECK(by_speed >= small::scaled(40));
+  CHECK(in_pipelines >= small::scaled(2));
+}
+
 TEST_CASE("with pins it is the fastest of the plans that obey them") {
   ProblemMaker maker(2003);
   small::Dice dice(2004);
@@ -138,6 +186,7 @@ TEST_CASE("with pins it is the fastest of the plans that obey them") {
   for (int round = 0; round < small::scaled(400); ++round) {
     CAPTURE(round);
     Question question(maker.next());
+    question.options.shares = Shares::Any;
     question.options.pins =
         random_pins(dice, static_cast<std::int32_t>(question.made.problem.profile.layers.size()),
                     question.topology.device_count());

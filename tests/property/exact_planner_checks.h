@@ -51,6 +51,9 @@ struct Question {
                          .micro_batch_size = options.micro_batch_size,
                          .gradients = gradients(),
                          .pins = options.pins,
+                         .shares_by_speed = options.shares == Shares::Any &&
+                                            options.replicas == Replicas::Together &&
+                                            options.transfers == Transfers::Overlapped,
                          .allow = {},
                          .below = below};
     if (options.family == ScheduleFamily::GPipe) {
@@ -88,6 +91,7 @@ inline std::string text_of(const Plan& plan) {
             std::to_string(stage.layers.end) + " K " + std::to_string(plan.warmup_depths[s]) +
             (stage.recompute ? " recompute" : "") + " on";
     for (const DeviceIndex device : stage.devices) text += " " + std::to_string(device.value);
+    for (const std::int64_t share : stage.samples) text += " share " + std::to_string(share);
   }
   return text;
 }
@@ -112,6 +116,7 @@ inline std::string text_of(const Question& question) {
   text += ", replicas " + std::string(to_string(options.replicas));
   text += ", transfers " + std::string(to_string(options.transfers));
   if (!options.overlaps_gradients) text += ", reductions behind the last backward";
+  if (options.shares == Shares::Any) text += ", shares auto";
   if (options.ignore_memory) text += ", ignore memory";
   if (options.micro_batch_size) text += ", B " + std::to_string(*options.micro_batch_size);
   if (options.family == ScheduleFamily::GPipe) text += ", gpipe";

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "../oracle/planner_oracle.h"
 #include "../support/clusters.h"
 #include "../support/dice.h"
 #include "../support/models.h"
@@ -87,6 +88,7 @@ Request random_request(Dice& dice) {
   if (dice.chance(70)) options.micro_batch_size = size;
   if (dice.chance(50)) options.pins.replicas = static_cast<std::int32_t>(dice.roll(1, size));
   if (dice.chance(25)) options.replicas = Replicas::Independent;
+  if (dice.chance(60)) options.shares = Shares::Any;
   options.bucket_size = Bytes{dice.roll(1, 400)};
   options.baselines = false;
   options.threads = 1;
@@ -152,6 +154,10 @@ std::optional<Duration> time_of_random_plan(Dice& dice, const Request& request,
       .warmup_depths = {},
       .stages = random_stages(dice, request, topology, size)};
   if (plan.stages.empty()) return std::nullopt;
+  for (StagePlan& stage : plan.stages) {
+    if (!planner::has_shares_by_speed(options, topology) || dice.chance(30)) continue;
+    stage.samples = small::samples_by_speed(costs, size, stage.devices);
+  }
   plan.warmup_depths.assign(plan.stages.size(), plan.num_micro_batches);
   fill_gradient_buckets(plan, request.profile);
   return simulate::simulate(generate(plan, options.replicas), costs.plan_cost(plan), topology,

@@ -26,6 +26,7 @@ Plan plan_of(const ModelProfile& profile, const PlanShape& shape) {
     for (const std::int32_t device : figures.devices) stage.devices.push_back({device});
     stage.replication = figures.dealt ? Replication::Deal : Replication::Split;
     stage.recompute = figures.recompute;
+    stage.samples = figures.samples;
     plan.stages.push_back(std::move(stage));
   }
   fill_gradient_buckets(plan, profile);

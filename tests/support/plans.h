@@ -17,6 +17,7 @@ struct StageShape {
   std::vector<std::int32_t> devices = {};
   bool dealt = false;
   bool recompute = false;
+  std::vector<std::int64_t> samples = {};
 };
 
 struct PlanShape {

@@ -176,6 +176,19 @@ std::vector<StageShape> random_stages(Dice& dice, std::int32_t layers, std::int3
 
 namespace {
 
+/// Gives some stages shares that are not equal: the last replica all samples but one of each other.
+/// Without a roll of the dice, which would change the instances behind it.
+void skew_shares(std::int64_t micro_batch_size, std::vector<StageShape>& stages) {
+  for (StageShape& stage : stages) {
+    const auto replicas = static_cast<std::int64_t>(stage.devices.size());
+    if (stage.dealt || replicas == 1 || (stage.layers + replicas + micro_batch_size) % 3 != 0) {
+      continue;
+    }
+    stage.samples.assign(stage.devices.size(), 1);
+    stage.samples.back() = micro_batch_size - replicas + 1;
+  }
+}
+
 /// Depths may deadlock where stages deal; nothing then.
 std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoices& choices) {
   const Ranges ranges = random_ranges(dice);
@@ -209,6 +222,7 @@ std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoices& cho
   }
   shape.stages = random_stages(dice, static_cast<std::int32_t>(model.layers.size()), devices, shape,
                                choices.deal);
+  skew_shares(shape.micro_batch_size, shape.stages);
   shape.depths = random_depths(dice, shape.stages.size(), shape.num_micro_batches);
   if (choices.deal && dice.chance(50)) shuffle(dice, shape.depths);
   if (choices.deal) {

@@ -52,6 +52,17 @@ class CostModel {
   /// references to any.
   void forget_tables() const;
 
+  /// Returns how replicas on these devices share a micro-batch by their speeds: samples so that the
+  /// longest time of a replica for all layers is the least, each replica having a sample. All
+  /// layers take as long for n samples as n times what they take for one, if each of
+  /// ceil(micro-batch size / replicas) samples takes an equal part of what so many take. Of equal
+  /// times the kind with the lower number has the larger share, and of replicas of one kind the
+  /// first ones. Returns an empty list where these shares are those of replica_share(), as on
+  /// devices of one kind. O(devices * kinds + kinds * log(time of a micro-batch)). Requires: at
+  /// least one device, and no more than samples.
+  std::vector<std::int64_t> shares_by_speed(std::int64_t micro_batch_size,
+                                            const std::vector<DeviceIndex>& devices) const;
+
   /// Returns the bytes that `samples` samples send over the boundary before layer `cut` to a stage
   /// in this form: those that each of its devices then has. Requires: samples >= 1.
   Bytes boundary_size(std::int32_t cut, std::int64_t samples) const;

@@ -23,8 +23,8 @@ namespace dapple {
 
 /// How the replicas of a stage divide the work.
 enum class Replication {
-  /// Replicas share every micro-batch: replica i of r gets floor(B/r) + (i < B mod r) consecutive
-  /// samples.
+  /// Replicas share every micro-batch, each of them consecutive samples: replica i of r gets
+  /// floor(B/r) + (i < B mod r), or what StagePlan::samples says.
   Split,
   /// Replicas take whole micro-batches in turn: replica i of r gets those whose number modulo r
   /// is i.
@@ -71,6 +71,9 @@ struct StagePlan {
   FormIndex form = {};
   /// The sizes of the buckets in the order of their reduction; empty for one replica.
   std::vector<Bytes> gradient_buckets;
+  /// The samples that each replica has of a micro-batch, at least one; empty where the stage deals
+  /// micro-batches and where shares are those of replica_share().
+  std::vector<std::int64_t> samples = {};
 };
 
 /// The gradients of parameters that layers on several stages use (a tie of the profile). Each of
@@ -146,8 +149,29 @@ struct SampleRange {
 SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,
                           std::int64_t replica);
 
+/// The shares that the replicas of a stage have of every micro-batch: consecutive samples, in the
+/// order of the replicas.
+class ReplicaShares {
+ public:
+  /// Shares of replica_share() or, if `samples` is not empty, of so many samples each.
+  /// Requires: `samples` is empty or has one element for each replica, at least 1 each, which add
+  /// up to the micro-batch. O(replicas) if it is not empty.
+  ReplicaShares(std::int64_t micro_batch_size, std::int64_t replicas,
+                const std::vector<std::int64_t>& samples);
+
+  std::int64_t replicas() const { return replicas_; }
+  /// O(1).
+  SampleRange of(std::int64_t replica) const;
+
+ private:
+  std::int64_t micro_batch_size_;
+  std::int64_t replicas_;
+  // Where each share ends; empty for those of replica_share().
+  std::vector<std::int64_t> ends_;
+};
+
 /// Returns the samples that a replica of `stage` processes at a time: its share of a micro-batch,
-/// or a whole micro-batch if the stage deals them.
+/// or a whole micro-batch if the stage deals them. O(replicas) where shares are given one by one.
 SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t replica);
 
 /// Returns the number of micro-batches that replica `replica` of `stage` processes.

@@ -26,12 +26,19 @@ inline constexpr std::string_view kDapplePlanner = "dapple";
 inline constexpr std::string_view kFamiliesPlanner = "families";
 inline constexpr std::string_view kImportPlanner = "import";
 
-/// The dimensions that each planner searches. Bucket sizes are one if `all_bucket_sizes`.
-std::vector<std::string> exact_dimensions(bool all_placements, bool all_bucket_sizes);
-std::vector<std::string> diagram_dimensions(bool all_bucket_sizes);
-std::vector<std::string> dapple_dimensions(bool all_bucket_sizes);
+/// The dimensions that are searched only on request, or on some devices.
+struct FurtherDimensions {
+  bool bucket_sizes = false;
+  bool shares_by_speed = false;
+};
+
+/// The dimensions that each planner searches.
+std::vector<std::string> exact_dimensions(bool all_placements, FurtherDimensions further);
+std::vector<std::string> diagram_dimensions(FurtherDimensions further);
+std::vector<std::string> dapple_dimensions(FurtherDimensions further);
 std::vector<std::string> families_dimensions();
 inline constexpr std::string_view kBucketSizes = "sizes of gradient buckets";
+inline constexpr std::string_view kShares = "shares of replicas: equal, or by the speed of devices";
 inline constexpr std::string_view kFamilies = "schedule families and their orders";
 /// Returns the dimension of a rescheduled plan whose order was searched.
 std::string orders_of(ScheduleFamily family);
@@ -153,6 +160,9 @@ std::string text_of(const ParallelismReason& reason);
 /// sharded in this way and, where `mixes_forms`, stages in different forms: no lower bound holds
 /// for plans that use them.
 std::string outside_space(const ModelProfile& profile, Sharding sharding, bool mixes_forms);
+
+/// Returns what to add to that on devices of several kinds.
+std::string shares_outside_space(Shares shares);
 
 /// Says that plans of this form of parallelism or, where `is_mixed`, with any of several forms in
 /// each stage, of which this is one, were not searched completely.

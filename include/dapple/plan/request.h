@@ -25,6 +25,17 @@ enum class PlannerKind {
 /// Returns "exact" or "dapple".
 std::string_view to_string(PlannerKind planner);
 
+/// How the replicas of a stage may share its micro-batches.
+enum class Shares {
+  /// As evenly as whole samples allow.
+  Equal,
+  /// So or, on devices of several kinds, by their speeds: whichever makes the faster plan.
+  Any,
+};
+
+/// Returns "equal" or "auto".
+std::string_view to_string(Shares shares);
+
 /// What of a stage's state is sharded.
 enum class Sharding {
   None,
@@ -72,6 +83,7 @@ struct PlanRequest {
   /// The largest tensor-parallel degree; any if not given.
   std::optional<std::int64_t> max_tensor = {};
   Sharding sharding = Sharding::None;
+  Shares shares = Shares::Equal;
   /// Whether stages may differ in their form of parallelism.
   bool mixes_forms = false;
   /// The runtime that must be able to execute the plan, as named by --for, or empty.

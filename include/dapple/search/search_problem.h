@@ -29,6 +29,9 @@ struct SearchProblem {
   /// The treatment of transfers that the bounds hold for.
   Transfers transfers = Transfers::Overlapped;
   Pins pins = {};
+  /// Whether stages on several kinds of device may also have shares by speed, replicas being
+  /// together.
+  bool shares_by_speed = false;
   /// Most stage passes of a plan that can still be simulated; used by least_memory() only.
   std::int64_t most_passes = kMaxStagePasses;
 

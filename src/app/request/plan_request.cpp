@@ -204,6 +204,7 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   }
   planner.max_tensor = options.positive_integer("max-tensor", kMaxTensorParallel);
   planner.mixes_forms = options.has("per-stage");
+  planner.shares = options.choice("shares") == "equal" ? Shares::Equal : Shares::Any;
   planner.baselines = !options.has("no-baselines");
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   planner.threads = static_cast<int>(
@@ -309,6 +310,16 @@ std::vector<OptionSection> plan_options() {
                      .default_value = "any",
                      .details = "Layers are shared in the degrees of tensor parallelism for which "
                                 "a profile has variants of all of them."});
+  further.push_back({.name = "shares",
+                     .value = "WAY",
+                     .choices = {"auto", "equal"},
+                     .text = "Give replicas equal shares, or also shares by speed.",
+                     .default_value = "auto",
+                     .details = "On devices of several kinds a stage may then give each replica "
+                                "as many samples as it processes in the same time, for all "
+                                "layers together. Shares are equal with --for, where a runtime's "
+                                "transfers block, with --replicas independent, and under other "
+                                "schedules than 1f1b and gpipe."});
   further.push_back(
       {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."});
   further.push_back(time_scale_option());

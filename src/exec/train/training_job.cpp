@@ -66,6 +66,12 @@ Plan of_one_rank(Plan plan) {
   check(plan.micro_batch_size % ranks == 0, "ranks do not divide a micro-batch");
   plan.global_batch_size /= ranks;
   plan.micro_batch_size /= ranks;
+  for (StagePlan& stage : plan.stages) {
+    for (std::int64_t& share : stage.samples) {
+      check(share % ranks == 0, "ranks do not divide the samples of a replica");
+      share /= ranks;
+    }
+  }
   return plan;
 }
 

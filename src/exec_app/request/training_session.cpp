@@ -91,6 +91,13 @@ void refuse_uneven_samples(const Plan& plan, const std::string& source) {
   }
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StagePlan& stage = plan.stages[s];
+    for (std::size_t i = 0; i < stage.samples.size(); ++i) {
+      if (stage.samples[i] % ranks == 0) continue;
+      refuse(fmt::format("/stages/{}/samples/{}", s, i),
+             fmt::format("expected a multiple of {}, as so many devices of a group train on as "
+                         "many samples each, got {}",
+                         ranks, stage.samples[i]));
+    }
     const auto groups = static_cast<std::int64_t>(stage.devices.size());
     if (stage.replication == Replication::Deal || groups * ranks <= plan.micro_batch_size) continue;
     refuse(fmt::format("/stages/{}/devices", s),

@@ -70,6 +70,14 @@ void check_replicas(const RuntimeLimits& runtime, const Plan& plan,
 }
 
 void check_shares(const Plan& plan, std::vector<Violation>& faults) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::vector<std::int64_t>& samples = plan.stages[s].samples;
+    if (samples.empty()) continue;
+    faults.push_back(
+        {fmt::format("/stages/{}/samples", s),
+         fmt::format("expected replicas with equal shares, got {}", fmt::join(samples, ", "))});
+    return;
+  }
   const auto replicas = static_cast<std::int64_t>(plan.stages.front().devices.size());
   const bool is_split = plan.stages.front().replication == Replication::Split;
   const std::int64_t shared = is_split ? plan.micro_batch_size : plan.num_micro_batches;

@@ -71,6 +71,7 @@ void write_stage(JsonWriter& writer, const ComparedPlan& compared,
   write_layers(writer.key("layers"), stage.layers);
   write_device_names(writer.key("devices"), stage.devices, topology);
   writer.key("replication").text(to_string(stage.replication));
+  write_samples(writer, stage);
   writer.key("recompute").boolean(stage.recompute);
   if (!compared.plan.stage_forms.empty()) {
     write_parallelism(writer.key("parallelism"), form_of(compared.plan, stage));

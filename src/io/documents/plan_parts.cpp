@@ -101,6 +101,23 @@ std::vector<Parallelism> read_stage_forms(const Field& field) {
   return forms;
 }
 
+void write_samples(JsonWriter& writer, const StagePlan& stage) {
+  if (stage.samples.empty()) return;
+  writer.key("samples").open_array(JsonWriter::Layout::Line);
+  for (const std::int64_t share : stage.samples) writer.integer(share);
+  writer.close();
+}
+
+std::vector<std::int64_t> read_samples(const Field& field) {
+  const ArrayReader array(field, "an array with the samples of each replica");
+  std::vector<std::int64_t> samples;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    samples.push_back(required_integer(array.at(i), {1, kMaxCount}));
+  }
+  if (array.valid() && samples.empty()) field.refuse("the samples of each replica");
+  return samples;
+}
+
 void write_time_parts(JsonWriter& writer, const TimeParts& parts) {
   writer.open_object(JsonWriter::Layout::Line);
   for (const TimePart& part : kTimeParts) {

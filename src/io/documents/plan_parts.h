@@ -24,6 +24,11 @@ Parallelism read_parallelism(const Field& field);
 void write_stage_forms(JsonWriter& writer, const std::vector<Parallelism>& forms);
 std::vector<Parallelism> read_stage_forms(const Field& field);
 
+/// Writes the key "samples" with the shares of a stage's replicas, unless they are as even as whole
+/// samples allow, and reads its value.
+void write_samples(JsonWriter& writer, const StagePlan& stage);
+std::vector<std::int64_t> read_samples(const Field& field);
+
 /// Writes an object of nanoseconds with the keys of kTimeParts.
 void write_time_parts(JsonWriter& writer, const TimeParts& parts);
 

@@ -150,11 +150,29 @@ void read_stages(const Field& field, const DeviceNames& names, PlanDocument& doc
       stage.devices.push_back(names.read(devices.at(k)));
     const auto replication = read_choice(object.field("replication"), {"split", "deal"});
     stage.replication = replication == 1U ? Replication::Deal : Replication::Split;
+    if (const Field samples = object.field("samples"); samples.present()) {
+      stage.samples = read_samples(samples);
+    }
     stage.recompute = read_boolean(object.field("recompute")).value_or(false);
     const IntegerRange forms{0, std::ssize(document.plan.stage_forms)};
     stage.form.value = static_cast<std::int32_t>(optional_integer(object.field("form"), forms, 0));
     read_stage_costs(object.field("costs"), stage, figures);
     object.finish();
+  }
+}
+
+/// Drops the shares of stages whose shares are those that they have without.
+void forget_equal_shares(Plan& plan) {
+  for (StagePlan& stage : plan.stages) {
+    const std::size_t replicas = stage.devices.size();
+    bool are_equal = stage.samples.size() == replicas;
+    for (std::size_t i = 0; are_equal && i < replicas; ++i) {
+      are_equal =
+          stage.samples[i] == replica_share(plan.micro_batch_size, std::ssize(stage.devices),
+                                            static_cast<std::int64_t>(i))
+                                  .size();
+    }
+    if (are_equal) stage.samples.clear();
   }
 }
 
@@ -471,6 +489,7 @@ ReadPlan read_plan_document(const Field& field) {
   ObjectReader schedule(object.field("schedule"));
   const Field digest = read_schedule(schedule, plan);
   read_stages(object.field("stages"), names, document);
+  forget_equal_shares(document.plan);
   plan.tied_gradients = tied_gradients(document.profile, plan.stages);
   read_prediction(object.field("predicted"), names, document.prediction);
   document.baselines = read_baselines(object.field("baselines"));

@@ -70,6 +70,7 @@ void write_stages(JsonWriter& writer, const PlanDocument& document, const Topolo
     for (const DeviceIndex device : stage.devices) writer.text(topology.device(device).name);
     writer.close();
     writer.key("replication").text(to_string(stage.replication));
+    write_samples(writer, stage);
     writer.key("recompute").boolean(stage.recompute);
     if (stage.form != FormIndex{}) writer.key("form").integer(stage.form.value);
     write_stage_costs(writer.key("costs"), stage, document.prediction.stages[i]);

@@ -149,6 +149,7 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
     writer.key("sharding").text(to_string(request.sharding));
   }
   if (request.max_tensor) writer.key("max_tensor").integer(*request.max_tensor);
+  if (request.shares != Shares::Equal) writer.key("shares").text(to_string(request.shares));
   if (request.mixes_forms) writer.key("per_stage").boolean(true);
   writer.key("for");
   if (request.target.empty()) {
@@ -205,6 +206,10 @@ PlanRequest read_request(const Field& field) {
   if (const Field sharding = object.field("sharding"); sharding.present()) {
     constexpr Sharding kShardings[] = {Sharding::Optimizer, Sharding::Full, Sharding::Any};
     request.sharding = kShardings[read_choice(sharding, {"optimizer", "full", "auto"}).value_or(0)];
+  }
+  if (const Field shares = object.field("shares"); shares.present()) {
+    const bool may_differ = read_choice(shares, {"equal", "auto"}) == 1U;
+    request.shares = may_differ ? Shares::Any : Shares::Equal;
   }
   request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");
   request.mixes_forms = read_per_stage(object.field("per_stage"), request);

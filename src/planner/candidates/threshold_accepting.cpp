@@ -85,10 +85,9 @@ Duration bound_of_computation(const Plan& plan, const CostModel& costs) {
   Duration round_trip;
   for (const StagePlan& stage : plan.stages) {
     const DeviceIndex first = stage.devices.front();
-    const auto replicas = static_cast<std::int64_t>(stage.devices.size());
-    const LayerTable& table = costs.in(stage.form)
-                                  .table(replica_share(plan.micro_batch_size, replicas, 0).size(),
-                                         costs.topology().device(first).kind);
+    const LayerTable& table =
+        costs.in(stage.form)
+            .table(samples_of(plan, stage, 0).size(), costs.topology().device(first).kind);
     const Duration forward = table.forward(stage.layers);
     const Duration again = stage.recompute ? forward : Duration{};
     times.push_back({.forward = forward, .backward = table.backward(stage.layers) + again});

@@ -226,6 +226,7 @@ void FamilyPlanner::add_shape(const Plan& start, Duration bound) {
       continue;
     Plan plan = start;
     if (context_.options.pins.in_order) put_in_order(plan.stages);
+    for (StagePlan& stage : plan.stages) stage.samples.clear();
     shapes_.push_back({.plan = std::move(plan), .chunks = chunks, .bound = bound});
   }
 }

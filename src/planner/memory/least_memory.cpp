@@ -1,6 +1,8 @@
 #include "planner/memory/least_memory.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/result/infeasible.h"
@@ -23,6 +25,8 @@ struct Choice {
   // Stages, or independent replicas, including those before it.
   std::int32_t lanes = 0;
   bool recompute = false;
+  // Whether replicas have shares by speed, not equal ones.
+  bool has_other_shares = false;
 };
 
 /// The last stages of the best ways to split the first layers over the first devices: [end][used].
@@ -73,10 +77,13 @@ class LeastMemorySearch {
   Bytes largest_bucket(Buckets& buckets, std::int32_t begin) const;
   std::int32_t next_different(std::int32_t position, std::int32_t replica,
                               std::int32_t replicas) const;
-  Bytes memory_lower_bound(LayerRange layers, std::int32_t first_device,
-                           std::int32_t replicas) const;
+  std::vector<DeviceIndex> devices_of(std::int32_t first_device, std::int32_t replicas) const;
+  const std::vector<std::int64_t>& other_shares(std::int32_t first_device, std::int32_t replicas);
+  Bytes memory_lower_bound(LayerRange layers, std::int32_t first_device, std::int32_t replicas);
   Choice stage(Buckets& buckets, std::int32_t begin, std::int32_t first_device,
-               std::int32_t replicas) const;
+               std::int32_t replicas);
+  Bytes missing(const StageContext& stage, std::int32_t first_device,
+                const std::vector<std::int64_t>& samples) const;
   bool is_better(const Choice& choice, const Choice& best) const;
   bool is_independent() const { return problem_.replicas == Replicas::Independent; }
   // Whether a stage that lacks so much memory is of no use, whatever is before it.
@@ -104,6 +111,8 @@ class LeastMemorySearch {
   Goal goal_ = Goal::LeastMissing;
   // For each device the first later one that differs from it.
   std::vector<std::int32_t> alike_until_;
+  // By the first device and the replicas.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int64_t>> other_shares_;
   std::vector<Table> tables_;
 };
 
@@ -145,44 +154,78 @@ std::int32_t LeastMemorySearch::next_different(std::int32_t position, std::int32
   return std::min(next, replicas);
 }
 
+std::vector<DeviceIndex> LeastMemorySearch::devices_of(std::int32_t first_device,
+                                                       std::int32_t replicas) const {
+  std::vector<DeviceIndex> devices;
+  for (std::int32_t i = 0; i < replicas; ++i) devices.push_back(device(first_device + i));
+  return devices;
+}
+
+/// Returns the shares of a stage besides equal ones; none if it has no others.
+const std::vector<std::int64_t>& LeastMemorySearch::other_shares(std::int32_t first_device,
+                                                                 std::int32_t replicas) {
+  const auto [entry, is_new] = other_shares_.try_emplace({first_device, replicas});
+  if (is_new && problem_.shares_by_speed) {
+    entry->second =
+        costs_.shares_by_speed(problem_.micro_batch_size, devices_of(first_device, replicas));
+  }
+  return entry->second;
+}
+
 /// A lower bound on the memory that the stage's first replica lacks. It does not fall with more
 /// layers in front.
 Bytes LeastMemorySearch::memory_lower_bound(LayerRange layers, std::int32_t first_device,
-                                            std::int32_t replicas) const {
+                                            std::int32_t replicas) {
   const DeviceIndex here = device(first_device);
-  const MemoryCost memory =
-      costs_.memory_cost({.layers = layers, .depth = 1, .replicas = replicas},
-                         replica_share(problem_.micro_batch_size, replicas, 0).size(),
-                         costs_.topology().device(here).kind);
+  std::int64_t samples = replica_share(problem_.micro_batch_size, replicas, 0).size();
+  const std::vector<std::int64_t>& others = other_shares(first_device, replicas);
+  if (!others.empty()) samples = std::min(samples, others.front());
+  const MemoryCost memory = costs_.memory_cost({.layers = layers, .depth = 1, .replicas = replicas},
+                                               samples, costs_.topology().device(here).kind);
   return memory.peak() - memory.communication_buffers - costs_.topology().memory_limit(here);
 }
 
+/// Returns the memory that is missing on the tightest device of a stage; negative where there is
+/// room. `samples` are the shares of the replicas; none for equal ones.
+Bytes LeastMemorySearch::missing(const StageContext& stage, std::int32_t first_device,
+                                 const std::vector<std::int64_t>& samples) const {
+  const auto replicas = static_cast<std::int32_t>(stage.replicas);
+  const ReplicaShares shares(problem_.micro_batch_size, replicas, samples);
+  Bytes missing{INT64_MIN};
+  for (std::int32_t i = 0; i < replicas;) {
+    const DeviceIndex here = device(first_device + i);
+    const MemoryCost memory =
+        costs_.memory_cost(stage, shares.of(i).size(), costs_.topology().device(here).kind);
+    missing = std::max(missing, memory.peak() - costs_.topology().memory_limit(here));
+    i = samples.empty() ? next_different(first_device + i, i, replicas) : i + 1;
+  }
+  return missing;
+}
+
 Choice LeastMemorySearch::stage(Buckets& buckets, std::int32_t begin, std::int32_t first_device,
-                                std::int32_t replicas) const {
+                                std::int32_t replicas) {
   Choice choice{.missing = Bytes::infinite(), .begin = begin, .replicas = replicas};
   const LayerRange layers{begin, buckets.end};
   const Bytes bucket = replicas > 1 ? largest_bucket(buckets, begin) : Bytes{};
+  const std::vector<std::int64_t>& others = other_shares(first_device, replicas);
   for (const bool recompute : {false, true}) {
     if (!problem_.pins.allow(layers, replicas, recompute)) continue;
-    Bytes missing{INT64_MIN};
-    for (std::int32_t i = 0; i < replicas; i = next_different(first_device + i, i, replicas)) {
-      const DeviceIndex here = device(first_device + i);
-      const MemoryCost memory =
-          costs_.memory_cost({.layers = layers,
-                              .recompute = recompute,
-                              .depth = depth_,
-                              .depth_before = begin == 0 ? 0 : depth_,
-                              .depth_behind = buckets.end == costs_.layer_count() ? 0 : depth_,
-                              .largest_bucket = bucket,
-                              .replicas = replicas},
-                             replica_share(problem_.micro_batch_size, replicas, i).size(),
-                             costs_.topology().device(here).kind);
-      missing = std::max(missing, memory.peak() - costs_.topology().memory_limit(here));
-    }
-    if (missing < choice.missing) {
-      choice.missing = missing;
+    const StageContext context{.layers = layers,
+                               .recompute = recompute,
+                               .depth = depth_,
+                               .depth_before = begin == 0 ? 0 : depth_,
+                               .depth_behind = buckets.end == costs_.layer_count() ? 0 : depth_,
+                               .largest_bucket = bucket,
+                               .replicas = replicas};
+    const auto consider = [&](const std::vector<std::int64_t>& samples) {
+      const Bytes lacks = missing(context, first_device, samples);
+      if (lacks >= choice.missing) return;
+      choice.missing = lacks;
       choice.recompute = recompute;
-    }
+      choice.has_other_shares = !samples.empty();
+    };
+    consider({});
+    if (!others.empty()) consider(others);
   }
   return choice;
 }
@@ -279,9 +322,9 @@ void LeastMemorySearch::read_tables(std::size_t used, search::Candidate& plan) {
     StagePlan stage;
     stage.layers = {choice.begin, static_cast<std::int32_t>(end)};
     stage.recompute = choice.recompute;
-    for (std::int32_t i = 0; i < choice.replicas; ++i) {
-      stage.devices.push_back(device(static_cast<std::int32_t>(used) + i));
-    }
+    const auto first = static_cast<std::int32_t>(used);
+    stage.devices = devices_of(first, choice.replicas);
+    if (choice.has_other_shares) stage.samples = other_shares(first, choice.replicas);
     plan.stages.push_back(std::move(stage));
     end = static_cast<std::size_t>(choice.begin);
     if (problem_.pins.stages) tables_.pop_back();
@@ -407,6 +450,7 @@ search::SearchProblem least_problem(const CostModel& costs, const PlannerOptions
       .gpipe = options.family == ScheduleFamily::GPipe,
       .replicas = options.replicas,
       .pins = pins,
+      .shares_by_speed = has_shares_by_speed(options, costs.topology()),
       .most_passes = most_passes(options.memory_limit)};
 }
 

@@ -444,7 +444,7 @@ SearchRecord DapplePlanner::record() const {
   SearchRecord record = record_;
   record.planner = kDapplePlanner;
   record.complete = false;
-  record.searched = dapple_dimensions(!context_.options.bucket_size);
+  record.searched = dapple_dimensions(further_dimensions(context_.options, context_.topology));
   for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
     record.cut.push_back(std::move(pinned));
   }

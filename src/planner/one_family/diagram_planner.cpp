@@ -346,7 +346,7 @@ SearchRecord DiagramPlanner::record() const {
   record.states = work_;
   record.open = std::count_if(problems_.begin(), problems_.end(),
                               [&](const Subproblem& some) { return some.bound < best(); });
-  record.searched = diagram_dimensions(!context_.options.bucket_size);
+  record.searched = diagram_dimensions(further_dimensions(context_.options, context_.topology));
   for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
     record.cut.push_back(std::move(pinned));
   }

@@ -421,7 +421,8 @@ SearchRecord ExactPlanner::record() const {
     covers_all_placements = covers_all_placements && search->covers_all_placements();
     covers_allowed_placements = covers_allowed_placements && search->covers_allowed_placements();
   }
-  record.searched = exact_dimensions(covers_all_placements, !context_.options.bucket_size);
+  record.searched = exact_dimensions(covers_all_placements,
+                                     further_dimensions(context_.options, context_.topology));
   add_cuts(covers_allowed_placements, record);
   record.complete = record.cut.empty();
   return record;

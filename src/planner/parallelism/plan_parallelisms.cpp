@@ -16,6 +16,7 @@
 #include "dapple/planner/request/warnings.h"
 #include "dapple/planner/restricted/restricted.h"
 #include "dapple/profile/variants.h"
+#include "dapple/topology/servers_of_kind.h"
 #include "planner/candidates/work_lower_bound.h"
 #include "planner/parallelism/best_uniform.h"
 #include "planner/parallelism/one_kind.h"
@@ -237,7 +238,9 @@ void ParallelismComparison::look_ahead() {
       fastest = std::min(fastest, part.first);
     } else if (!asks_for_families(context_.options)) {
       auto& infeasible = std::get<Infeasible>(made);
-      part.is_settled = infeasible.is_certain && !infeasible.stopped;
+      // The DAPPLE planner tries equal shares only.
+      part.is_settled = infeasible.is_certain && !infeasible.stopped &&
+                        !has_shares_by_speed(context_.options, context_.topology);
       if (part.is_settled) take(part, std::move(infeasible));
     }
   }
@@ -785,6 +788,11 @@ std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
                   : plan_of_own_form(context, restriction);
   if (auto* infeasible = std::get_if<Infeasible>(&made)) {
     look_for_sharded_remedy(*infeasible, context, restriction);
+  } else if (kinds_in_use(context.topology).size() > 1) {
+    const bool are_by_speed =
+        !restriction && has_shares_by_speed(context.options, context.topology);
+    std::get<MadePlan>(made).document.search.outside +=
+        shares_outside_space(are_by_speed ? Shares::Any : Shares::Equal);
   }
   return made;
 }

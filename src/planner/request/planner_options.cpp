@@ -1,6 +1,20 @@
 #include "dapple/planner/request/planner_options.h"
 
+#include "dapple/topology/servers_of_kind.h"
+
 namespace dapple::planner {
+
+bool has_shares_by_speed(const PlannerOptions& options, const Topology& topology) {
+  const bool is_1f1b = !options.family || *options.family == ScheduleFamily::GPipe;
+  return options.shares == Shares::Any && options.planner == PlannerKind::Exact && is_1f1b &&
+         options.replicas == Replicas::Together && options.transfers == Transfers::Overlapped &&
+         !options.pins.equal_shares && kinds_in_use(topology).size() > 1;
+}
+
+FurtherDimensions further_dimensions(const PlannerOptions& options, const Topology& topology) {
+  return {.bucket_sizes = !options.bucket_size,
+          .shares_by_speed = has_shares_by_speed(options, topology)};
+}
 
 PlanRequest request_of(const PlannerOptions& options) {
   PlanRequest request{.planner = options.planner,
@@ -16,6 +30,7 @@ PlanRequest request_of(const PlannerOptions& options) {
                       .pins = options.pins,
                       .max_tensor = options.max_tensor,
                       .sharding = options.sharding,
+                      .shares = options.shares,
                       .mixes_forms = options.mixes_forms,
                       .target = {},
                       .baselines = options.baselines};
@@ -41,6 +56,7 @@ PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_
                          .pins = request.pins,
                          .max_tensor = request.max_tensor,
                          .mixes_forms = request.mixes_forms,
+                         .shares = request.shares,
                          .sharding = request.sharding,
                          .baselines = request.baselines};
   // 1F1B includes GPipe, which is 1F1B with all micro-batches in flight.

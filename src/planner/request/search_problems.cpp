@@ -19,7 +19,8 @@ std::vector<search::SearchProblem> search_problems(const PlanningContext& contex
                           .links_are_shared = options.contention == Contention::Shared,
                           .replicas = options.replicas,
                           .transfers = options.transfers,
-                          .pins = options.pins});
+                          .pins = options.pins,
+                          .shares_by_speed = has_shares_by_speed(options, context.topology)});
     }
   }
   return problems;

@@ -217,6 +217,7 @@ std::variant<MadePlan, Infeasible> make_restricted_plan(const PlanningContext& c
   if (auto* plan = std::get_if<MadePlan>(&made)) {
     plan->document.request = request_of(context.options);
     plan->document.request->target = restriction.target;
+    plan->document.request->shares = Shares::Equal;
     plan->document.warnings = warnings_of(plan->document, context.topology);
   }
   return made;

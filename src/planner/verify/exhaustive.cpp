@@ -76,6 +76,8 @@ std::int64_t most_in_flight(const ReplicaCost& replica, std::int64_t num_micro_b
 
 /// A table of round trips that needs more steps than this would take longer than it saves.
 constexpr std::int64_t kMostTableSteps = 20'000'000;
+/// Where one replica may have so many more samples than another, prefixes count as taking no time.
+constexpr std::int64_t kMostShares = 256;
 
 /// Lower bounds on the times of any stages of the first layers, on any devices, in plans that take
 /// less than a given time: the figures of (V2) and (V3).
@@ -99,7 +101,8 @@ class PrefixLowerBound {
 
  private:
   // A number of replicas with a smaller largest share than any smaller number, and the layer tables
-  // of that share, one for each kind of device.
+  // of that share or, where others may have a larger one, of all larger shares, for each kind of
+  // device.
   struct Share {
     std::int64_t replicas = 1;
     std::vector<const LayerTable*> tables;
@@ -138,9 +141,19 @@ PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProbl
     if (replicas ? count != *replicas : largest == last) continue;
     last = largest;
     Share& share = shares.emplace_back(Share{.replicas = count, .tables = {}});
+    const std::int64_t most =
+        problem.shares_by_speed && kinds.size() > 1 ? micro_batch_size : largest;
+    if (most - largest > kMostShares) {
+      forwards_.assign(static_cast<std::size_t>(costs.layer_count()) + 1, {});
+      round_trips_.assign(static_cast<std::size_t>(costs.layer_count()) + 1,
+                          std::vector<Duration>(static_cast<std::size_t>(devices_) + 1));
+      return;
+    }
     for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
       for (const std::int32_t kind : kinds) {
-        share.tables.push_back(&costs.in(form).table(largest, kind));
+        for (std::int64_t samples = largest; samples <= most; ++samples) {
+          share.tables.push_back(&costs.in(form).table(samples, kind));
+        }
       }
     }
   }
@@ -219,7 +232,8 @@ class Exhaustive {
   void choose_devices(std::size_t group, std::int64_t left, std::int32_t end);
   bool are_devices_in_order() const;
   bool is_allowed(LayerRange layers, search::StageForm form) const;
-  void try_stage(std::int32_t begin, std::int32_t end, search::StageForm form);
+  void try_stage(LayerRange layers, search::StageForm form,
+                 const std::vector<std::int64_t>& samples);
   bool can_be_completed(std::int32_t begin, Duration bound, const PlanCost& cost) const;
   std::vector<std::int64_t> depth_limits(const PlanCost& cost) const;
   void take_least_depths(const PlanCost& cost);
@@ -324,10 +338,16 @@ void Exhaustive::choose_devices(std::size_t group, std::int64_t left, std::int32
       return;
     }
     if (problem_.pins.in_order && !are_devices_in_order()) return;
+    std::vector<std::int64_t> others;
+    if (problem_.shares_by_speed) {
+      others = costs_.shares_by_speed(plan_.micro_batch_size, devices_);
+    }
     for (std::int32_t begin = end - 1; begin >= 0; --begin) {
       for (const search::StageForm form : search::stage_forms(costs_.form_count())) {
         if (is_over()) return;
-        if (is_allowed({begin, end}, form)) try_stage(begin, end, form);
+        if (!is_allowed({begin, end}, form)) continue;
+        try_stage({begin, end}, form, {});
+        if (!others.empty() && !is_over()) try_stage({begin, end}, form, others);
       }
     }
     return;
@@ -409,12 +429,15 @@ bool Exhaustive::can_be_completed(std::int32_t begin, Duration bound, const Plan
   return round_trip + span < problem_.below;
 }
 
-void Exhaustive::try_stage(std::int32_t begin, std::int32_t end, search::StageForm form) {
+void Exhaustive::try_stage(LayerRange layers, search::StageForm form,
+                           const std::vector<std::int64_t>& samples) {
   ++outcome_.partial_plans;
   ++work_;
+  const std::int32_t begin = layers.begin;
   StagePlan stage;
-  stage.layers = {begin, end};
+  stage.layers = layers;
   stage.devices = devices_;
+  stage.samples = samples;
   set_form(stage, form);
   if (devices_.size() > 1)
     stage.gradient_buckets =

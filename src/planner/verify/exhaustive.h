@@ -30,6 +30,8 @@ struct ExhaustiveProblem {
   // all or none of them recompute.
   bool are_stages_alike = false;
   bool may_recompute = true;
+  // Whether replicas may also have shares by speed (CostModel::shares_by_speed()).
+  bool shares_by_speed = false;
   // Only plans faster than this are searched for.
   Duration below;
   // The budget in partial plans costed; simulations count as the number that takes as long.

@@ -172,6 +172,7 @@ ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budge
                             .mode = options_.mode(),
                             .ignore_memory = options_.ignore_memory,
                             .pins = options_.pins,
+                            .shares_by_speed = has_shares_by_speed(options_, claimed_.topology),
                             .below = below,
                             .budget = budget};
   if (claimed_.restriction) {

@@ -18,6 +18,7 @@
 #include "dapple/planner/request/warnings.h"
 #include "dapple/search/exact/exact_search.h"
 #include "dapple/search/placement/placement_space.h"
+#include "dapple/topology/servers_of_kind.h"
 #include "planner/families/plan_families.h"
 #include "planner/one_family/dapple_planner.h"
 #include "planner/request/asked_families.h"
@@ -137,6 +138,7 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   claims.expect_text("/search_space/planner", planner, document.search.planner);
   const search::PlacementSpace placements(claimed.topology);
   const bool all_placements = placements.is_complete();
+  const FurtherDimensions further = further_dimensions(options, claimed.topology);
   std::vector<ExpectedLine> searched;
   std::vector<ExpectedLine> cut = fixed_lines(micro_batch_sizes(options).cut);
   const PlanRequest& request = *document.request;
@@ -146,13 +148,13 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   std::vector<ExpectedLine> pinned = fixed_lines(cuts_of_pins(request.pins, document.profile));
   if (!claimed.restriction) add(pinned);
   if (planner == kExactPlanner) {
-    searched = fixed_lines(exact_dimensions(all_placements, !options.bucket_size));
+    searched = fixed_lines(exact_dimensions(all_placements, further));
     add(cuts_of_exact(claimed, options, all_placements));
   } else if (planner == kDiagramPlanner) {
-    searched = fixed_lines(diagram_dimensions(!options.bucket_size));
+    searched = fixed_lines(diagram_dimensions(further));
     add(cuts_of_diagrams(options));
   } else if (planner == kDapplePlanner) {
-    searched = fixed_lines(dapple_dimensions(!options.bucket_size));
+    searched = fixed_lines(dapple_dimensions(further));
     add(cuts_of_dapple(claimed));
   } else {
     searched = fixed_lines(families_dimensions());
@@ -173,10 +175,14 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
                    .may_be_missing = true});
   }
   check_lines(claims, "/search_space/searched", searched, document.search.searched);
-  claims.expect_text(
-      "/search_space/outside",
-      outside_space(document.original_profile(), request.sharding, request.mixes_forms),
-      document.search.outside);
+  std::string outside =
+      outside_space(document.original_profile(), request.sharding, request.mixes_forms);
+  // Files of older versions, whose shares are equal, do not name others.
+  const bool is_old = request.shares == Shares::Equal && document.search.outside == outside;
+  if (!is_old && kinds_in_use(claimed.topology).size() > 1) {
+    outside += shares_outside_space(request.shares);
+  }
+  claims.expect_text("/search_space/outside", outside, document.search.outside);
   check_lines(claims, "/search_space/cut", cut, document.search.cut);
 }
 

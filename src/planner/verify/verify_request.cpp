@@ -75,6 +75,16 @@ void check_sharding(Claims& claims, const ClaimedPlan& claimed) {
                                                  to_string(chosen), to_string(asked)));
 }
 
+/// Checks that only a search for them has found shares that are not equal.
+void check_shares(Claims& claims, const ClaimedPlan& claimed) {
+  const std::vector<StagePlan>& stages = claimed.document.plan.stages;
+  const bool are_equal = std::all_of(stages.begin(), stages.end(),
+                                     [](const StagePlan& stage) { return stage.samples.empty(); });
+  if (are_equal || claimed.document.request->shares != Shares::Equal) return;
+  claims.refuse("/request/shares",
+                "expected auto, as a stage of the plan has unequal shares, got equal");
+}
+
 void check_gradients(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const GradientSynchronization& gradients = document.plan.gradients;
@@ -159,6 +169,7 @@ void check_request(Claims& claims, const ClaimedPlan& claimed) {
                      to_string(request.mode.transfers));
   check_schedule(claims, claimed);
   check_sharding(claims, claimed);
+  check_shares(claims, claimed);
   check_gradients(claims, claimed);
   check_memory(claims, claimed);
   if (claims.empty()) check_pinned(claims, claimed);

@@ -72,7 +72,7 @@ void check_unasked(Claims& claims, const ClaimedPlan& claimed) {
     }
   }
   if (search.complete) {
-    std::vector<ExpectedLine> whole = fixed_lines(exact_dimensions(true, false));
+    std::vector<ExpectedLine> whole = fixed_lines(exact_dimensions(true, {}));
     whole.push_back({.text = std::string{kBucketSizes}, .may_be_missing = true});
     if (!document.schedules.empty()) whole.push_back({.text = std::string{kFamilies}});
     if (search.planner == kExactPlanner) {

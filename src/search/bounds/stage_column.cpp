@@ -87,7 +87,8 @@ class ColumnBuilder {
   ColumnBuilder(const CostModel& costs, const StageDevices& stage, const ColumnRequest& request)
       : costs_(costs.in(request.form.form)),
         request_(request),
-        kinds_(replica_kinds(costs.topology(), stage.devices, request.micro_batch_size)),
+        kinds_(replica_kinds(costs.topology(), stage.devices,
+                             {request.micro_batch_size, std::ssize(stage.devices), stage.samples})),
         reductions_(stage.reductions),
         replica_count_(std::ssize(stage.devices)) {
     for (const ReplicaKind& kind : kinds_) {
@@ -203,12 +204,11 @@ bool is_worth_recomputing(const StageColumn& plain, const Pins& pins) {
 
 std::vector<ReplicaKind> replica_kinds(const Topology& topology,
                                        const std::vector<DeviceIndex>& devices,
-                                       std::int64_t micro_batch_size) {
-  const auto replicas = static_cast<std::int64_t>(devices.size());
+                                       const ReplicaShares& shares) {
   std::vector<ReplicaKind> kinds;
-  for (std::int64_t i = 0; i < replicas; ++i) {
+  for (std::int64_t i = 0; i < shares.replicas(); ++i) {
     const DeviceIndex device = devices[static_cast<std::size_t>(i)];
-    const ReplicaKind kind{.samples = replica_share(micro_batch_size, replicas, i).size(),
+    const ReplicaKind kind{.samples = shares.of(i).size(),
                            .device_kind = topology.device(device).kind,
                            .memory_limit = topology.memory_limit(device)};
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);

@@ -53,15 +53,20 @@ struct ReplicaKind {
 };
 
 /// Returns the distinct kinds of replicas of a stage on these devices, which are in the order of
-/// its replicas. O(devices * kinds).
+/// its replicas, with these shares. O(devices * kinds).
 std::vector<ReplicaKind> replica_kinds(const Topology& topology,
                                        const std::vector<DeviceIndex>& devices,
-                                       std::int64_t micro_batch_size);
+                                       const ReplicaShares& shares);
 
-/// The devices of a stage, in the order of its replicas, and their all-reduces. If there are
-/// several, each bucket takes the least of their times.
+/// The samples of replicas with the shares of replica_share().
+inline const std::vector<std::int64_t> kEqualShares;
+
+/// The devices of a stage, in the order of its replicas, the samples of each, none for those of
+/// replica_share(), and their all-reduces. If there are several, each bucket takes the least of
+/// their times.
 struct StageDevices {
   const std::vector<DeviceIndex>& devices;
+  const std::vector<std::int64_t>& samples;
   std::vector<const AllReduceModel*> reductions;
 };
 

@@ -5,11 +5,12 @@
 namespace dapple::search {
 namespace {
 
-std::vector<TransferEnd> shares(const std::vector<DeviceIndex>& devices, std::int64_t samples) {
+std::vector<TransferEnd> transfer_ends(const BoundarySide& side, std::int64_t micro_batch_size) {
   std::vector<TransferEnd> ends;
-  const auto replicas = static_cast<std::int64_t>(devices.size());
+  const auto replicas = static_cast<std::int64_t>(side.devices.size());
+  const ReplicaShares shares(micro_batch_size, replicas, side.samples);
   for (std::int64_t i = 0; i < replicas; ++i) {
-    ends.push_back({devices[static_cast<std::size_t>(i)], replica_share(samples, replicas, i)});
+    ends.push_back({side.devices[static_cast<std::size_t>(i)], shares.of(i)});
   }
   return ends;
 }
@@ -104,8 +105,8 @@ WayBound bound_way(const std::vector<PortShape>& shapes, const std::vector<PortS
 
 TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batch_size,
                              const Topology& topology, Replicas replicas) {
-  const std::vector<TransferEnd> front = shares(sides.front, micro_batch_size);
-  const std::vector<TransferEnd> back = shares(sides.back, micro_batch_size);
+  const std::vector<TransferEnd> front = transfer_ends(sides.front, micro_batch_size);
+  const std::vector<TransferEnd> back = transfer_ends(sides.back, micro_batch_size);
   const TransferCost there = samples_moved(front, back, topology);
   const TransferCost here = samples_moved(back, front, topology);
   TransferShape shape{.forward = port_shapes(there, topology),

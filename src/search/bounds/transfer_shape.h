@@ -35,17 +35,24 @@ struct TransferShape {
   friend auto operator<=>(const TransferShape&, const TransferShape&) = default;
 };
 
-/// The devices of the stages in front of and behind a boundary, in the order of the replicas.
+/// The replicas of a stage beside a boundary, in their order.
+struct BoundarySide {
+  std::vector<DeviceIndex> devices;
+  // The samples of each; empty for those of replica_share().
+  std::vector<std::int64_t> samples;
+};
+
+/// The stages in front of and behind a boundary.
 struct BoundarySides {
-  std::vector<DeviceIndex> front;
-  std::vector<DeviceIndex> back;
+  BoundarySide front;
+  BoundarySide back;
 };
 
 TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batch_size,
                              const Topology& topology, Replicas replicas);
 
 /// The fewest samples that any replica of one side sends to a replica of the other side, for
-/// `front` and `back` replicas.
+/// `front` and `back` replicas with equal shares.
 std::int64_t least_overlap(std::int64_t micro_batch_size, std::int64_t front, std::int64_t back);
 
 /// The bytes that pass a boundary.

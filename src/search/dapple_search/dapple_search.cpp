@@ -187,7 +187,9 @@ const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, 
       columns_
           .emplace(std::pair{placement, form},
                    make_stage_column(costs_,
-                                     {.devices = place.devices, .reductions = {&place.reduction}},
+                                     {.devices = place.devices,
+                                      .samples = kEqualShares,
+                                      .reductions = {&place.reduction}},
                                      {.first = first,
                                       .last = cut.previous(),
                                       .end = cut,
@@ -245,7 +247,8 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
   if (!is_last) {
     const PlacementIndex next = nodes_[behind.front()].placement;
     const TransferShape& shape = shapes_.shape(placement, next, [&] {
-      return BoundarySides{.front = place.devices, .back = placements_.at(next).devices};
+      return BoundarySides{.front = {.devices = place.devices, .samples = {}},
+                           .back = {.devices = placements_.at(next).devices, .samples = {}}};
     });
     boundary = boundary_bound(shape, boundary_volume(costs_, cut, problem_.micro_batch_size),
                               problem_.num_micro_batches(), problem_.transfers);

@@ -86,7 +86,8 @@ std::vector<StageDevices> ClassStages::represent(StageClassIndex index, std::int
   for (const DeviceAllocation* allocation : classes_.allocations(stage_classes_[index])) {
     if (allocation->devices_per_server > limit) continue;
     std::vector<ReplicaKind> some =
-        replica_kinds(topology, allocation->devices, problem_.micro_batch_size);
+        replica_kinds(topology, allocation->devices,
+                      {problem_.micro_batch_size, allocation->replicas, allocation->samples});
     std::size_t alike = 0;
     while (alike < kinds.size() &&
            (kinds[alike] != some ||
@@ -95,7 +96,8 @@ std::vector<StageDevices> ClassStages::represent(StageClassIndex index, std::int
     }
     if (alike == kinds.size()) {
       kinds.push_back(std::move(some));
-      representatives.push_back({.devices = allocation->devices, .reductions = {}});
+      representatives.push_back(
+          {.devices = allocation->devices, .samples = allocation->samples, .reductions = {}});
     }
     std::vector<const AllReduceModel*>& reductions = representatives[alike].reductions;
     const AllReduceModel& reduction = allocation->reduction;

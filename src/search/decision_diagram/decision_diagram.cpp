@@ -19,7 +19,7 @@ class DecisionDiagram::Diagram {
         problem_(problem),
         threshold_(threshold),
         allowance_(limits),
-        placements_(topology, problem.pins.in_order) {
+        placements_(topology, problem.pins.in_order, other_shares(costs_, problem)) {
     root_bound_ = std::min(threshold, bound_of_work(profile, topology, problem));
     if (root_bound_ == threshold || !has_room(limits)) return;
     stages_.emplace(costs_, placements_, problem, threshold, allowance_, cuts);

@@ -36,7 +36,8 @@ RestrictedDiagram::RestrictedDiagram(const CostModel& costs, ClassStages& classe
       order_(order.devices),
       in_front_(classes.classes_in_front(order.devices)),
       period_(period_of(costs.topology(), order.interleaved)),
-      capacity_(classes.capacity(classes.classes().rest(AllocationClasses::kNoDevices))) {
+      capacity_(classes.capacity(classes.classes().rest(AllocationClasses::kNoDevices))),
+      others_(other_shares(costs, problem)) {
   find_blocks(order.interleaved);
 }
 
@@ -59,6 +60,16 @@ std::vector<DeviceIndex> RestrictedDiagram::list_of(const Devices& devices) cons
   std::vector<DeviceIndex> list(first, first + devices.count);
   std::sort(list.begin(), list.end());
   return list;
+}
+
+const std::vector<std::int64_t>& RestrictedDiagram::samples_of(const Devices& devices) {
+  const auto [entry, is_new] = samples_.try_emplace({devices.first, devices.count});
+  if (is_new && problem_.shares_by_speed) entry->second = others_(list_of(devices));
+  return devices.has_other_shares ? entry->second : kEqualShares;
+}
+
+BoundarySide RestrictedDiagram::side_of(const Devices& devices) {
+  return {.devices = list_of(devices), .samples = samples_of(devices)};
 }
 
 /// Returns the numbers of replicas that stages are tried with, ascending.
@@ -116,27 +127,33 @@ void RestrictedDiagram::thin_out(CutIndex cut) {
 void RestrictedDiagram::expand(CutIndex cut, DeviceIndex first_used, const Nodes& nodes) {
   for (const std::int32_t replicas : counts_) {
     if (replicas > first_used.value) return;
-    const Devices devices{.first = {first_used.value - replicas}, .count = replicas};
-    std::vector<BoundaryBound> between;
-    for (const NodeIndex index : nodes) {
-      const Node& behind = nodes_[index];
-      between.push_back(
-          boundary(cut, devices, {.first = behind.first_device, .count = behind.replicas}));
+    Devices devices{.first = {first_used.value - replicas}, .count = replicas};
+    expand_on(devices, cut, nodes);
+    devices.has_other_shares = true;
+    if (!samples_of(devices).empty()) expand_on(devices, cut, nodes);
+    if (allowance_.is_over()) return;
+  }
+}
+
+/// Tries every stage that ends at `cut` on these devices.
+void RestrictedDiagram::expand_on(const Devices& devices, CutIndex cut, const Nodes& nodes) {
+  std::vector<BoundaryBound> between;
+  for (const NodeIndex index : nodes) {
+    between.push_back(boundary(cut, devices, devices_of(nodes_[index])));
+  }
+  for (const StageForm form : classes_.forms()) {
+    if (form.recompute &&
+        !is_worth_recomputing(column(cut, devices, form.plain()), problem_.pins)) {
+      continue;
     }
-    for (const StageForm form : classes_.forms()) {
-      if (form.recompute &&
-          !is_worth_recomputing(column(cut, devices, form.plain()), problem_.pins)) {
-        continue;
-      }
-      const StageColumn& stages = column(cut, devices, form);
-      if (nodes.empty()) extend({}, kNoNode, devices, {}, {cut, form, stages});
-      for (std::size_t i = 0; i < nodes.size(); ++i) {
-        // A copy, because nodes are added while it is in use.
-        const Node behind = nodes_[nodes[i]];
-        extend(behind, nodes[i], devices, between[i], {cut, form, stages});
-      }
-      if (allowance_.is_over()) return;
+    const StageColumn& stages = column(cut, devices, form);
+    if (nodes.empty()) extend({}, kNoNode, devices, {}, {cut, form, stages});
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      // A copy, because nodes are added while it is in use.
+      const Node behind = nodes_[nodes[i]];
+      extend(behind, nodes[i], devices, between[i], {cut, form, stages});
     }
+    if (allowance_.is_over()) return;
   }
 }
 
@@ -149,6 +166,7 @@ void RestrictedDiagram::extend(const Node& behind, NodeIndex index, const Device
             .end = extension.cut,
             .first_device = devices.first,
             .replicas = devices.count,
+            .has_other_shares = devices.has_other_shares,
             .stages = is_last ? 1 : behind.stages + 1,
             .form = extension.form};
   for (node.begin = extension.stages.begins_end().previous(); node.begin >= extension.stages.first;
@@ -243,7 +261,7 @@ void RestrictedDiagram::finish(const Node& node) {
   if (!is_new && node.label.end < known->second.label.end) known->second = node;
 }
 
-Candidate RestrictedDiagram::candidate_of(const Node& first) const {
+Candidate RestrictedDiagram::candidate_of(const Node& first) {
   Candidate candidate{.micro_batch_size = problem_.micro_batch_size,
                       .gradients = problem_.gradients,
                       .stages = {},
@@ -256,19 +274,23 @@ Candidate RestrictedDiagram::candidate_of(const Node& first) const {
     // Depths do not rise from stage to stage.
     depth = std::min(depth, node->most_depth);
     candidate.depths.push_back(depth);
-    stage.devices = list_of({.first = node->first_device, .count = node->replicas});
+    BoundarySide side = side_of(devices_of(*node));
+    stage.devices = std::move(side.devices);
+    stage.samples = std::move(side.samples);
     if (node->behind == kNoNode) return candidate;
   }
 }
 
 /// Returns the first of devices that are alike: those at the same place in the first period.
 RestrictedDiagram::Devices RestrictedDiagram::representative(const Devices& devices) const {
-  return {.first = {devices.first.value % period_}, .count = devices.count};
+  return {.first = {devices.first.value % period_},
+          .count = devices.count,
+          .has_other_shares = devices.has_other_shares};
 }
 
 const StageColumn& RestrictedDiagram::column(CutIndex end, const Devices& devices, StageForm form) {
   const Devices alike = representative(devices);
-  const std::tuple key{end, alike.first, alike.count, form};
+  const std::tuple key{end, alike.first, alike.count, alike.has_other_shares, form};
   const auto found = columns_.find(key);
   if (found != columns_.end()) return found->second;
   const std::vector<DeviceIndex> list = list_of(alike);
@@ -276,7 +298,7 @@ const StageColumn& RestrictedDiagram::column(CutIndex end, const Devices& device
       reductions_.try_emplace({alike.first, alike.count}, list, costs_.topology()).first;
   const CutIndex first = work_.first_begin_within(end, alike.count, threshold_);
   StageColumn made = make_stage_column(
-      costs_, {.devices = list, .reductions = {&reduction->second}},
+      costs_, {.devices = list, .samples = samples_of(alike), .reductions = {&reduction->second}},
       {.first = first,
        .last = std::max(first, work_.last_begin_within(end, capacity_ - alike.count, threshold_)),
        .end = end,
@@ -296,12 +318,15 @@ const StageColumn& RestrictedDiagram::column(CutIndex end, const Devices& device
 BoundaryBound RestrictedDiagram::boundary(CutIndex cut, const Devices& front, const Devices& back) {
   const Devices alike = representative(front);
   const std::int32_t distance = back.first.value - front.first.value;
-  const std::tuple key{alike.first, alike.count, distance, back.count};
+  const std::tuple key{alike.first, alike.count, alike.has_other_shares,
+                       distance,    back.count,  back.has_other_shares};
   auto found = shapes_.find(key);
   if (found == shapes_.end()) {
-    const Devices behind{.first = {alike.first.value + distance}, .count = back.count};
+    const Devices behind{.first = {alike.first.value + distance},
+                         .count = back.count,
+                         .has_other_shares = back.has_other_shares};
     found = shapes_
-                .emplace(key, transfer_shape({.front = list_of(alike), .back = list_of(behind)},
+                .emplace(key, transfer_shape({.front = side_of(alike), .back = side_of(behind)},
                                              problem_.micro_batch_size, costs_.topology(),
                                              problem_.replicas))
                 .first;

@@ -10,6 +10,7 @@
 #include "dapple/core/indexed_vector.h"
 #include "dapple/search/allowance.h"
 #include "dapple/search/decision_diagram/device_order.h"
+#include "dapple/search/placement/other_shares.h"
 #include "dapple/search/search_problem.h"
 #include "search/bounds/stage_column.h"
 #include "search/bounds/transfer_shape.h"
@@ -43,19 +44,27 @@ class RestrictedDiagram {
     CutIndex end = {};
     DeviceIndex first_device = {};
     std::int32_t replicas = 0;
+    bool has_other_shares = false;
     std::int32_t stages = 1;
     FirstStage first = {};
     // The largest depth of the first stage that the label covers.
     std::int64_t most_depth = 1;
     StageForm form = {};
   };
-  /// Consecutive places in the order of devices.
+  /// Consecutive places in the order of devices, and whether the stage on them has shares by speed.
   struct Devices {
     DeviceIndex first;
     std::int32_t count = 0;
+    bool has_other_shares = false;
   };
+  static Devices devices_of(const Node& node) {
+    return {node.first_device, node.replicas, node.has_other_shares};
+  }
   /// Returns the devices at these places, ascending.
   std::vector<DeviceIndex> list_of(const Devices& devices) const;
+  /// Returns the shares of a stage on these devices; none for equal ones.
+  const std::vector<std::int64_t>& samples_of(const Devices& devices);
+  BoundarySide side_of(const Devices& devices);
   /// The most nodes of a layer, for each node of the width.
   static constexpr std::size_t kNodesOfALayer = 64;
   /// The nodes of one state: those that begin at a cut and leave the devices before `first` free.
@@ -71,6 +80,7 @@ class RestrictedDiagram {
   std::vector<std::int32_t> replica_counts() const;
   void thin_out(CutIndex cut);
   void expand(CutIndex cut, DeviceIndex first_used, const Nodes& nodes);
+  void expand_on(const Devices& devices, CutIndex cut, const Nodes& nodes);
   void extend(const Node& behind, NodeIndex index, const Devices& devices,
               const BoundaryBound& between, const Extension& extension);
   bool has_allowed_stages(const Node& node) const;
@@ -79,7 +89,7 @@ class RestrictedDiagram {
   void insert(const Node& node);
   void insert_index(Nodes& nodes, NodeIndex index) const;
   void finish(const Node& node);
-  Candidate candidate_of(const Node& first) const;
+  Candidate candidate_of(const Node& first);
   Devices representative(const Devices& devices) const;
   const StageColumn& column(CutIndex end, const Devices& devices, StageForm form);
   BoundaryBound boundary(CutIndex cut, const Devices& front, const Devices& back);
@@ -114,9 +124,14 @@ class RestrictedDiagram {
   // The complete plan with the least bound of each number of stages.
   std::map<std::int32_t, Node> complete_;
   std::map<std::pair<DeviceIndex, std::int32_t>, AllReduceModel> reductions_;
-  std::map<std::tuple<CutIndex, DeviceIndex, std::int32_t, StageForm>, StageColumn> columns_;
-  // By the first place in front, its count, the devices left idle between, and the count behind.
-  std::map<std::tuple<DeviceIndex, std::int32_t, std::int32_t, std::int32_t>, TransferShape>
+  // The shares besides equal ones, where there are any.
+  OtherShares others_;
+  std::map<std::pair<DeviceIndex, std::int32_t>, std::vector<std::int64_t>> samples_;
+  std::map<std::tuple<CutIndex, DeviceIndex, std::int32_t, bool, StageForm>, StageColumn> columns_;
+  // By the first place in front, its count and shares, the devices left idle between, and the count
+  // and shares behind.
+  std::map<std::tuple<DeviceIndex, std::int32_t, bool, std::int32_t, std::int32_t, bool>,
+           TransferShape>
       shapes_;
 };
 

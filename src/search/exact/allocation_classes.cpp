@@ -27,10 +27,10 @@ bool fit_together(const DeviceAllocation& a, const DeviceAllocation& b,
 }
 
 /// Whether stages on two allocations have the same bounds: their all-reduces are equally fast, and
-/// their devices are of the same kinds with the same memory limits, in the same order.
+/// their devices are of the same kinds with the same memory limits and shares, in the same order.
 bool have_same_bounds(const DeviceAllocation& a, const DeviceAllocation& b,
                       const Topology& topology) {
-  return a.reduction.is_as_fast_as(b.reduction) &&
+  return a.reduction.is_as_fast_as(b.reduction) && a.samples == b.samples &&
          std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
                     [&](DeviceIndex x, DeviceIndex y) {
                       return topology.device(x).kind == topology.device(y).kind &&
@@ -229,6 +229,14 @@ std::vector<double> classes_by_size(const PlacementSpace& placements, std::int64
 
 }  // namespace
 
+BoundarySides sides_of(const PlacementSpace& placements, AllocationIndex front,
+                       AllocationIndex back) {
+  std::vector<std::vector<DeviceIndex>> devices = placements.devices_of({front, back});
+  return {
+      .front = {.devices = std::move(devices[0]), .samples = placements.allocation(front).samples},
+      .back = {.devices = std::move(devices[1]), .samples = placements.allocation(back).samples}};
+}
+
 BoundaryBound least_of(const BoundaryBound& a, const BoundaryBound& b) {
   BoundaryBound least;
   least.forward = std::min(a.forward, b.forward);
@@ -412,8 +420,9 @@ void AllocationClasses::collect_allocations() {
 
 void AllocationClasses::add_representative(AllocationClassIndex index,
                                            DeviceAllocation allocation) {
-  kept_allocations_ +=
-      Bytes{sizeof(DeviceAllocation)} + allocation.replicas * Bytes{kBytesOfADevice};
+  kept_allocations_ += Bytes{sizeof(DeviceAllocation)} +
+                       allocation.replicas * Bytes{kBytesOfADevice} +
+                       std::ssize(allocation.samples) * Bytes{sizeof(std::int64_t)};
   allocation.reduction.forget_ports();
   allocations_[index].push_back(&representatives_.emplace_back(std::move(allocation)));
 }
@@ -458,7 +467,7 @@ void AllocationClasses::represent_by_spreads(AllocationClassIndex index,
 /// devices, an all-reduce counts as taking no time. A measured figure for such devices may be
 /// slower than the links allow for others, so there are representatives with and without
 /// measurements. If device classes are interleaved, the devices in several orders represent all
-/// allocations.
+/// allocations with equal shares; those with other shares have one representative besides.
 void AllocationClasses::represent_allocations() {
   const Topology topology = with_open_ways(placements_.topology());
   const std::vector<DevicePool> pools = device_pools(topology);
@@ -475,7 +484,15 @@ void AllocationClasses::represent_allocations() {
                                 .class_counts = counts(index),
                                 .replicas = replicas(index),
                                 .devices = first_devices(pools, counts(index)),
+                                .samples = {},
                                 .reduction = AllReduceModel({}, topology)};
+    if (std::vector<std::int64_t> samples = placements_.other_shares(allocation.devices);
+        !samples.empty()) {
+      // Which replica of a kind has a larger share does not depend on the order of kinds.
+      DeviceAllocation other = allocation;
+      other.samples = std::move(samples);
+      add_representative(index, std::move(other));
+    }
     if (are_interleaved && micro_batch_size_ % replicas(index) != 0) {
       // Real devices stand in the order of their numbers, which determines which shares are larger.
       for (std::vector<DeviceIndex>& order : extreme_orders(allocation.devices, costs_)) {
@@ -599,10 +616,8 @@ const std::vector<TransferShape>& AllocationClasses::shapes_before(AllocationCla
   }
   for (const AllocationIndex member : members_[front]) {
     if (!fit_together(placements_.allocation(member), behind, placements_.pools())) continue;
-    std::vector<std::vector<DeviceIndex>> sides = placements_.devices_of({member, back});
-    shapes.push_back(transfer_shape({.front = std::move(sides[0]), .back = std::move(sides[1])},
-                                    micro_batch_size_, placements_.topology(),
-                                    replicas_of_stages_));
+    shapes.push_back(transfer_shape(sides_of(placements_, member, back), micro_batch_size_,
+                                    placements_.topology(), replicas_of_stages_));
   }
   sort_distinct(shapes);
   return shapes;

@@ -29,6 +29,11 @@ using BoundaryLowerBound = std::optional<BoundaryBound>;
 /// either.
 BoundaryBound least_of(const BoundaryBound& a, const BoundaryBound& b);
 
+/// Returns disjoint devices for two stages with these allocations, and their shares.
+/// Requires: the allocations fit beside each other.
+BoundarySides sides_of(const PlacementSpace& placements, AllocationIndex front,
+                       AllocationIndex back);
+
 /// All classes of device allocations. The first one has no device, and the last one has all.
 class AllocationClasses {
  public:

@@ -117,8 +117,9 @@ const StageColumn& CompletionBounds::column(CutIndex end, AllocationClassIndex d
   if (found != least_columns_.end()) return found->second;
   std::vector<StageDevices> representatives;
   for (const DeviceAllocation* allocation : classes_.allocations(devices)) {
-    representatives.push_back(
-        {.devices = allocation->devices, .reductions = {&allocation->reduction}});
+    representatives.push_back({.devices = allocation->devices,
+                               .samples = allocation->samples,
+                               .reductions = {&allocation->reduction}});
   }
   const StageColumn& column =
       least_columns_.emplace(key, columns_.least(end, representatives, end.previous(), form))

@@ -86,12 +86,11 @@ DeviceLinks::DeviceLinks(const Topology& topology) : shortest_latency_(Duration:
 }
 
 DeviceShapes DeviceLinks::busiest(const std::vector<DeviceIndex>& devices,
-                                  std::int64_t micro_batch_size) const {
+                                  const ReplicaShares& shares) const {
   DeviceShapes busiest;
-  const auto replicas = static_cast<std::int64_t>(devices.size());
-  for (std::int64_t i = 0; i < replicas; ++i) {
+  for (std::int64_t i = 0; i < shares.replicas(); ++i) {
     const DeviceIndex device = devices[static_cast<std::size_t>(i)];
-    const std::int64_t samples = replica_share(micro_batch_size, replicas, i).size();
+    const std::int64_t samples = shares.of(i).size();
     const PortShape out{samples, out_[device], shortest_latency_};
     const PortShape in{samples, in_[device], shortest_latency_};
     if (i == 0 || is_busier(out, busiest.out)) busiest.out = out;
@@ -102,6 +101,7 @@ DeviceShapes DeviceLinks::busiest(const std::vector<DeviceIndex>& devices,
 
 DeviceShapes DeviceLinks::busiest_anywhere(std::int64_t replicas,
                                            std::int64_t micro_batch_size) const {
+  // With any shares, some replica has as many as the largest of equal shares.
   const std::int64_t samples = replica_share(micro_batch_size, replicas, 0).size();
   return {.out = {samples, widest_out_, shortest_latency_},
           .in = {samples, widest_in_, shortest_latency_}};

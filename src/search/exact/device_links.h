@@ -23,10 +23,9 @@ class DeviceLinks {
   explicit DeviceLinks(const Topology& topology);
 
   /// Returns the shapes of the replica that takes longest for its share, in each direction.
-  DeviceShapes busiest(const std::vector<DeviceIndex>& devices,
-                       std::int64_t micro_batch_size) const;
+  DeviceShapes busiest(const std::vector<DeviceIndex>& devices, const ReplicaShares& shares) const;
   /// Returns shapes that are busy no longer than those of busiest() for this number of replicas on
-  /// any devices.
+  /// any devices, with any shares.
   DeviceShapes busiest_anywhere(std::int64_t replicas, std::int64_t micro_batch_size) const;
 
  private:

@@ -15,6 +15,7 @@
 #include "search/bounds/order_bound.h"
 #include "search/bounds/prefix_bound.h"
 #include "search/bounds/transfer_shape.h"
+#include "search/exact/allocation_classes.h"
 #include "search/exact/completion_bounds.h"
 #include "search/exact/device_links.h"
 #include "search/exact/search_nodes.h"
@@ -48,7 +49,7 @@ class ExactSearch::Search {
         problem_(problem),
         micro_batches_(problem.num_micro_batches()),
         forms_(stage_forms(costs_.form_count())),
-        placements_(topology, problem.pins.in_order),
+        placements_(topology, problem.pins.in_order, other_shares(costs_, problem_)),
         shapes_(costs_, problem.micro_batch_size, problem.replicas) {}
 
   void prepare(Duration threshold, const Allowance::Limits& limits);
@@ -268,14 +269,14 @@ bool ExactSearch::Search::is_within_pins(const SearchNode& node) const {
 /// the partial plan's first stage.
 BoundaryBound ExactSearch::Search::boundary_to(const SearchNode& next, AllocationIndex allocation) {
   const TransferShape& shape = shapes_.shape(allocation, next.allocation, [&] {
-    auto sides = placements_.devices_of({allocation, next.allocation});
-    return BoundarySides{.front = std::move(sides[0]), .back = std::move(sides[1])};
+    return sides_of(placements_, allocation, next.allocation);
   });
   const BoundaryVolume volume = boundary_volume(costs_, next.begin, problem_.micro_batch_size);
   BoundaryBound boundary = boundary_bound(shape, volume, micro_batches_, problem_.transfers);
   if (!problem_.links_are_shared || next.behind == kNoNode) return boundary;
+  const DeviceAllocation& behind = placements_.allocation(next.allocation);
   const DeviceShapes shapes =
-      links_->busiest(placements_.allocation(next.allocation).devices, problem_.micro_batch_size);
+      links_->busiest(behind.devices, {problem_.micro_batch_size, behind.replicas, behind.samples});
   const BothBoundaries both{.before = volume,
                             .behind = boundary_volume(costs_, next.end, problem_.micro_batch_size),
                             .num_micro_batches = micro_batches_};
@@ -356,6 +357,7 @@ Candidate ExactSearch::Search::take() {
   std::vector<std::vector<DeviceIndex>> devices = placements_.devices_of(allocations);
   for (std::size_t s = 0; s < allocations.size(); ++s) {
     candidate.stages[s].devices = std::move(devices[s]);
+    candidate.stages[s].samples = placements_.allocation(allocations[s]).samples;
   }
   return candidate;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
 #include "dapple/search/placement/placement.h"
 
@@ -47,8 +48,11 @@ std::vector<DevicePool> device_pools(const Topology& topology) {
   return pools;
 }
 
-PlacementSpace::PlacementSpace(const Topology& topology, bool in_order)
-    : topology_(topology), in_order_(in_order), pools_(device_pools(topology)) {
+PlacementSpace::PlacementSpace(const Topology& topology, bool in_order, OtherShares others)
+    : topology_(topology),
+      in_order_(in_order),
+      others_(std::move(others)),
+      pools_(device_pools(topology)) {
   for (const DevicePool& pool : pools_) {
     device_classes_[find_class(device_classes_, class_of(topology, pool.first))].size += pool.size;
   }
@@ -166,12 +170,13 @@ void PlacementSpace::add_option(UseIndex used, const std::vector<std::int32_t>& 
   if (in_order_ && !is_in_order(used, taken)) return;
   std::vector<std::int32_t> after = uses_[used];
   for (std::size_t pool = 0; pool < after.size(); ++pool) after[pool] += taken[pool];
-  const PlacementChoice option{.allocation = index_of_allocation(taken),
-                               .used = index_of_use(after)};
-  const bool is_known = std::any_of(
-      options.begin(), options.end(),
-      [&](const PlacementChoice& other) { return other.allocation == option.allocation; });
-  if (!is_known) options.push_back(option);
+  const UseIndex used_after = index_of_use(after);
+  for (const AllocationIndex allocation : indices_of_allocations(taken)) {
+    const bool is_known =
+        std::any_of(options.begin(), options.end(),
+                    [&](const PlacementChoice& other) { return other.allocation == allocation; });
+    if (!is_known) options.push_back({.allocation = allocation, .used = used_after});
+  }
 }
 
 UseIndex PlacementSpace::index_of_use(const std::vector<std::int32_t>& used) {
@@ -180,9 +185,22 @@ UseIndex PlacementSpace::index_of_use(const std::vector<std::int32_t>& used) {
   return entry->second;
 }
 
-AllocationIndex PlacementSpace::index_of_allocation(const std::vector<std::int32_t>& counts) {
-  const auto [entry, is_new] = allocation_indices_.try_emplace(counts, allocations_.end_index());
+const std::vector<AllocationIndex>& PlacementSpace::indices_of_allocations(
+    const std::vector<std::int32_t>& counts) {
+  const auto [entry, is_new] = allocation_indices_.try_emplace(counts);
   if (!is_new) return entry->second;
+  DeviceAllocation allocation = allocation_of(counts);
+  std::vector<std::int64_t> samples = other_shares(allocation.devices);
+  entry->second.push_back(allocations_.push_back(allocation));
+  if (!samples.empty()) {
+    allocation.samples = std::move(samples);
+    entry->second.push_back(allocations_.push_back(std::move(allocation)));
+  }
+  return entry->second;
+}
+
+/// Returns an allocation with equal shares.
+DeviceAllocation PlacementSpace::allocation_of(const std::vector<std::int32_t>& counts) const {
   ClassCounts class_counts(device_classes_.size());
   std::vector<DeviceIndex> devices;
   for (std::size_t pool = 0; pool < counts.size(); ++pool) {
@@ -193,12 +211,12 @@ AllocationIndex PlacementSpace::index_of_allocation(const std::vector<std::int32
   }
   const auto replicas = static_cast<std::int32_t>(devices.size());
   AllReduceModel reduction(devices, topology_);
-  allocations_.push_back({.counts = counts,
-                          .class_counts = std::move(class_counts),
-                          .replicas = replicas,
-                          .devices = std::move(devices),
-                          .reduction = std::move(reduction)});
-  return entry->second;
+  return {.counts = counts,
+          .class_counts = std::move(class_counts),
+          .replicas = replicas,
+          .devices = std::move(devices),
+          .samples = {},
+          .reduction = std::move(reduction)};
 }
 
 std::int32_t PlacementSpace::free_devices(UseIndex used) const {

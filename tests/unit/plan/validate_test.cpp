@@ -230,6 +230,45 @@ TEST_CASE("warm-up depths out of range or rising are refused") {
   }
 }
 
+TEST_CASE("shares that are given add up to the micro-batch, with a sample for each replica") {
+  Plan plan = sound_plan();
+  std::vector<std::int64_t>& samples = plan.stages[0].samples;
+  const auto replicas = static_cast<std::int64_t>(plan.stages[0].devices.size());
+  const char* place = "/stages/0/samples";
+  REQUIRE(replicas == 2);
+  SECTION("as they should") {
+    samples = {1, plan.micro_batch_size - 1};
+    CHECK(faults_of(plan).empty());
+  }
+  SECTION("one too few") {
+    samples = {plan.micro_batch_size};
+    check_fault(plan, place, "expected a number for each of 2 replicas, got 1");
+  }
+  SECTION("none for one of them") {
+    samples = {0, plan.micro_batch_size};
+    check_fault(plan, place, "expected at least one sample for each replica, got 0");
+  }
+  SECTION("too many") {
+    samples = {plan.micro_batch_size, 1};
+    check_fault(plan, place,
+                "expected numbers that add up to the " + std::to_string(plan.micro_batch_size) +
+                    " samples of a micro-batch, got " + std::to_string(plan.micro_batch_size + 1));
+  }
+  SECTION("more than any number has") {
+    samples = {INT64_MAX, INT64_MAX};
+    check_fault(plan, place,
+                "expected numbers that add up to the " + std::to_string(plan.micro_batch_size) +
+                    " samples of a micro-batch, got more");
+  }
+  SECTION("beside whole micro-batches") {
+    plan.stages[0].replication = Replication::Deal;
+    samples = {1, plan.micro_batch_size - 1};
+    check_fault(plan, place,
+                "expected no such key beside \"deal\", as replicas have whole micro-batches, got "
+                "shares");
+  }
+}
+
 TEST_CASE("a GPipe plan keeps all micro-batches in flight at every stage") {
   Plan plan = sound_plan();
   plan.family = ScheduleFamily::GPipe;

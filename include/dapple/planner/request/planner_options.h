@@ -10,6 +10,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/pins.h"
 #include "dapple/plan/plan.h"
+#include "dapple/plan/record_text.h"
 #include "dapple/plan/request.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/plan/simulation_mode.h"
@@ -76,6 +77,10 @@ struct PlannerOptions {
   /// Whether stages may differ in their form of parallelism, under 1F1B or GPipe and for no target
   /// runtime.
   bool mixes_forms = false;
+  /// Whether replicas of a stage may have shares by speed. They have equal ones all the same where
+  /// replicas are independent or transfers block, for a target runtime, with the DAPPLE planner,
+  /// and in families besides 1F1B and GPipe.
+  Shares shares = Shares::Equal;
   /// Whether state is sharded. With Sharding::Optimizer or Any, parameters are updated at the end.
   Sharding sharding = Sharding::None;
   /// Whether to compare with baselines, and never to return a slower plan than the best of them.
@@ -114,6 +119,13 @@ struct PlanningContext {
     return {profile, topology, others, progress, to_beat, first_plan, first_iteration};
   }
 };
+
+/// Whether stages may have shares by speed: this is asked for, there are several kinds of device,
+/// and nothing else forbids it. O(devices).
+bool has_shares_by_speed(const PlannerOptions& options, const Topology& topology);
+
+/// Returns what is searched on request, or on some devices. O(devices).
+FurtherDimensions further_dimensions(const PlannerOptions& options, const Topology& topology);
 
 /// Returns the request that the plan's file records for these options.
 PlanRequest request_of(const PlannerOptions& options);

@@ -19,6 +19,7 @@
 #include "dapple/cost/all_reduce.h"
 #include "dapple/plan/pins.h"
 #include "dapple/search/indices.h"
+#include "dapple/search/placement/other_shares.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::search {
@@ -45,7 +46,7 @@ struct DeviceClass {
 /// How many devices of each class a stage or a use has.
 using ClassCounts = IndexedVector<DeviceClassIndex, std::int32_t>;
 
-/// How many devices of each pool a stage has.
+/// How many devices of each pool a stage has, and how these share micro-batches.
 struct DeviceAllocation {
   /// Devices per pool.
   std::vector<std::int32_t> counts;
@@ -53,6 +54,8 @@ struct DeviceAllocation {
   std::int32_t replicas = 0;
   /// The first devices of each pool, ascending. They represent any others of the pool.
   std::vector<DeviceIndex> devices;
+  /// The samples of each of them; empty for those of replica_share().
+  std::vector<std::int64_t> samples;
   AllReduceModel reduction;
   /// How many devices of each server the reduction of a representative on alike servers is over; 0
   /// where the numbers differ. Not set elsewhere.
@@ -73,7 +76,9 @@ class PlacementSpace {
   /// pools that precede or equal the first pool in use. In an incomplete space the devices directly
   /// before those in use are then offered beside those of the policies. While no device is in use
   /// this excludes nothing, so a bound that is derived from these first allocations holds for all.
-  explicit PlacementSpace(const Topology& topology, bool in_order = false);
+  /// Stages have the shares of replica_share() and, as allocations of their own, the others.
+  explicit PlacementSpace(const Topology& topology, bool in_order = false,
+                          OtherShares others = equal_shares_only());
 
   const Topology& topology() const { return topology_; }
   bool is_complete() const { return is_complete_; }
@@ -100,6 +105,11 @@ class PlacementSpace {
   const std::vector<PlacementChoice>& options(UseIndex used, std::int32_t replicas);
 
   const DeviceAllocation& allocation(AllocationIndex index) const { return allocations_[index]; }
+  /// Returns the shares of a stage on these devices besides equal ones; none if there are no
+  /// others.
+  std::vector<std::int64_t> other_shares(const std::vector<DeviceIndex>& devices) const {
+    return others_(devices);
+  }
   std::int32_t free_devices(UseIndex used) const;
   /// The free devices of each class.
   ClassCounts free_by_class(UseIndex used) const;
@@ -119,10 +129,13 @@ class PlacementSpace {
   void add_option(UseIndex used, const std::vector<std::int32_t>& taken,
                   std::vector<PlacementChoice>& options);
   UseIndex index_of_use(const std::vector<std::int32_t>& used);
-  AllocationIndex index_of_allocation(const std::vector<std::int32_t>& counts);
+  DeviceAllocation allocation_of(const std::vector<std::int32_t>& counts) const;
+  const std::vector<AllocationIndex>& indices_of_allocations(
+      const std::vector<std::int32_t>& counts);
 
   const Topology& topology_;
   const bool in_order_;
+  const OtherShares others_;
   std::vector<DevicePool> pools_;
   IndexedVector<DeviceClassIndex, DeviceClass> device_classes_;
   bool is_complete_ = true;
@@ -130,7 +143,8 @@ class PlacementSpace {
   IndexedVector<UseIndex, std::vector<std::int32_t>> uses_;
   std::map<std::vector<std::int32_t>, UseIndex> use_indices_;
   IndexedVector<AllocationIndex, DeviceAllocation> allocations_;
-  std::map<std::vector<std::int32_t>, AllocationIndex> allocation_indices_;
+  // By the devices of each pool: with equal shares, and with the others if there are any.
+  std::map<std::vector<std::int32_t>, std::vector<AllocationIndex>> allocation_indices_;
   // By use and number of replicas.
   std::map<std::pair<UseIndex, std::int32_t>, std::vector<PlacementChoice>> options_;
 };
