@@ -109,7 +109,7 @@ void BoundProver::search_again(OpenProblem& open, std::int64_t& budget) {
   options.every_family = false;
   options.baselines = false;
   options.target_gap = {};
-  BudgetedProgress progress(budget, problem.num_micro_batches(), context_.progress);
+  BudgetedProgress progress(budget, 1 + problem.num_micro_batches() / 8, context_.progress);
   const PlanningContext context{context_.profile, context_.topology, options, &progress, bound_};
   const ExactPlans plans = plan_exactly(context, {});
   budget -= std::min(budget, progress.work());

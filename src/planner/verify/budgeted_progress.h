@@ -10,11 +10,12 @@ namespace dapple::planner {
 /// Ends a repeated search once it has exceeded the budget of verification, or `whole` says stop.
 class BudgetedProgress : public Progress {
  public:
-  BudgetedProgress(std::int64_t budget, std::int64_t passes, Progress* whole)
-      : budget_(budget), passes_(passes), whole_(whole) {}
+  /// The budget is in states of the search; a simulation counts as `states_of_simulation`.
+  BudgetedProgress(std::int64_t budget, std::int64_t states_of_simulation, Progress* whole)
+      : budget_(budget), states_of_simulation_(states_of_simulation), whole_(whole) {}
   void update(const SearchProgress& progress) override {
     // Each part of a search counts from zero again.
-    const std::int64_t work = progress.states + progress.simulated * (1 + passes_ / 8);
+    const std::int64_t work = progress.states + progress.simulated * states_of_simulation_;
     if (work < last_) before_ += last_;
     last_ = work;
     if (!is_stopped_ && before_ + last_ > budget_) is_spent_ = true;
@@ -31,7 +32,7 @@ class BudgetedProgress : public Progress {
 
  private:
   std::int64_t budget_;
-  std::int64_t passes_;
+  std::int64_t states_of_simulation_;
   Progress* whole_;
   std::int64_t before_ = 0;
   std::int64_t last_ = 0;

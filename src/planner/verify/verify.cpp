@@ -232,6 +232,12 @@ void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocume
   compare_outcomes(claims, "/parallelisms", fresh.parallelisms, claimed.parallelisms);
 }
 
+/// The states that a repeated search may have for each partial plan of the budget. They take about
+/// ten times as long: half a minute by default.
+constexpr std::int64_t kStatesOfAPartialPlan = 512;
+/// What a simulation counts as besides its passes.
+constexpr std::int64_t kStatesOfASimulation = 8;
+
 /// Repeats the search and compares the records of the families, whose best plans are not in the
 /// file.
 void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptions& options,
@@ -249,8 +255,11 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
   const PlannerOptions asked = options_of(*document.request, document.plan.global_batch_size);
   const auto passes =
       document.plan.num_micro_batches * static_cast<std::int64_t>(document.plan.stages.size());
-  const std::int64_t budget = options.proof == nullptr ? options.budget : INT64_MAX;
-  BudgetedProgress budgeted(budget, passes, progress);
+  const bool is_limited =
+      options.proof == nullptr && options.budget < INT64_MAX / kStatesOfAPartialPlan;
+  // A pass in a simulation takes about as long as a state.
+  BudgetedProgress budgeted(is_limited ? options.budget * kStatesOfAPartialPlan : INT64_MAX,
+                            kStatesOfASimulation + passes, progress);
   const Topology topology{document.original_topology()};
   const PlanningContext context{document.original_profile(), topology, asked, &budgeted};
   const auto made = make_plan_of_any_parallelism(context, claimed.restriction);
