@@ -167,6 +167,15 @@ class Gaps(ToolTest):
             "plan.json", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, gibibytes))
         self.assertEqual(result.returncode, DONE, result.stderr)
 
+    def test_diagrams_close_what_the_exact_search_has_no_room_for(self):
+        # All placements are tried, but most searches would keep more than 64 MiB.
+        plan, warnings = self.gap_warnings(
+            "--model", tool.ROOT / "profiles" / "resnet-50.json", "--topo",
+            tool.ROOT / "topologies" / "16x1xV100-10g.json", "--memory-limit", "64 MiB")
+        self.assertEqual((plan["predicted"]["optimality_gap"], warnings), (0, []))
+        self.assertEqual(plan["search_space"]["planner"], "diagrams")
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+
     def test_placements_that_were_not_tried_are_named_and_not_the_budget(self):
         mixed = ("--model", tool.ROOT / "profiles" / "bert-48.json", "--topo",
                  tool.ROOT / "topologies" / "mixed-A100-V100.json", "--shares", "equal")

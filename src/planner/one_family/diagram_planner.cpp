@@ -357,14 +357,18 @@ SearchRecord DiagramPlanner::record() const {
 
 }  // namespace
 
-bool is_for_diagrams(const PlanningContext& context) {
+bool has_room_for_diagrams(const PlanningContext& context) {
   const search::PlacementSpace placements(context.topology, context.options.pins.in_order);
-  if (placements.is_complete()) return false;
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
   const std::int64_t states = search::DecisionDiagram::states_at_cut(placements);
-  const bool are_few = states <= kSearchLimits.diagram_states &&
-                       (layers + 1) * states <= kSearchLimits.all_diagram_states;
-  if (!are_few) return false;
+  return states <= kSearchLimits.diagram_states &&
+         (layers + 1) * states <= kSearchLimits.all_diagram_states;
+}
+
+bool is_for_diagrams(const PlanningContext& context) {
+  const search::PlacementSpace placements(context.topology, context.options.pins.in_order);
+  if (placements.is_complete() || !has_room_for_diagrams(context)) return false;
+  const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
   return !placements.has_all_allowed(context.options.pins) ||
          layers * context.topology.device_count() > kSearchLimits.large;
 }

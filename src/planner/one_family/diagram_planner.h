@@ -10,9 +10,11 @@
 
 namespace dapple::planner {
 
+/// Whether decision diagrams of the space have few enough states. O(devices).
+bool has_room_for_diagrams(const PlanningContext& context);
+
 /// Whether the space is one for decision diagrams: the exact search does not try all placements
-/// that the pins allow, or the problem is too large for it, and diagrams have few enough states.
-/// O(devices).
+/// that the pins allow, or the problem is too large for it, and there is room for them. O(devices).
 bool is_for_diagrams(const PlanningContext& context);
 
 /// Runs the planner, starting from the plans in `known`, best first. The threshold rises in steps

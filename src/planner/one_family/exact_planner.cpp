@@ -13,6 +13,7 @@
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/search/exact/exact_search.h"
+#include "planner/one_family/diagram_planner.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/search_problems.h"
 #include "planner/request/stop_question.h"
@@ -57,6 +58,7 @@ class ExactPlanner {
  private:
   // The phases of a run, and their steps.
   void prepare();
+  bool has_unsearched() const;
   void search_and_simulate();
   void advance();
   std::vector<search::Candidate> take_batch();
@@ -116,9 +118,26 @@ ExactPlans ExactPlanner::run(KnownPlans known) {
   known_bound_ = known.lower_bound;
   part_ = known.part;
   prepare();
+  if (known.may_use_diagrams && has_unsearched() && !is_stopped_()) {
+    ExactPlans plans = plan_by_diagrams(context_, best_);
+    best_ = plans.best;
+    known_bound_ = std::max(known_bound_, plans.lower_bound);
+    part_ = kSearchLimits.part_after_diagrams;
+    if (bound_anywhere() >= threshold() || is_stopped_()) return plans;
+    record_.states += plans.record.states;
+    record_.candidates += plans.record.candidates;
+    record_.simulated += plans.record.simulated;
+  }
   search_and_simulate();
   settle_open_candidates();
   return {.best = best_, .record = record(), .lower_bound = bound_anywhere()};
+}
+
+/// Whether some search, which may hold a faster plan, would take too long.
+bool ExactPlanner::has_unsearched() const {
+  return std::any_of(searches_.begin(), searches_.end(), [&](const auto& search) {
+    return !search->is_prepared() && search->bound() < threshold();
+  });
 }
 
 /// Makes the searches and computes their completion bounds, within what is left of the steps and
@@ -439,7 +458,8 @@ void ExactPlanner::add_cuts(bool covers_allowed_placements, SearchRecord& record
   } else if (const auto count = std::count_if(searches_.begin(), searches_.end(),
                                               [&](const auto& search) {
                                                 return !search->is_prepared() &&
-                                                       search->bound() < best();
+                                                       search->bound() < best() &&
+                                                       search->bound() >= known_bound_;
                                               });
              count > 0 && !is_stopped_()) {
     record.cut.push_back(cut_too_long(count, static_cast<std::int64_t>(searches_.size())));

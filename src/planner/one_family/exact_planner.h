@@ -26,6 +26,8 @@ struct KnownPlans {
   Duration lower_bound = {};
   // The planner takes one of so many parts of its budgets.
   std::int64_t part = 1;
+  // Whether decision diagrams come first if part of the search would take too long.
+  bool may_use_diagrams = false;
 };
 
 /// Runs the exact planner. Deterministic, unless stopped.

@@ -110,13 +110,15 @@ void evaluate_chosen(MadePlan& made, const Plan& plan, const PlanningContext& co
   document.warnings = warnings_about(document, context.topology);
 }
 
-/// Searches the space of one family. Where the exact search does not try all placements, decision
-/// diagrams come first; in small problems part of the exact search follows, whose placements are
-/// others.
+/// Searches the space of one family. Where the exact search tries all placements, decision diagrams
+/// come first only if part of it would take too long. Elsewhere diagrams come first; in small
+/// problems part of the exact search follows, whose placements are others.
 ExactPlans search_space(const PlanningContext& context, std::vector<SimulatedPlan> known,
                         const StopQuestion& is_stopped) {
   if (!is_for_diagrams(context)) {
-    return plan_exactly(context, {.best = std::move(known), .lower_bound = {}});
+    return plan_exactly(context, {.best = std::move(known),
+                                  .lower_bound = {},
+                                  .may_use_diagrams = has_room_for_diagrams(context)});
   }
   ExactPlans plans = plan_by_diagrams(context, std::move(known));
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());

@@ -58,10 +58,8 @@ std::string_view expected_planner(const ClaimedPlan& claimed, const PlannerOptio
                              document.request->stopped_by != StopReason::None &&
                              document.search.planner == kDapplePlanner;
   if (is_first_plan || options.planner == PlannerKind::Dapple) return kDapplePlanner;
-  // Older versions searched all spaces with the exact planner.
-  const bool may_be_diagrams = !search::PlacementSpace(claimed.topology).is_complete();
-  return may_be_diagrams && document.search.planner == kDiagramPlanner ? kDiagramPlanner
-                                                                       : kExactPlanner;
+  // Which of the two depends on how long the exact search would take, and on the version.
+  return document.search.planner == kDiagramPlanner ? kDiagramPlanner : kExactPlanner;
 }
 
 std::vector<ExpectedLine> cuts_of_exact(const ClaimedPlan& claimed, const PlannerOptions& options,
