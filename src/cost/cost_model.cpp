@@ -111,7 +111,9 @@ CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
   for (const DeviceKind& kind : topology.description().devices) {
     measured_.push_back(time_source(profile, kind).value_or(kOne).measured);
   }
+  do_times_rise_ = do_times_rise(profile);
   for (const ModelProfile& form : profile.stage_forms) {
+    do_times_rise_ = do_times_rise_ && do_times_rise(form);
     others_.push_back(std::make_unique<CostModel>(form, topology));
   }
 }

@@ -53,7 +53,7 @@ std::vector<std::int64_t> CostModel::shares_by_speed(
     std::int64_t micro_batch_size, const std::vector<DeviceIndex>& devices) const {
   ByKind kinds;
   for (const DeviceIndex device : devices) ++kinds[topology_.device(device).kind].count;
-  if (kinds.size() == 1) return {};
+  if (kinds.size() == 1 || !do_times_rise_) return {};
   const auto replicas = static_cast<std::int64_t>(devices.size());
   const LayerRange all{0, layer_count()};
   for (auto& [kind, some] : kinds) {

@@ -137,6 +137,45 @@ Duration input_gradient_time(const ModelProfile& profile, LayerIndex index, std:
                                        &Measurement::backward, {samples, scaling, source.scale}));
 }
 
+namespace {
+
+bool rise_with_samples(const std::vector<Measurement>& measurements) {
+  for (std::size_t i = 1; i < measurements.size(); ++i) {
+    const Measurement& fewer = measurements[i - 1];
+    const Measurement& more = measurements[i];
+    if (more.forward < fewer.forward || more.backward < fewer.backward) return false;
+    if (more.input_gradient.value_or(Duration::infinite()) <
+        fewer.input_gradient.value_or(Duration{})) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Whether no measured collective of a group takes less time than one of fewer bytes.
+bool rise_with_bytes(const GroupShape& group) {
+  return std::all_of(group.rings.begin(), group.rings.end(), [](const GroupRing& ring) {
+    return std::is_sorted(
+        ring.measured.begin(), ring.measured.end(),
+        [](const MeasuredReduction& a, const MeasuredReduction& b) { return a.time < b.time; });
+  });
+}
+
+}  // namespace
+
+bool do_times_rise(const ModelProfile& profile) {
+  const bool rise =
+      std::all_of(profile.layers.begin(), profile.layers.end(), [](const Layer& layer) {
+        return rise_with_samples(layer.measurements) &&
+               std::all_of(layer.other_times.begin(), layer.other_times.end(),
+                           [](const DeviceTimes& others) {
+                             return rise_with_samples(others.measurements);
+                           });
+      });
+  return rise && rise_with_bytes(profile.group) &&
+         std::all_of(profile.other_groups.begin(), profile.other_groups.end(), rise_with_bytes);
+}
+
 Bytes output_size(const Layer& layer, std::int64_t samples) {
   return proportional(layer, &Measurement::output, samples);
 }

@@ -244,11 +244,39 @@ class FastestPlan {
   Duration fastest_misfit_{INT64_MAX};  // of those simulated
 };
 
+/// Whether some measured time falls from one batch size to the next, on any kind of device, in any
+/// form.
+bool falls_somewhere(const CostModel& costs) {
+  for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+    for (const Layer& layer : costs.in(form).profile().layers) {
+      std::vector<std::vector<Measurement>> lists{layer.measurements};
+      for (const DeviceTimes& other : layer.other_times) lists.push_back(other.measurements);
+      for (const std::vector<Measurement>& list : lists) {
+        for (std::size_t i = 1; i < list.size(); ++i) {
+          if (list[i].forward < list[i - 1].forward || list[i].backward < list[i - 1].backward) {
+            return true;
+          }
+          const bool has_parts = list[i].input_gradient && list[i - 1].input_gradient;
+          if (has_parts && *list[i].input_gradient < *list[i - 1].input_gradient) return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> samples_by_speed(const CostModel& costs, std::int64_t micro_batch_size,
                                            const std::vector<DeviceIndex>& devices) {
   const auto replicas = static_cast<std::int64_t>(devices.size());
+  if (falls_somewhere(costs)) {
+    std::vector<std::int64_t> equal;
+    for (std::int64_t i = 0; i < replicas; ++i) {
+      equal.push_back(replica_share(micro_batch_size, replicas, i).size());
+    }
+    return equal;
+  }
   const std::int64_t even = (micro_batch_size + replicas - 1) / replicas;
   const auto kind_of = [&](std::size_t i) { return costs.topology().device(devices[i]).kind; };
   const auto time_of_sample = [&](std::size_t i) {

@@ -634,6 +634,8 @@ struct ParallelProblem {
       constexpr Sharding kShardings[] = {Sharding::Any, Sharding::Optimizer, Sharding::Full};
       question.options.sharding = kShardings[dice.roll(0, 2)];
     }
+    // Without a roll of the dice, which would change the problems.
+    if (question.made.problem.global_batch % 3 != 1) question.options.shares = Shares::Any;
   }
 
   static Question make(ProblemMaker& maker, Dice& dice) {
@@ -668,6 +670,7 @@ Question question_of(const ParallelProblem& problem, Problem grouped) {
   question.options.replicas = problem.question.options.replicas;
   question.options.transfers = problem.question.options.transfers;
   question.options.family = problem.question.options.family;
+  question.options.shares = problem.question.options.shares;
   return question;
 }
 
@@ -930,7 +933,8 @@ void check_bounds(Dice& dice, const Question& mixed, Duration fastest) {
         .gpipe = options.family == ScheduleFamily::GPipe,
         .links_are_shared = options.contention == Contention::Shared,
         .replicas = options.replicas,
-        .transfers = options.transfers};
+        .transfers = options.transfers,
+        .shares_by_speed = planner::has_shares_by_speed(options, mixed.topology)};
     search::DecisionDiagram diagram(mixed.made.problem.profile, mixed.topology, problem,
                                     2 * fastest, {});
     merged = std::min(merged, diagram.relaxed_bound(width));

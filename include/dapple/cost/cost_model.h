@@ -52,14 +52,15 @@ class CostModel {
   /// references to any.
   void forget_tables() const;
 
-  /// Returns how replicas on these devices share a micro-batch by their speeds: samples so that the
-  /// longest time of a replica for all layers is the least, each replica having a sample. All
-  /// layers take as long for n samples as n times what they take for one, if each of
-  /// ceil(micro-batch size / replicas) samples takes an equal part of what so many take. Of equal
-  /// times the kind with the lower number has the larger share, and of replicas of one kind the
-  /// first ones. Returns an empty list where these shares are those of replica_share(), as on
-  /// devices of one kind. O(devices * kinds + kinds * log(time of a micro-batch)). Requires: at
-  /// least one device, and no more than samples.
+  /// Returns the shares by speed of a micro-batch: how many samples each replica on these devices
+  /// has, at least one, with which the slowest replica takes the least time for all layers. A
+  /// device takes 1 / q of its time for q samples for each, q being the micro-batch size divided by
+  /// the replicas, rounded up. Of equal times the kind with the lower number has the larger share,
+  /// and of the replicas of a kind the first ones. Returns an empty list where these shares are
+  /// those of replica_share(), as on devices of one kind, and where some layer takes less time for
+  /// more samples in some form (do_times_rise()), as lower bounds rely on that.
+  /// O(devices * kinds + kinds * log(time of a micro-batch)). Requires: there is a device, and no
+  /// more devices than samples.
   std::vector<std::int64_t> shares_by_speed(std::int64_t micro_batch_size,
                                             const std::vector<DeviceIndex>& devices) const;
 
@@ -118,6 +119,8 @@ class CostModel {
   const ModelProfile& profile_;
   const Topology& topology_;
   std::unique_ptr<Tables> tables_;
+  // Whether times rise with samples in all forms.
+  bool do_times_rise_ = true;
   // By kind of device, the measured kind whose times it has (TimeSource).
   std::vector<std::size_t> measured_;
   // Form 1, form 2 and so on.

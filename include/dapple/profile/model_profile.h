@@ -256,6 +256,11 @@ Duration backward_time(const Layer& layer, std::int64_t samples,
 Duration input_gradient_time(const ModelProfile& profile, LayerIndex layer, std::int64_t samples,
                              TimeSource source);
 
+/// Whether no layer takes less time for more samples on any kind of device that was measured, as
+/// far as measurements say: neither in a measured time nor in a measured collective of a group. The
+/// forms of stages have times of their own. O(measurements).
+bool do_times_rise(const ModelProfile& profile);
+
 /// Return the layer's sizes for `samples` samples: those of the largest measured batch in
 /// proportion to the samples, rounded up to a whole byte. O(1). Requires: samples >= 0.
 Bytes output_size(const Layer& layer, std::int64_t samples);

@@ -238,9 +238,9 @@ void ParallelismComparison::look_ahead() {
       fastest = std::min(fastest, part.first);
     } else if (!asks_for_families(context_.options)) {
       auto& infeasible = std::get<Infeasible>(made);
-      // The DAPPLE planner tries equal shares only.
+      // On several kinds of device other orders of them, or shares by speed, may need less memory.
       part.is_settled = infeasible.is_certain && !infeasible.stopped &&
-                        !has_shares_by_speed(context_.options, context_.topology);
+                        kinds_in_use(context_.topology).size() == 1;
       if (part.is_settled) take(part, std::move(infeasible));
     }
   }

@@ -76,8 +76,6 @@ std::int64_t most_in_flight(const ReplicaCost& replica, std::int64_t num_micro_b
 
 /// A table of round trips that needs more steps than this would take longer than it saves.
 constexpr std::int64_t kMostTableSteps = 20'000'000;
-/// Where one replica may have so many more samples than another, prefixes count as taking no time.
-constexpr std::int64_t kMostShares = 256;
 
 /// Lower bounds on the times of any stages of the first layers, on any devices, in plans that take
 /// less than a given time: the figures of (V2) and (V3).
@@ -101,8 +99,8 @@ class PrefixLowerBound {
 
  private:
   // A number of replicas with a smaller largest share than any smaller number, and the layer tables
-  // of that share or, where others may have a larger one, of all larger shares, for each kind of
-  // device.
+  // of that share, one for each kind of device. With shares by speed some replica has as many
+  // samples or more, and times do not fall with samples.
   struct Share {
     std::int64_t replicas = 1;
     std::vector<const LayerTable*> tables;
@@ -141,19 +139,9 @@ PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProbl
     if (replicas ? count != *replicas : largest == last) continue;
     last = largest;
     Share& share = shares.emplace_back(Share{.replicas = count, .tables = {}});
-    const std::int64_t most =
-        problem.shares_by_speed && kinds.size() > 1 ? micro_batch_size : largest;
-    if (most - largest > kMostShares) {
-      forwards_.assign(static_cast<std::size_t>(costs.layer_count()) + 1, {});
-      round_trips_.assign(static_cast<std::size_t>(costs.layer_count()) + 1,
-                          std::vector<Duration>(static_cast<std::size_t>(devices_) + 1));
-      return;
-    }
     for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
       for (const std::int32_t kind : kinds) {
-        for (std::int64_t samples = largest; samples <= most; ++samples) {
-          share.tables.push_back(&costs.in(form).table(samples, kind));
-        }
+        share.tables.push_back(&costs.in(form).table(largest, kind));
       }
     }
   }
