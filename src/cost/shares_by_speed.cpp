@@ -66,20 +66,19 @@ std::vector<std::int64_t> CostModel::shares_by_speed(
     some.share = samples_within(limit, some.of_sample);
     left -= some.share * some.count;
   }
-  // What is left goes to those that process one more sample directly after the limit.
+  // The remaining samples go to the devices that would finish one more just after the limit.
   for (auto& [kind, some] : kinds) {
     if (some.of_sample * (some.share + 1) != limit + 1) continue;
     some.larger = std::min(left, some.count);
     left -= some.larger;
   }
   std::vector<std::int64_t> samples;
-  bool are_equal = true;
-  for (std::int64_t i = 0; i < replicas; ++i) {
-    DevicesOfKind& some = kinds[topology_.device(devices[static_cast<std::size_t>(i)]).kind];
+  for (const DeviceIndex device : devices) {
+    DevicesOfKind& some = kinds[topology_.device(device).kind];
     samples.push_back(some.share + (some.larger-- > 0 ? 1 : 0));
-    are_equal = are_equal && samples.back() == replica_share(micro_batch_size, replicas, i).size();
   }
-  return are_equal ? std::vector<std::int64_t>() : samples;
+  if (are_equal_shares(micro_batch_size, samples)) samples.clear();
+  return samples;
 }
 
 }  // namespace dapple

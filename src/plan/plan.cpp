@@ -114,6 +114,13 @@ SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,
   return {.begin = begin, .end = begin + share + (replica < larger_shares ? 1 : 0)};
 }
 
+bool are_equal_shares(std::int64_t micro_batch_size, const std::vector<std::int64_t>& samples) {
+  std::int64_t replica = 0;
+  return std::all_of(samples.begin(), samples.end(), [&](std::int64_t share) {
+    return share == replica_share(micro_batch_size, std::ssize(samples), replica++).size();
+  });
+}
+
 ReplicaShares::ReplicaShares(std::int64_t micro_batch_size, std::int64_t replicas,
                              const std::vector<std::int64_t>& samples)
     : micro_batch_size_(micro_batch_size), replicas_(replicas), ends_(samples) {
@@ -128,13 +135,8 @@ SampleRange ReplicaShares::of(std::int64_t replica) const {
 
 SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t replica) {
   if (stage.replication == Replication::Deal) return {.begin = 0, .end = plan.micro_batch_size};
-  if (!stage.samples.empty()) {
-    const auto here = stage.samples.begin() + static_cast<std::ptrdiff_t>(replica);
-    const std::int64_t begin = std::accumulate(stage.samples.begin(), here, std::int64_t{0});
-    return {.begin = begin, .end = begin + *here};
-  }
-  return replica_share(plan.micro_batch_size, static_cast<std::int64_t>(stage.devices.size()),
-                       static_cast<std::int64_t>(replica));
+  return ReplicaShares(plan.micro_batch_size, std::ssize(stage.devices), stage.samples)
+      .of(static_cast<std::int64_t>(replica));
 }
 
 std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t replica) {

@@ -149,6 +149,9 @@ struct SampleRange {
 SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,
                           std::int64_t replica);
 
+/// Whether the replicas with these samples have the shares of replica_share(). O(replicas).
+bool are_equal_shares(std::int64_t micro_batch_size, const std::vector<std::int64_t>& samples);
+
 /// The shares that the replicas of a stage have of every micro-batch: consecutive samples, in the
 /// order of the replicas.
 class ReplicaShares {

@@ -164,15 +164,10 @@ void read_stages(const Field& field, const DeviceNames& names, PlanDocument& doc
 /// Drops the shares of stages whose shares are those that they have without.
 void forget_equal_shares(Plan& plan) {
   for (StagePlan& stage : plan.stages) {
-    const std::size_t replicas = stage.devices.size();
-    bool are_equal = stage.samples.size() == replicas;
-    for (std::size_t i = 0; are_equal && i < replicas; ++i) {
-      are_equal =
-          stage.samples[i] == replica_share(plan.micro_batch_size, std::ssize(stage.devices),
-                                            static_cast<std::int64_t>(i))
-                                  .size();
+    const bool is_complete = stage.samples.size() == stage.devices.size();
+    if (is_complete && are_equal_shares(plan.micro_batch_size, stage.samples)) {
+      stage.samples.clear();
     }
-    if (are_equal) stage.samples.clear();
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/result/infeasible.h"
+#include "dapple/search/placement/other_shares.h"
 #include "planner/candidates/candidate_evaluator.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
@@ -17,6 +18,9 @@ namespace {
 /// does.
 constexpr std::int64_t kWorkOfAnyPlan = 10'000'000;
 constexpr std::int64_t kWorkOfExplanation = 10'000'000;
+
+/// What is kept for the shares of a stage beside the shares themselves.
+constexpr Bytes kBytesOfShares{96};
 
 struct Choice {
   Bytes missing = Bytes::infinite();
@@ -60,6 +64,9 @@ class LeastMemorySearch {
         allowance_(allowance) {
     find_alike();
   }
+  ~LeastMemorySearch() { allowance_.keep({-kept_shares_.count}); }
+  LeastMemorySearch(const LeastMemorySearch&) = delete;
+  LeastMemorySearch& operator=(const LeastMemorySearch&) = delete;
 
   LeastMemory run();
 
@@ -113,6 +120,8 @@ class LeastMemorySearch {
   std::vector<std::int32_t> alike_until_;
   // By the first device and the replicas.
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int64_t>> other_shares_;
+  Bytes kept_shares_;
+  const std::vector<std::int64_t> no_others_;
   std::vector<Table> tables_;
 };
 
@@ -161,13 +170,19 @@ std::vector<DeviceIndex> LeastMemorySearch::devices_of(std::int32_t first_device
   return devices;
 }
 
-/// Returns the shares of a stage besides equal ones; none if it has no others.
+/// Returns the shares of a stage besides equal ones; none if it has no others, as on devices that
+/// are alike.
 const std::vector<std::int64_t>& LeastMemorySearch::other_shares(std::int32_t first_device,
                                                                  std::int32_t replicas) {
+  const bool are_alike = alike_until_[at(first_device)] >= first_device + replicas;
+  if (are_alike || !problem_.shares_by_speed) return no_others_;
   const auto [entry, is_new] = other_shares_.try_emplace({first_device, replicas});
-  if (is_new && problem_.shares_by_speed) {
-    entry->second =
-        costs_.shares_by_speed(problem_.micro_batch_size, devices_of(first_device, replicas));
+  if (is_new) {
+    entry->second = search::other_shares(costs_, problem_)(devices_of(first_device, replicas));
+    const Bytes kept = kBytesOfShares + std::ssize(entry->second) * Bytes{sizeof(std::int64_t)};
+    kept_shares_ += kept;
+    allowance_.keep(kept);
+    allowance_.spend(replicas);
   }
   return entry->second;
 }

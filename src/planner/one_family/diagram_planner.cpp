@@ -355,19 +355,22 @@ SearchRecord DiagramPlanner::record() const {
   return record;
 }
 
-}  // namespace
-
-bool has_room_for_diagrams(const PlanningContext& context) {
-  const search::PlacementSpace placements(context.topology, context.options.pins.in_order);
+bool are_states_few(const PlanningContext& context, const search::PlacementSpace& placements) {
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
   const std::int64_t states = search::DecisionDiagram::states_at_cut(placements);
   return states <= kSearchLimits.diagram_states &&
          (layers + 1) * states <= kSearchLimits.all_diagram_states;
 }
 
+}  // namespace
+
+bool has_room_for_diagrams(const PlanningContext& context) {
+  return are_states_few(context, search::PlacementSpace(context.topology));
+}
+
 bool is_for_diagrams(const PlanningContext& context) {
   const search::PlacementSpace placements(context.topology, context.options.pins.in_order);
-  if (placements.is_complete() || !has_room_for_diagrams(context)) return false;
+  if (placements.is_complete() || !are_states_few(context, placements)) return false;
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
   return !placements.has_all_allowed(context.options.pins) ||
          layers * context.topology.device_count() > kSearchLimits.large;

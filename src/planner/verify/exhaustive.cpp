@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/stage_form.h"
 #include "dapple/simulate/simulate.h"
+#include "dapple/topology/servers_of_kind.h"
 #include "planner/candidates/as_pinned.h"
 
 namespace dapple::planner {
@@ -127,11 +127,7 @@ PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProbl
       devices_(costs.topology().device_count()),
       below_(problem.below),
       are_together_(problem.mode.replicas == Replicas::Together) {
-  const Topology& topology = costs.topology();
-  std::set<std::int32_t> kinds;
-  for (std::int32_t d = 0; d < topology.device_count(); ++d) {
-    kinds.insert(topology.device(DeviceIndex{d}).kind);
-  }
+  const std::vector<std::int32_t> kinds = kinds_in_use(costs.topology());
   std::vector<Share> shares;
   std::optional<std::int64_t> last;
   for (std::int64_t count = 1; count <= std::min(devices_, micro_batch_size); ++count) {
