@@ -35,17 +35,30 @@ bool is_gap_closed(const Prediction& prediction) {
   return prediction.lower_bound == prediction.iteration;
 }
 
+Duration fastest_found(const PlanDocument& document) {
+  return document.search.fastest.value_or(document.prediction.iteration);
+}
+
+bool is_gap_closed(const PlanDocument& document) {
+  return document.prediction.lower_bound == fastest_found(document);
+}
+
+Duration slowest_choice(Duration fastest, const JitterRequest& jitter) {
+  const Wide more = Wide{fastest.ns} * jitter.deviation.billionths;
+  return fastest + Duration{divide_down(more, kOne.billionths)};
+}
+
 bool has_reached_gap(const PlanDocument& document) {
   const PlanRequest& request = *document.request;
   const std::optional<Duration>& bound = document.prediction.lower_bound;
   if (request.planner != PlannerKind::Exact || !bound) return false;
-  return is_within_gap(document.prediction.iteration, *bound, request.target_gap);
+  return is_within_gap(fastest_found(document), *bound, request.target_gap);
 }
 
 bool is_search_done(const PlanDocument& document) {
   const PlanRequest& request = *document.request;
-  if (!has_reached_gap(document)) return false;
-  if (is_gap_closed(document.prediction)) return true;
+  if (!has_reached_gap(document) || request.jitter) return false;
+  if (is_gap_closed(document)) return true;
   return request.family && is_planned_as_1f1b(*request.family) && request.target.empty();
 }
 

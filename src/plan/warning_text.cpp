@@ -20,6 +20,12 @@ std::string range(std::int64_t from, std::int64_t to) {
   return from == to ? fmt::format("{}", from) : fmt::format("{} to {}", from, to);
 }
 
+std::string stop_text(StopReason reason, std::optional<Duration> time_limit) {
+  const double limit = static_cast<double>(time_limit.value_or(Duration{}).ns) * 1e-9;
+  return reason == StopReason::Signal ? "interrupted"
+                                      : fmt::format("stopped by --time-limit {}", limit);
+}
+
 std::string_view idle_text(WhyIdle why) {
   switch (why) {
     case WhyIdle::NotSearched:
@@ -80,12 +86,14 @@ std::string warning_of_missing(Bytes missing) {
 
 std::string warning_of_stop(StopReason reason, std::optional<Duration> time_limit,
                             PlannerKind planner) {
-  const double limit = static_cast<double>(time_limit.value_or(Duration{}).ns) * 1e-9;
-  return fmt::format("the search was {} before {}",
-                     reason == StopReason::Signal
-                         ? "interrupted"
-                         : fmt::format("stopped by --time-limit {}", limit),
+  return fmt::format("the search was {} before {}", stop_text(reason, time_limit),
                      planner == PlannerKind::Exact ? "the gap was closed" : "it was through");
+}
+
+std::string warning_of_stopped_comparison(StopReason reason, std::optional<Duration> time_limit) {
+  return fmt::format(
+      "the comparison of plans on devices of varying speed was {} before it was through",
+      stop_text(reason, time_limit));
 }
 
 std::string warning_of_reschedule_stop(StopReason reason) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/report/causes.h"
 #include "dapple/report/show.h"
@@ -227,6 +228,38 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
     figures.push_back({"gradients", gradients_text(document.plan.gradients)});
   }
   for (Figure& figure : figures_of_bound(document)) figures.push_back(std::move(figure));
+  return figures;
+}
+
+std::string change_text(Duration time, Duration than) {
+  const auto whole = static_cast<double>(std::max<std::int64_t>(than.ns, 1));
+  return fmt::format("{:+.1f} %", 100 * (static_cast<double>(time.ns) / whole - 1));
+}
+
+std::string longer_text(Duration time, Duration than) {
+  return fmt::format("{} ({})", show(time, than), change_text(time, than));
+}
+
+std::vector<Figure> figures_of_jitter(const PlanDocument& document) {
+  if (!document.prediction.jitter) return {};
+  const JitterFigures& jitter = *document.prediction.jitter;
+  const Duration iteration = document.prediction.iteration;
+  std::vector<Figure> figures{
+      {"median", longer_text(jitter.median, iteration)},
+      {"95th percentile", longer_text(jitter.ninety_fifth, iteration)},
+      {"device 10 % slower",
+       fmt::format("up to {}, in stage {}",
+                   change_text(jitter.with_slow_device[jitter.worst_stage().position()], iteration),
+                   jitter.worst_stage().value)}};
+  if (document.request && document.request->jitter) {
+    const Factor deviation = document.request->jitter->deviation;
+    figures.insert(figures.begin(),
+                   {"jitter", show_percent(static_cast<double>(deviation.billionths) /
+                                           static_cast<double>(kOne.billionths))});
+  }
+  if (fastest_found(document) != iteration) {
+    figures.push_back({"fastest plan", longer_text(fastest_found(document), iteration)});
+  }
   return figures;
 }
 

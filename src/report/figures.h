@@ -56,6 +56,15 @@ struct Figure {
 /// lower bound and gap, among others.
 std::vector<Figure> headline(const PlanDocument& document, const Topology& topology);
 
+/// Returns how the iteration varies where devices are not equally fast, if the document says it.
+std::vector<Figure> figures_of_jitter(const PlanDocument& document);
+
+/// Returns by how much a time is longer: "+7.3 %".
+std::string change_text(Duration time, Duration than);
+
+/// Returns a time with that: "817.0 ms (+7.3 %)".
+std::string longer_text(Duration time, Duration than);
+
 /// Compares two times: "1.34x slower", "same time".
 std::string factor_text(Duration theirs, Duration ours);
 

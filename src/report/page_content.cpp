@@ -62,8 +62,10 @@ Json title_of(const PlanDocument& document) {
 }
 
 Json figures_of(const ReportSubject& subject) {
+  std::vector<Figure> all = headline(subject.document, subject.topology);
+  for (Figure& figure : figures_of_jitter(subject.document)) all.push_back(std::move(figure));
   Json figures = Json::array();
-  for (const Figure& figure : headline(subject.document, subject.topology)) {
+  for (const Figure& figure : all) {
     figures.push_back({{"name", figure.name}, {"value", figure.value}});
   }
   return figures;

@@ -321,6 +321,30 @@ std::string write_time_parts(const PlanDocument& document, const TextStyle& styl
   return table.text(0, style) + '\n';
 }
 
+std::string jitter_text(const Prediction& prediction) {
+  if (!prediction.jitter) return {};
+  const JitterFigures& jitter = *prediction.jitter;
+  const Duration iteration = prediction.iteration;
+  std::string text = fmt::format(
+      "Jitter         median {}, 95th percentile {}\n"
+      "               of {} iterations with a random speed of every device\n",
+      longer_text(jitter.median, iteration), longer_text(jitter.ninety_fifth, iteration),
+      jitter.draws);
+  std::vector<std::size_t> stages(jitter.with_slow_device.size());
+  std::iota(stages.begin(), stages.end(), std::size_t{0});
+  std::stable_sort(stages.begin(), stages.end(), [&](std::size_t a, std::size_t b) {
+    return jitter.with_slow_device[a] > jitter.with_slow_device[b];
+  });
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < std::min(kShown, stages.size()); ++i) {
+    parts.push_back(fmt::format(
+        "{} in stage {}", change_text(jitter.with_slow_device[stages[i]], iteration), stages[i]));
+  }
+  return text + fmt::format("               one device 10 % slower: {}{}\n", fmt::join(parts, ", "),
+                            stages.size() > kShown ? ", no more in others" : "");
+}
+
 std::string other_replicas_text(const Prediction& prediction, std::optional<Duration> otherwise) {
   if (!otherwise) return {};
   const bool are_together = prediction.replicas == Replicas::Together;

@@ -293,10 +293,91 @@ class Jitter(ToolTest):
 
     def test_what_jitter_does_not_go_with(self):
         self.planned()
-        for words in (("--jitter", "1"), ("--jitter", "-0.1"), ("--jitter", "5%", "--json")):
+        for words in (("--jitter", "1"), ("--jitter", "-0.1"), ("--seed", "2"),
+                      ("--jitter", "5%", "--seed", "0")):
             run = self.run_tool("simulate", "plan.json", *words)
             self.assertEqual(run.returncode, USAGE)
-            self.assertIn("--j", run.stderr)
+            self.assertRegex(run.stderr, "--(jitter|seed): ")
+
+
+class PlansUnderJitter(ToolTest):
+    """plan --jitter: of the fastest plans the one that varies least."""
+
+    JITTER = ("--jitter", "20%", "--seed", 3)
+
+    def model(self):
+        """Wide activations: a slower plan sends less."""
+        profile = tool.small_profile()
+        profile["layers"][0]["measurements"][0]["output_bytes"] = 4 << 20
+        return self.write("small.json", profile)
+
+    def planned(self, name, *more):
+        topology = self.write("2x2.json", tool.small_topology())
+        run = self.run_tool("--model", self.model(), "--topo", topology, "-o", name, *more)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return run
+
+    def simulated(self, name, *more):
+        run = self.run_tool("simulate", name, *self.JITTER, *more)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        return run.stdout
+
+    def test_the_plan_states_what_simulate_finds_and_verify_confirms_it(self):
+        text = self.planned("robust.json", *self.JITTER, "--threads", 1).stdout
+        self.planned("again.json", *self.JITTER, "--threads", 2)
+        self.assertEqual((self.folder / "robust.json").read_bytes(),
+                         (self.folder / "again.json").read_bytes())
+        self.planned("fastest.json")
+        robust, fastest = self.read("robust.json"), self.read("fastest.json")
+        found = robust["predicted"]["jitter"]
+        self.assertEqual(robust["request"].pop("jitter"), {"deviation": 0.2, "seed": 3})
+        self.assertEqual(robust["request"], fastest["request"])
+        self.assertEqual(robust["search_space"]["fastest_ns"], fastest["predicted"]["iteration_ns"])
+        self.assertLess(fastest["predicted"]["iteration_ns"], robust["predicted"]["iteration_ns"])
+        self.assertEqual(robust["predicted"]["lower_bound_ns"], fastest["predicted"]["lower_bound_ns"])
+        of_others = [json.loads(self.simulated(name, "--json"))["plans"][0]["predicted"]["jitter"]
+                     for name in ("robust.json", "fastest.json")]
+        self.assertEqual(of_others[0], found)
+        self.assertLess(found["median_ns"], of_others[1]["median_ns"])
+        block = re.search(r"Jitter .*\n.*\n.*\n", text)[0]
+        self.assertIn(block, self.simulated("robust.json"))
+        self.assertRegex(text, r"of \d+ plans compared, this has the least median, [\d.]+ % below that "
+                               r"of the fastest;\n +without jitter it is [\d.]+ % slower\n")
+        self.assertEqual(self.run_tool("verify", "robust.json").returncode, DONE)
+
+    def test_figures_that_are_not_those_of_the_plan_are_refused(self):
+        self.planned("plan.json", *self.JITTER)
+        for place, key in (("/predicted/jitter", "median_ns"), ("/predicted/jitter", "draws"),
+                           ("/predicted/jitter", "percentile_95_ns"), ("/search_space", "fastest_ns"),
+                           ("/request/jitter", "seed"), ("/request/jitter", "deviation")):
+            plan = self.read("plan.json")
+            owner = plan
+            for step in place[1:].split("/"):
+                owner = owner[step]
+            owner[key] = owner[key] / 2 if key == "deviation" else owner[key] + 1
+            with self.subTest(key=key):
+                self.assert_error(self.run_tool("verify", self.write("claimed.json", plan)),
+                                  BAD_INPUT, "claimed.json: ")
+
+    def test_the_report_and_the_result_show_the_figures(self):
+        self.planned("plan.json", *self.JITTER)
+        run = self.run_tool("report", "plan.json", "-o", "plan.html")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        page = (self.folder / "plan.html").read_text()
+        for name in ("jitter", "median", "95th percentile", "device 10 % slower", "fastest plan"):
+            self.assertTrue(f'"name":"{name}"' in page, name)
+        told = json.loads(self.planned("plan.json", *self.JITTER, "--json").stdout)
+        self.assertEqual(told["plans"][0]["predicted"]["jitter"],
+                         self.read("plan.json")["predicted"]["jitter"])
+
+    def test_what_jitter_of_a_plan_does_not_go_with(self):
+        topology = self.write("2x2.json", tool.small_topology())
+        for words in (("--jitter", "1"), ("--jitter", "five"), ("--jitter", "-5%"), ("--seed", 2),
+                      ("--jitter", "5%", "--seed", "1.5"),
+                      ("--jitter", "5%", "--alternatives", 2)):
+            run = self.run_tool("--model", self.model(), "--topo", topology, *words)
+            self.assertEqual(run.returncode, USAGE)
+            self.assertRegex(run.stderr, "--(jitter|seed): ")
 
 
 class Validating(ToolTest):

@@ -23,9 +23,10 @@ def shipped(model, topology, *more):
             "--topo", ROOT / "topologies" / f"{topology}.json", *more)
 
 
-# Six small plans, and four of sixteen devices.
+# Seven small plans, and four of sixteen devices.
 SMALL = {"exact": (), "gpipe": ("--schedule", "gpipe"), "dapple": ("--planner", "dapple"),
          "auto": ("--schedule", "auto"), "zb-h1": ("--schedule", "zb-h1"),
+         "jitter": ("--jitter", "20%"),
          "pinned": ("--pin", "stages=2", "--pin", "cut=3", "--bucket-size", "1 MiB",
                     "--contention", "off")}
 LARGE = {"bert": shipped("bert-48", "2x8xV100", "--micro-batch", "8"),
@@ -55,6 +56,9 @@ OF_THE_PLAN = ("/schema", "/model", "/topology", "/global_batch_size", "/micro_b
 NEIGHBOURS = {"/predicted/lower_bound_ns": ("/predicted/optimality_gap", "/predicted/iteration_ns",
                                             "/schedules", "/search_space", "/baselines"),
               "/predicted/iteration_ns": ("/predicted",),
+              "/predicted/jitter/slow_device_ns": ("/predicted/jitter",),
+              "/search_space/fastest_ns": ("/warnings", "/search_space/open",
+                                           "/predicted/lower_bound_ns"),
               "/baselines/*/iteration_ns": ("/baselines",),
               "/baselines/*/time_parts": ("/baselines",),
               "/baselines/*/missing_bytes": ("/baselines",),
@@ -348,7 +352,8 @@ class Tampering(ToolTest):
             with self.subTest(plan=name):
                 result = self.verify(plan)
                 self.assertIn(result.returncode, (DONE, NOT_VERIFIED), result.stderr)
-        for name in ("exact", "gpipe", "dapple", "auto", "zb-h1", "pinned", "bert", "amoebanet"):
+        for name in ("exact", "gpipe", "dapple", "auto", "zb-h1", "jitter", "pinned", "bert",
+                     "amoebanet"):
             with self.subTest(plan=name):
                 self.assertEqual(self.verify(self.plans[name]).returncode, DONE)
 

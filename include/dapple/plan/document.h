@@ -62,6 +62,9 @@ struct SearchRecord {
   std::int64_t open = 0;
   /// The number of partial plans and bounds in memory at the end, of some 200 bytes each.
   std::int64_t kept = 0;
+  /// The iteration of the fastest plan that was found, where the plan is one of those close to it
+  /// that vary less (PlanRequest::jitter).
+  std::optional<Duration> fastest = {};
 };
 
 /// The result of searching one schedule family, if several families were searched.

@@ -1,6 +1,7 @@
 // The predicted figures of a plan: those of its stages, of its devices, and of an iteration.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -79,6 +80,22 @@ inline constexpr TimePart kTimeParts[] = {
     {"optimizer step", "optimizer_step_ns", &TimeParts::optimizer_step},
 };
 
+/// How the iteration varies where devices are not equally fast (docs/model.md, section 10.11).
+struct JitterFigures {
+  /// The median and the 95th percentile of the drawn iterations, each one that was simulated.
+  Duration median;
+  Duration ninety_fifth;
+  /// The number of drawn iterations, fewer for a long plan.
+  std::int64_t draws = 0;
+  /// By stage, the iteration if the stage's slowest device is 10 % slower.
+  std::vector<Duration> with_slow_device = {};
+
+  /// Returns the stage whose slower device makes the iteration longest, of equals the first.
+  /// Requires: there are stages. O(stages).
+  StageIndex worst_stage() const;
+  friend bool operator==(const JitterFigures&, const JitterFigures&) = default;
+};
+
 /// The figures that a simulation in the given mode predicts. The README's section on formats
 /// defines them.
 struct Prediction {
@@ -98,6 +115,8 @@ struct Prediction {
   std::vector<StageFigures> stages;
   /// The devices that the plan uses, by index.
   std::vector<DeviceFigures> devices;
+  /// With devices that are not equally fast, where that was asked for.
+  std::optional<JitterFigures> jitter = {};
 
   SimulationMode mode() const { return {contention, replicas, transfers}; }
 

@@ -59,6 +59,18 @@ inline constexpr Bytes kDefaultMemoryLimit{std::int64_t{2} << 30};
 /// What stopped a search before it was complete.
 enum class StopReason { None, TimeLimit, Signal };
 
+/// Devices that are not equally fast: each has a random factor on its computations, drawn anew for
+/// every iteration (docs/model.md, section 10.11).
+struct JitterRequest {
+  /// The standard deviation of the factor, which is normally distributed around one and cut off
+  /// three deviations from it and below a tenth. Below one.
+  Factor deviation;
+  /// Above zero.
+  std::uint64_t seed = 1;
+
+  friend bool operator==(const JitterRequest&, const JitterRequest&) = default;
+};
+
 /// The request to the planner, defaults included: every option that affects the space of plans, the
 /// proof, or the comparison with other plans. Together with the profile, the topology and the
 /// global batch size it determines the plan file, unless the search was stopped.
@@ -95,6 +107,8 @@ struct PlanRequest {
   std::optional<Duration> time_limit = {};
   /// Warnings about the files that were read.
   std::vector<std::string> input_warnings = {};
+  /// How far the speeds of devices vary, where the plan is chosen by the median of its iterations.
+  std::optional<JitterRequest> jitter = {};
 
   friend bool operator==(const PlanRequest&, const PlanRequest&) = default;
 };

@@ -65,6 +65,8 @@ std::string warning_of_missing(Bytes missing);
 /// Says what ended a search before it was through. `time_limit` is the limit that ended it.
 std::string warning_of_stop(StopReason reason, std::optional<Duration> time_limit,
                             PlannerKind planner);
+/// Says what ended the comparison of plans with devices that are not equally fast.
+std::string warning_of_stopped_comparison(StopReason reason, std::optional<Duration> time_limit);
 /// Says what ended the search for the orders or depths of a rescheduled plan.
 std::string warning_of_reschedule_stop(StopReason reason);
 

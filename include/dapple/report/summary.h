@@ -29,6 +29,10 @@ std::string write_time_parts(const PlanDocument& document, const TextStyle& styl
 /// iteration; the text is empty without it.
 std::string other_replicas_text(const Prediction& prediction, std::optional<Duration> otherwise);
 
+/// Returns a few lines on how the iteration varies where devices are not equally fast; an empty
+/// text if the prediction does not say it.
+std::string jitter_text(const Prediction& prediction);
+
 /// Returns a few lines that break down the time of a timeline: idle device time by cause, the kinds
 /// of work on the critical path, the exposed communication of the lane that has the most of it, and
 /// the stragglers if there are any. Returns an empty text for an empty timeline.

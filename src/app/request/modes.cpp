@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
 
-#include "dapple/plan/request.h"
+#include "dapple/core/quantity.h"
 
 namespace dapple::app {
 namespace {
@@ -45,6 +46,13 @@ command_line::OptionSpec memory_limit_option() {
               "the same on any machine. SIZE is 64 MiB or more."};
 }
 
+command_line::OptionSpec seed_option() {
+  return {.name = "seed",
+          .value = "N",
+          .text = "Draw the speeds of --jitter from seed N.",
+          .default_value = "1"};
+}
+
 command_line::OptionSpec json_option() {
   return {.name = "json",
           .text = "Print the result as JSON, not as text.",
@@ -62,6 +70,15 @@ std::optional<Replicas> replicas_of(const command_line::Options& options) {
   if (!options.has("replicas")) return std::nullopt;
   const bool is_together = options.choice("replicas") == "together";
   return is_together ? Replicas::Together : Replicas::Independent;
+}
+
+std::optional<JitterRequest> jitter_request_of(const command_line::Options& options) {
+  const std::optional<Factor> deviation = options.fraction("jitter");
+  const std::optional<std::int64_t> seed = options.positive_integer("seed", kMaxCount);
+  if (seed && !deviation) throw command_line::usage_error("--seed", "needs --jitter");
+  if (!deviation) return std::nullopt;
+  return JitterRequest{.deviation = *deviation,
+                       .seed = static_cast<std::uint64_t>(seed.value_or(1))};
 }
 
 Bytes memory_limit_of(const command_line::Options& options) {

@@ -90,11 +90,6 @@ OptionSection plan_search() {
         .text = "Search on N threads.",
         .default_value = "all cores",
         .details = "The plan does not depend on their number, which is at most 256."},
-       {.name = "no-baselines",
-        .text = "Leave out the comparison with other planners.",
-        .details = "Of plans that take equally long another one may then be chosen, and under "
-                   "schedules that are not searched through a slower one may be found, as the "
-                   "search does not begin with theirs."},
        {.name = "alternatives",
         .value = "N",
         .text = "Also show the fastest plans of N other layouts.",
@@ -105,6 +100,14 @@ OptionSection plan_search() {
                    "what is proven: no plan of the layout is closer to the chosen one. The "
                    "values that are shown fix a layout, beside the other options; that of "
                    "--shard stands for auto."},
+       {.name = "jitter",
+        .value = "X",
+        .text = "Choose by the median with speeds that vary by X.",
+        .details = "X is a standard deviation, such as 5%. The fastest plan, and plans that are at "
+                   "most X slower, of the same family and degrees of parallelism, are compared in "
+                   "the same draws of a speed for every device. The one with the least median is "
+                   "written. The bound is that of plans without jitter. Of --time-limit a quarter "
+                   "is left for the comparison."},
        {.name = "explain",
         .text = "Split the time into parts, and find what would help.",
         .details = "The plan's iteration is split into its parts beside those of the "
@@ -206,6 +209,7 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   planner.mixes_forms = options.has("per-stage");
   planner.shares = options.choice("shares") == "equal" ? Shares::Equal : Shares::Any;
   planner.baselines = !options.has("no-baselines");
+  planner.jitter = jitter_request_of(options);
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
   planner.threads = static_cast<int>(
       options.positive_integer("threads", kMostThreads).value_or(std::min(cores, kMostThreads)));
@@ -284,6 +288,10 @@ void check_combinations(const command_line::Options& options,
   if (options.has("write-alternatives") && !options.has("alternatives")) {
     throw command_line::usage_error("--write-alternatives", "needs --alternatives");
   }
+  if (planner.jitter && options.has("alternatives")) {
+    throw command_line::usage_error(
+        "--jitter", "cannot be used with --alternatives, which are compared without jitter");
+  }
   if (options.has("explain") && options.has("json")) {
     throw command_line::usage_error("--explain", "cannot be used with --json");
   }
@@ -296,6 +304,12 @@ void check_combinations(const command_line::Options& options,
 
 std::vector<OptionSection> plan_options() {
   std::vector<command_line::OptionSpec> further = more_estimate_options();
+  further.push_back(
+      {.name = "no-baselines",
+       .text = "Leave out the comparison with other planners.",
+       .details = "Of plans that take equally long another one may then be chosen, and under "
+                  "schedules that are not searched through a slower one may be found, as the "
+                  "search does not begin with theirs."});
   further.push_back({.name = "write-baselines",
                      .value = "DIR",
                      .kind = ValueKind::Folder,
@@ -322,6 +336,7 @@ std::vector<OptionSection> plan_options() {
                                 "schedules than 1f1b and gpipe."});
   further.push_back(
       {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."});
+  further.push_back(seed_option());
   further.push_back(time_scale_option());
   further.push_back(memory_limit_option());
   for (const command_line::OptionSpec& spec : foreign_profile_options()) further.push_back(spec);

@@ -128,6 +128,22 @@ void write_time_parts(JsonWriter& writer, const TimeParts& parts) {
   writer.close();
 }
 
+namespace {
+
+void write_jitter_figures(JsonWriter& writer, const JitterFigures& jitter) {
+  writer.open_object(JsonWriter::Layout::Line);
+  writer.key("median_ns").integer(jitter.median.ns);
+  writer.key("percentile_95_ns").integer(jitter.ninety_fifth.ns);
+  writer.key("draws").integer(jitter.draws);
+  writer.key("slow_device_ns").open_array(JsonWriter::Layout::Line);
+  for (const Duration time : jitter.with_slow_device) writer.integer(time.ns);
+  writer.close();
+  writer.key("worst_stage").integer(jitter.worst_stage().value);
+  writer.close();
+}
+
+}  // namespace
+
 void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology) {
   writer.open_object(JsonWriter::Layout::Lines);
   writer.key("contention").text(to_string(prediction.contention));
@@ -163,6 +179,7 @@ void write_prediction(JsonWriter& writer, const Prediction& prediction, const To
     writer.close();
   }
   writer.close();
+  if (prediction.jitter) write_jitter_figures(writer.key("jitter"), *prediction.jitter);
   writer.close();
 }
 

@@ -270,7 +270,32 @@ TimeParts read_parts(const Field& field) {
   return parts;
 }
 
-void read_prediction(const Field& field, const DeviceNames& names, Prediction& prediction) {
+/// Reads how the iteration of a plan with so many stages varies.
+JitterFigures read_jitter_figures(const Field& field, std::size_t stages) {
+  ObjectReader object(field);
+  JitterFigures jitter;
+  jitter.median.ns = required_integer(object.field("median_ns"), {});
+  jitter.ninety_fifth.ns = required_integer(object.field("percentile_95_ns"), {});
+  jitter.draws = required_integer(object.field("draws"), {1, kMaxCount});
+  const Field slow = object.field("slow_device_ns");
+  const ArrayReader array(slow, "an array with a time for each stage");
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    jitter.with_slow_device.push_back({required_integer(array.at(i), {})});
+  }
+  if (array.valid() && array.size() != stages) slow.refuse("a time for each stage");
+  const Field worst = object.field("worst_stage");
+  const std::int64_t stage = required_integer(worst, {});
+  const bool is_whole = !jitter.with_slow_device.empty();
+  if (is_whole && stage != jitter.worst_stage().value) {
+    worst.refuse(fmt::format("{}, the stage of the longest time", jitter.worst_stage().value));
+  }
+  object.finish();
+  return jitter;
+}
+
+/// Reads the prediction of a plan with so many stages.
+void read_prediction(const Field& field, const DeviceNames& names, std::size_t stages,
+                     Prediction& prediction) {
   const auto read_figure = [](const Field& figure) { return read_number(figure, {}); };
   const auto read_fraction = [](const Field& fraction) { return read_number(fraction, {0, 1}); };
   ObjectReader object(field);
@@ -298,6 +323,9 @@ void read_prediction(const Field& field, const DeviceNames& names, Prediction& p
   prediction.exposed_all_reduce.ns = required_integer(object.field("exposed_all_reduce_ns"), {});
   prediction.parts = read_parts(object.field("time_parts"));
   prediction.devices = read_device_figures(object.field("devices"), names);
+  if (const Field jitter = object.field("jitter"); jitter.present()) {
+    prediction.jitter = read_jitter_figures(jitter, stages);
+  }
   object.finish();
 }
 
@@ -332,6 +360,9 @@ SearchRecord read_search(const Field& field) {
   search.simulated = required_integer(object.field("simulated"), {});
   search.open = required_integer(object.field("open"), {});
   search.kept = required_integer(object.field("kept"), {});
+  if (const Field fastest = object.field("fastest_ns"); fastest.present()) {
+    search.fastest = read_time(fastest);
+  }
   object.finish();
   return search;
 }
@@ -412,6 +443,20 @@ bool group_document(const Field& field, const Field& stage_forms, PlanDocument& 
   }
 }
 
+/// Records a violation if not all that a choice by the median leaves in a file is there, or some of
+/// it without the rest.
+void check_jitter(const Field& field, const PlanDocument& document) {
+  const bool is_asked = document.request && document.request->jitter;
+  const char* const expected = is_asked ? "expected the key \"{}\", as /request/jitter is there"
+                                        : "expected no key \"{}\" without /request/jitter";
+  if (document.prediction.jitter.has_value() != is_asked) {
+    field.add_all({{"/predicted", fmt::format(fmt::runtime(expected), "jitter")}});
+  }
+  if (document.search.fastest.has_value() != is_asked) {
+    field.add_all({{"/search_space", fmt::format(fmt::runtime(expected), "fastest_ns")}});
+  }
+}
+
 /// Records what of the plan the mode of its simulation or its runtime does not allow.
 void check_mode(const Field& field, const PlanDocument& document) {
   const SimulationMode mode = document.prediction.mode();
@@ -420,6 +465,12 @@ void check_mode(const Field& field, const PlanDocument& document) {
   const Runtime& runtime = *document.runtime;
   field.add_all(runtime_faults(runtime, document.plan, mode));
   field.add_all(memory_faults(runtime, document.original_profile(), document.original_topology()));
+}
+
+/// Records parts of a document that do not go together.
+void check_parts(const Field& field, const PlanDocument& document) {
+  check_jitter(field, document);
+  check_mode(field, document);
 }
 
 /// Records a violation if the schedule would be too long to process.
@@ -486,7 +537,7 @@ ReadPlan read_plan_document(const Field& field) {
   read_stages(object.field("stages"), names, document);
   forget_equal_shares(document.plan);
   plan.tied_gradients = tied_gradients(document.profile, plan.stages);
-  read_prediction(object.field("predicted"), names, document.prediction);
+  read_prediction(object.field("predicted"), names, plan.stages.size(), document.prediction);
   document.baselines = read_baselines(object.field("baselines"));
   // Files of version 0.1.0 do not contain the request, and neither do plans that no planner chose.
   const Field request = object.field("request");
@@ -496,7 +547,7 @@ ReadPlan read_plan_document(const Field& field) {
   document.parallelisms = read_parallelism_records(object.field("parallelisms"));
   document.warnings = read_texts(object.field("warnings"));
   object.finish();
-  if (field.violations()->empty()) check_mode(field, document);
+  if (field.violations()->empty()) check_parts(field, document);
   read.topology = names.topology();
   read.digest = read_hash(digest).value_or("");
   read.digest_place = digest.place();

@@ -107,6 +107,7 @@ void write_search(JsonWriter& writer, const SearchRecord& search) {
   writer.key("simulated").integer(search.simulated);
   writer.key("open").integer(search.open);
   writer.key("kept").integer(search.kept);
+  if (search.fastest) writer.key("fastest_ns").integer(search.fastest->ns);
   writer.close();
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "dapple/io/json/json_reader.h"
 #include "dapple/profile/limits.h"
@@ -126,6 +127,26 @@ bool read_per_stage(const Field& field, const PlanRequest& request) {
   return may_differ;
 }
 
+void write_jitter_request(JsonWriter& writer, const JitterRequest& jitter) {
+  writer.open_object(Layout::Line);
+  writer.key("deviation").raw(factor_text(jitter.deviation));
+  writer.key("seed").integer(static_cast<std::int64_t>(jitter.seed));
+  writer.close();
+}
+
+/// Reads how far speeds vary; nothing where the key is missing.
+std::optional<JitterRequest> read_jitter_request(const Field& field) {
+  if (!field.present()) return std::nullopt;
+  ObjectReader object(field);
+  JitterRequest jitter;
+  const Field deviation = object.field("deviation");
+  jitter.deviation = read_factor(deviation, kGapRange).value_or(Factor{});
+  if (jitter.deviation >= kOne) deviation.refuse("a number below 1");
+  jitter.seed = static_cast<std::uint64_t>(required_integer(object.field("seed"), kCountRange));
+  object.finish();
+  return jitter;
+}
+
 }  // namespace
 
 void write_request(JsonWriter& writer, const PlanRequest& request) {
@@ -167,6 +188,7 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
   write_nullable(writer.key("time_limit_ns"), request.time_limit,
                  [&](Duration limit) { writer.integer(limit.ns); });
   writer.key("input_warnings").texts(request.input_warnings);
+  if (request.jitter) write_jitter_request(writer.key("jitter"), *request.jitter);
   writer.close();
 }
 
@@ -227,6 +249,7 @@ PlanRequest read_request(const Field& field) {
     time_limit.refuse("the limit that stopped the search, or null where none did");
   }
   request.input_warnings = read_texts(object.field("input_warnings"));
+  request.jitter = read_jitter_request(object.field("jitter"));
   object.finish();
   return request;
 }

@@ -52,6 +52,7 @@ bool CandidateEvaluator::try_depths(const Depths& depths, const CostModel& costs
     return true;
   attempt.iteration = simulate_and_count(bounded, score, should_stop_);
   if (attempt.iteration.is_infinite()) return false;
+  if (context_.pool != nullptr && better(attempt, score.nearest)) score.nearest = attempt;
   if (better(attempt, current)) current = std::move(attempt);
   return true;
 }
@@ -152,6 +153,7 @@ Score CandidateEvaluator::refine_depths(const search::Candidate& candidate, std:
   Score refined = refine(first.best, budget - first.actions);
   refined.actions += first.actions;
   refined.simulated += first.simulated;
+  if (better(first.nearest, refined.nearest)) refined.nearest = std::move(first.nearest);
   refined.bound = first.bound;
   refined.is_settled = first.is_settled;
   return refined;

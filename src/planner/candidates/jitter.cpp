@@ -16,12 +16,6 @@ constexpr std::int64_t kLeastDraws = 20;
 /// The actions that all draws may take together, above the least number of draws.
 constexpr std::int64_t kActions = 200'000'000;
 
-std::int64_t draws_of(const Schedule& schedule) {
-  std::int64_t actions = 1;
-  for (const Lane& lane : schedule.lanes) actions += std::ssize(lane.actions);
-  return std::clamp(kActions / actions, kLeastDraws, kMostDraws);
-}
-
 /// Returns the factor on the computations of a device in one draw.
 Factor slowness_of(DeviceIndex device, const RandomStream& draw, Factor deviation) {
   constexpr double kCutOff = 3;
@@ -43,8 +37,56 @@ DeviceIndex slowest_device(const StageCost& stage) {
       ->device;
 }
 
-/// Returns the smallest time that at least this many percent of the times do not exceed. Requires:
-/// there are times.
+Duration iteration_with(const ReadyPlan& plan, const std::function<Factor(DeviceIndex)>& slowness,
+                        const std::function<bool()>& should_stop) {
+  return simulate::simulate(plan.schedule, with_speeds(plan.costs, slowness), plan.topology,
+                            {.contention = plan.mode.contention,
+                             .transfers = plan.mode.transfers,
+                             .record = false,
+                             .should_stop = should_stop})
+      .iteration;
+}
+
+}  // namespace
+
+std::int64_t count_actions(const Schedule& schedule) {
+  std::int64_t actions = 0;
+  for (const Lane& lane : schedule.lanes) actions += std::ssize(lane.actions);
+  return std::max<std::int64_t>(1, actions);
+}
+
+std::int64_t draws_of(const Schedule& schedule) {
+  return std::clamp(kActions / count_actions(schedule), kLeastDraws, kMostDraws);
+}
+
+std::vector<Duration> drawn_iterations(const ReadyPlan& plan, std::size_t count,
+                                       const JitterRequest& request, int threads,
+                                       const std::function<bool()>& should_stop) {
+  const RandomStream random(request.seed);
+  std::vector<Duration> times(count);
+  parallel_for(count, threads, [&](std::size_t i) {
+    const RandomStream draw = random.of(static_cast<std::uint64_t>(i));
+    times[i] = iteration_with(
+        plan, [&](DeviceIndex device) { return slowness_of(device, draw, request.deviation); },
+        should_stop);
+  });
+  return times;
+}
+
+std::vector<Duration> with_slow_devices(const ReadyPlan& plan, int threads) {
+  std::vector<Duration> times(plan.costs.stages.size());
+  parallel_for(times.size(), threads, [&](std::size_t s) {
+    const DeviceIndex slow = slowest_device(plan.costs.stages[s]);
+    times[s] = iteration_with(
+        plan,
+        [&](DeviceIndex device) {
+          return device == slow ? Factor{kOne.billionths + kSlowerDevice.billionths} : kOne;
+        },
+        {});
+  });
+  return times;
+}
+
 Duration percentile(std::vector<Duration> times, std::size_t percent) {
   constexpr std::size_t kWhole = 100;
   const std::size_t place = (times.size() * percent + kWhole - 1) / kWhole - 1;
@@ -52,35 +94,16 @@ Duration percentile(std::vector<Duration> times, std::size_t percent) {
   return times[place];
 }
 
-}  // namespace
-
-Jitter jitter_of(const Evaluation& evaluation, const Topology& topology, SimulationMode mode,
-                 const JitterRequest& request) {
-  const auto iteration_with = [&](const std::function<Factor(DeviceIndex)>& slowness) {
-    return simulate::simulate(
-               evaluation.schedule, with_speeds(evaluation.costs, slowness), topology,
-               {.contention = mode.contention, .transfers = mode.transfers, .record = false})
-        .iteration;
-  };
-  Jitter jitter;
-  jitter.draws = draws_of(evaluation.schedule);
-  const RandomStream random(request.seed);
-  std::vector<Duration> times(static_cast<std::size_t>(jitter.draws));
-  parallel_for(times.size(), request.threads, [&](std::size_t i) {
-    const RandomStream draw = random.of(static_cast<std::uint64_t>(i));
-    times[i] = iteration_with(
-        [&](DeviceIndex device) { return slowness_of(device, draw, request.deviation); });
-  });
-  jitter.median = percentile(times, 50);
-  jitter.ninety_fifth = percentile(times, 95);
-  jitter.with_slow_device.resize(evaluation.costs.stages.size());
-  parallel_for(jitter.with_slow_device.size(), request.threads, [&](std::size_t s) {
-    const DeviceIndex slow = slowest_device(evaluation.costs.stages[s]);
-    jitter.with_slow_device[s] = iteration_with([&](DeviceIndex device) {
-      return device == slow ? Factor{kOne.billionths + request.slower.billionths} : kOne;
-    });
-  });
-  return jitter;
+JitterFigures jitter_of(const Evaluation& evaluation, const Topology& topology, SimulationMode mode,
+                        const JitterRequest& request, int threads) {
+  const ReadyPlan plan{evaluation.schedule, evaluation.costs, topology, mode};
+  const std::int64_t draws = draws_of(evaluation.schedule);
+  const std::vector<Duration> times =
+      drawn_iterations(plan, static_cast<std::size_t>(draws), request, threads);
+  return {.median = percentile(times, 50),
+          .ninety_fifth = percentile(times, 95),
+          .draws = draws,
+          .with_slow_device = with_slow_devices(plan, threads)};
 }
 
 }  // namespace dapple::planner

@@ -7,6 +7,7 @@
 #include "dapple/core/parallel.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/validate.h"
+#include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/search/families/family_bound.h"
@@ -337,6 +338,7 @@ FamilyPlanner::Attempt FamilyPlanner::attempt(const Plan& start, std::int64_t ch
 void FamilyPlanner::account(const Attempt& attempt) {
   outcome_.simulated += attempt.work.simulated;
   if (attempt.simulated.feasible()) {
+    if (context_.pool != nullptr) context_.pool->take(attempt.simulated);
     kept_.push_back(attempt.simulated);
     return;
   }

@@ -81,8 +81,9 @@ void FamilyComparison::take_first(const MadePlan& first) {
 }
 
 void FamilyComparison::look_at(ScheduleFamily family) {
-  const PlanningContext context{context_.profile, topology_, context_.options, context_.progress,
-                                context_.to_beat};
+  PlanningContext context{context_.profile, topology_, context_.options, context_.progress,
+                          context_.to_beat};
+  context.pool = context_.pool;
   ExaminedFamily examined{
       .family = family,
       .outcome = plan_family(

@@ -6,6 +6,7 @@
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
 #include "dapple/plan/record_text.h"
+#include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/search/dapple_search/dapple_search.h"
 #include "dapple/search/dapple_search/even_split.h"
@@ -426,6 +427,7 @@ bool DapplePlanner::is_long(const search::Candidate& candidate) const {
 void DapplePlanner::account(const Score& score) {
   actions_ += score.actions;
   record_.simulated += score.simulated;
+  keep_in(context_.pool, score);
   if (!score.best.feasible()) return;
   kept_.push_back(score.best);
 }

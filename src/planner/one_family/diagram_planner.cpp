@@ -7,6 +7,7 @@
 #include "dapple/core/parallel.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
+#include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/search/decision_diagram/decision_diagram.h"
 #include "dapple/search/placement/placement_space.h"
@@ -316,6 +317,7 @@ void DiagramPlanner::refine(const std::vector<SimulatedPlan>& plans) {
 void DiagramPlanner::account(const Score& score) {
   actions_ += score.actions;
   record_.simulated += score.simulated;
+  keep_in(context_.pool, score);
   if (!score.best.feasible()) return;
   best_.push_back(score.best);
   std::stable_sort(best_.begin(), best_.end(), better);

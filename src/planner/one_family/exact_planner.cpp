@@ -10,6 +10,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/planner/candidates/depth_search.h"
+#include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/search/exact/exact_search.h"
@@ -350,6 +351,7 @@ void ExactPlanner::threshold_accepting() {
 void ExactPlanner::account(const Score& score) {
   actions_ += score.actions;
   record_.simulated += score.simulated;
+  keep_in(context_.pool, score);
   if (!score.best.feasible()) return;
   best_.push_back(score.best);
 }

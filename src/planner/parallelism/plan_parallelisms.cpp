@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/make_plan.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/planner/restricted/restricted.h"
@@ -21,7 +23,9 @@
 #include "planner/parallelism/best_uniform.h"
 #include "planner/parallelism/one_kind.h"
 #include "planner/request/asked_families.h"
+#include "planner/request/part_of_search.h"
 #include "planner/request/stop_question.h"
+#include "planner/result/median_choice.h"
 
 namespace dapple::planner {
 namespace {
@@ -55,6 +59,8 @@ struct Part {
   ParallelismOutcomeKind outcome = ParallelismOutcomeKind::Stopped;
   bool is_complete = false;
   std::int64_t open = 0;
+  /// The plans of the part that were simulated, where these are to be kept.
+  std::unique_ptr<PlanPool> pool = nullptr;
 
   bool is_mixed() const { return !stage_forms.empty(); }
 };
@@ -82,6 +88,7 @@ class ParallelismComparison {
   void take(Part& part, MadePlan made);
   void take(Part& part, Infeasible infeasible);
   void renew_baselines();
+  void keep_plans();
   MadePlan finish();
   Part* part_of(const Parallelism& form, const std::vector<Parallelism>& stage_forms);
   std::vector<ParallelismRecord> records();
@@ -121,6 +128,7 @@ void ParallelismComparison::take_parts() {
                       .stage_forms = asked.stage_forms,
                       .inputs = inputs,
                       .topology = std::move(topology)});
+    if (context_.pool != nullptr) parts_.back().pool = std::make_unique<PlanPool>();
   }
 }
 
@@ -174,6 +182,7 @@ void ParallelismComparison::refuse_without_parts() const {
 PlanningContext ParallelismComparison::context_of(const Part& part,
                                                   const PlannerOptions& options) const {
   PlanningContext context{part.inputs->profile, part.topology, options, context_.progress};
+  context.pool = part.pool.get();
   if (best_) context.to_beat = best_->document.prediction.iteration;
   if (part.first.is_infinite()) return context;
   context.first_plan = &part.first_plan;
@@ -455,8 +464,17 @@ void ParallelismComparison::settle_mixed_plan() {
   }
 }
 
+/// Keeps the plans of the best plan's part, unless its stages differ in form: then only those forms
+/// are left that they use, which other plans may not have.
+void ParallelismComparison::keep_plans() {
+  if (context_.pool == nullptr || !best_stage_forms_.empty()) return;
+  Part* const part = part_of(best_parallelism_, {});
+  if (part != nullptr) *context_.pool = std::move(*part->pool);
+}
+
 /// Sets what of the best plan's document is about all parts.
 MadePlan ParallelismComparison::finish() {
+  keep_plans();
   PlanDocument& document = best_->document;
   if (best_stage_forms_.empty()) document.plan.parallelism = best_parallelism_;
   if (!document.plan.parallelism.is_none() || !document.plan.stage_forms.empty()) {
@@ -772,9 +790,8 @@ std::variant<MadePlan, Infeasible> plan_of_own_form(
   return plan_as_restricted(from_first, restriction);
 }
 
-}  // namespace
-
-std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
+/// Makes the fastest plan of any form of parallelism.
+std::variant<MadePlan, Infeasible> make_fastest_plan(
     const PlanningContext& context, const std::optional<PlanRestriction>& restriction,
     const std::set<Parallelism>* among) {
   const bool has_variants = parallelisms_of(context.profile).size() > 1;
@@ -793,6 +810,30 @@ std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
         !restriction && has_shares_by_speed(context.options, context.topology);
     std::get<MadePlan>(made).document.search.outside +=
         shares_outside_space(are_by_speed ? Shares::Any : Shares::Equal);
+  }
+  return made;
+}
+
+/// The part of the time limit that the search may take where plans are compared behind it.
+constexpr double kPartOfSearch = 0.75;
+
+}  // namespace
+
+std::variant<MadePlan, Infeasible> make_plan_of_any_parallelism(
+    const PlanningContext& context, const std::optional<PlanRestriction>& restriction,
+    const std::set<Parallelism>* among) {
+  if (!context.options.jitter) return make_fastest_plan(context, restriction, among);
+  PlannerOptions options = context.options;
+  options.jitter.reset();
+  std::optional<PartOfSearch> part;
+  if (context.progress != nullptr) part.emplace(*context.progress, kPartOfSearch);
+  PlanPool pool;
+  PlanningContext first = context.with(options);
+  first.progress = part ? &*part : nullptr;
+  first.pool = &pool;
+  auto made = make_fastest_plan(first, restriction, among);
+  if (auto* plan = std::get_if<MadePlan>(&made)) {
+    choose_by_median(*plan, pool, context, restriction);
   }
   return made;
 }

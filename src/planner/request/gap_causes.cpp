@@ -51,7 +51,7 @@ void add_causes_of_pipelines(const SearchRecord& search, Duration bound, Duratio
 
 GapCauses causes_of_gap(const PlanDocument& document) {
   const Prediction& prediction = document.prediction;
-  const Duration threshold = gap_threshold(prediction.iteration, document.request->target_gap);
+  const Duration threshold = gap_threshold(fastest_found(document), document.request->target_gap);
   GapCauses causes;
   bool are_pipelines_open = document.schedules.empty();
   Duration bound_of_pipelines = prediction.lower_bound.value_or(Duration{});

@@ -33,7 +33,8 @@ PlanRequest request_of(const PlannerOptions& options) {
                       .shares = options.shares,
                       .mixes_forms = options.mixes_forms,
                       .target = {},
-                      .baselines = options.baselines};
+                      .baselines = options.baselines,
+                      .jitter = options.jitter};
   if (options.every_family) request.family.reset();
   return request;
 }
@@ -58,7 +59,8 @@ PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_
                          .mixes_forms = request.mixes_forms,
                          .shares = request.shares,
                          .sharding = request.sharding,
-                         .baselines = request.baselines};
+                         .baselines = request.baselines,
+                         .jitter = request.jitter};
   // 1F1B includes GPipe, which is 1F1B with all micro-batches in flight.
   if (options.family == ScheduleFamily::OneFOneB) options.family.reset();
   return options;

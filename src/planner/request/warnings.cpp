@@ -173,11 +173,15 @@ std::vector<std::string> warnings_about_costs(const Plan& plan, const ModelProfi
   return warnings;
 }
 
-/// Warns of what ended the search, unless the requested gap was reached.
+/// Warns of what ended the search, unless the requested gap was reached, or of what ended the
+/// comparison of plans behind it.
 void warn_of_end(const PlanDocument& document, std::vector<std::string>& warnings) {
   const PlanRequest& request = *document.request;
-  if (has_reached_gap(document)) return;
-  if (request.stopped_by != StopReason::None) {
+  const bool is_stopped = request.stopped_by != StopReason::None;
+  if (has_reached_gap(document)) {
+    if (!request.jitter || !is_stopped) return;
+    warnings.push_back(warning_of_stopped_comparison(request.stopped_by, request.time_limit));
+  } else if (is_stopped) {
     warnings.push_back(warning_of_stop(request.stopped_by, request.time_limit, request.planner));
   } else if (request.planner == PlannerKind::Exact) {
     warnings.push_back(warning_of(causes_of_gap(document)));

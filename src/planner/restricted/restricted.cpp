@@ -148,7 +148,9 @@ class RestrictedPlanner {
   /// unrestricted request.
   void renew_dapple() {
     const PlannerOptions options = options_to_start(context_.options);
-    const PlanningContext start = context_.with(options);
+    PlanningContext start = context_.with(options);
+    // What is not restricted is no choice.
+    start.pool = nullptr;
     const DapplePlans dapple = plan_by_dapple(start);
     const char* const name = *std::rbegin(kBaselineNames);
     std::erase_if(baselines_, [&](const BaselinePlan& plan) { return plan.figures.name == name; });

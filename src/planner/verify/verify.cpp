@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <variant>
@@ -10,6 +11,7 @@
 #include "dapple/cost/buckets.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/candidates/jitter.h"
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/result/made_plan.h"
@@ -114,13 +116,14 @@ void check_schedules(Claims& claims, const PlanDocument& document) {
       claims.refuse(place + "/family", fmt::format("expected a family of its own, got \"{}\" again",
                                                    to_string(record.family)));
     }
-    const Duration iteration = record.iteration.value_or(document.prediction.iteration);
+    const Duration fastest = fastest_found(document);
+    const Duration iteration = record.iteration.value_or(fastest);
     if (record.family == document.plan.family) {
-      claims.expect(place + "/iteration_ns", document.prediction.iteration, iteration);
-    } else if (iteration < document.prediction.iteration) {
-      claims.refuse(place + "/iteration_ns",
-                    fmt::format("expected at least the plan's own {}, got {}",
-                                document.prediction.iteration.ns, iteration.ns));
+      claims.expect(place + "/iteration_ns", fastest, iteration);
+    } else if (iteration < fastest) {
+      claims.refuse(
+          place + "/iteration_ns",
+          fmt::format("expected at least the plan's own {}, got {}", fastest.ns, iteration.ns));
     }
     if (record.iteration && record.missing.count > 0) {
       claims.expect(place + "/missing_bytes", Bytes{}, record.missing);
@@ -139,7 +142,9 @@ void check_schedules(Claims& claims, const PlanDocument& document) {
 }
 
 /// Checks that the stated bound, gap and completeness are consistent with each other.
-void check_certificate(Claims& claims, const Prediction& claimed, const SearchRecord& search) {
+void check_certificate(Claims& claims, const PlanDocument& document) {
+  const Prediction& claimed = document.prediction;
+  const SearchRecord& search = document.search;
   const std::string bound_place = "/predicted/lower_bound_ns";
   const std::string gap_place = "/predicted/optimality_gap";
   if (search.complete && !search.cut.empty()) {
@@ -159,9 +164,10 @@ void check_certificate(Claims& claims, const Prediction& claimed, const SearchRe
     }
     return;
   }
-  if (*claimed.lower_bound > claimed.iteration) {
+  const Duration fastest = std::min(claimed.iteration, fastest_found(document));
+  if (*claimed.lower_bound > fastest) {
     claims.refuse(bound_place, fmt::format("expected at most the iteration of {}, got {}",
-                                           claimed.iteration.ns, claimed.lower_bound->ns));
+                                           fastest.ns, claimed.lower_bound->ns));
     return;
   }
   if (!claimed.optimality_gap) {
@@ -170,6 +176,33 @@ void check_certificate(Claims& claims, const Prediction& claimed, const SearchRe
   }
   claims.expect(gap_place, optimality_gap(claimed.iteration, *claimed.lower_bound),
                 *claimed.optimality_gap);
+}
+
+/// Checks how the iteration varies with the speeds of devices, and that the plan is as close to the
+/// fastest one as a plan that was chosen for that must be.
+void check_jitter(Claims& claims, const PlanDocument& document, const Topology& topology,
+                  const Evaluation& fresh) {
+  if (!document.request || !document.request->jitter) return;
+  const JitterRequest& asked = *document.request->jitter;
+  const PlannerOptions options = options_of(*document.request, document.plan.global_batch_size);
+  const JitterFigures now =
+      jitter_of(fresh, topology, document.prediction.mode(), asked, options.threads);
+  const JitterFigures& then = *document.prediction.jitter;
+  const std::string place = "/predicted/jitter";
+  claims.expect(place + "/median_ns", now.median, then.median);
+  claims.expect(place + "/percentile_95_ns", now.ninety_fifth, then.ninety_fifth);
+  claims.expect(place + "/draws", now.draws, then.draws);
+  for (std::size_t s = 0; s < now.with_slow_device.size(); ++s) {
+    claims.expect(fmt::format("{}/slow_device_ns/{}", place, s), now.with_slow_device[s],
+                  then.with_slow_device[s]);
+  }
+  const Duration fastest = fastest_found(document);
+  const Duration iteration = document.prediction.iteration;
+  if (fastest <= iteration && iteration <= slowest_choice(fastest, asked)) return;
+  claims.refuse("/search_space/fastest_ns",
+                fmt::format("expected at most the iteration of {}, and no less than lets the plan "
+                            "be slower by /request/jitter/deviation at most, got {}",
+                            iteration.ns, fastest.ns));
 }
 
 /// Checks that the gradient buckets follow from the bucket size that the file states.
@@ -196,12 +229,14 @@ void check_buckets(Claims& claims, const PlanDocument& document) {
 void check_figures(Claims& claims, const PlanDocument& document, const Topology& topology) {
   Plan plan = document.plan;
   const SimulationMode mode = document.prediction.mode();
-  const Prediction fresh = evaluate(plan, document.profile, topology, mode).prediction;
+  const Evaluation evaluation = evaluate(plan, document.profile, topology, mode);
+  const Prediction& fresh = evaluation.prediction;
   check_buckets(claims, document);
   check_stages(claims, fresh, document.prediction);
   check_prediction(claims, fresh, document.prediction);
   check_devices(claims, topology, fresh, document.prediction);
-  check_certificate(claims, document.prediction, document.search);
+  check_jitter(claims, document, topology, evaluation);
+  check_certificate(claims, document);
   check_baselines(claims, document);
   check_schedules(claims, document);
 }
@@ -227,6 +262,9 @@ void compare_outcomes(Claims& claims, const std::string& list, const std::vector
 }
 
 void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocument& claimed) {
+  if (claimed.search.fastest) {
+    claims.expect("/search_space/fastest_ns", fastest_found(fresh), *claimed.search.fastest);
+  }
   claims.expect("/search_space/open", fresh.search.open, claimed.search.open);
   compare_outcomes(claims, "/schedules", fresh.schedules, claimed.schedules);
   compare_outcomes(claims, "/parallelisms", fresh.parallelisms, claimed.parallelisms);
@@ -252,7 +290,9 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
     verification.unchecked.push_back({UncheckedKind::FamiliesOfStoppedSearch});
     return;
   }
-  const PlannerOptions asked = options_of(*document.request, document.plan.global_batch_size);
+  PlannerOptions asked = options_of(*document.request, document.plan.global_batch_size);
+  // The records are of the search for the fastest plan.
+  asked.jitter.reset();
   const auto passes =
       document.plan.num_micro_batches * static_cast<std::int64_t>(document.plan.stages.size());
   const bool is_limited =

@@ -52,5 +52,25 @@ TEST_CASE("a requested gap is reached by the exact planner's bound alone") {
   CHECK_FALSE(has_reached_gap(document));
 }
 
+TEST_CASE("what the search proved is about the fastest plan that it found") {
+  PlanDocument document;
+  document.prediction.iteration = {1040};
+  document.request = PlanRequest{};
+  set_proven_bound(document.prediction, Duration{1000});
+  CHECK(fastest_found(document) == Duration{1040});
+  CHECK_FALSE(has_reached_gap(document));
+  document.search.fastest = Duration{1000};
+  CHECK(fastest_found(document) == Duration{1000});
+  CHECK(is_gap_closed(document));
+  CHECK_FALSE(is_gap_closed(document.prediction));
+  CHECK(has_reached_gap(document));
+  CHECK(is_search_done(document));
+  // A stop may have kept plans from being compared.
+  document.request->jitter = JitterRequest{.deviation = {kOne.billionths / 25}};
+  CHECK_FALSE(is_search_done(document));
+  // 4 % of 1012 is 40.48.
+  CHECK(slowest_choice({1012}, *document.request->jitter) == Duration{1052});
+}
+
 }  // namespace
 }  // namespace dapple

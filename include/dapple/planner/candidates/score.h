@@ -40,6 +40,9 @@ struct Score {
   Duration bound;
   /// Whether no depths make the candidate faster than `best`, or than the iteration to beat.
   bool is_settled = false;
+  /// The best plan that was simulated, also where it does not beat that iteration; only where the
+  /// context has a pool.
+  SimulatedPlan nearest = {};
 };
 
 /// Simulates a plan and returns its iteration, which is infinite where `should_stop` ended the

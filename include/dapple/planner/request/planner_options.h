@@ -44,6 +44,8 @@ class Progress {
   virtual bool should_end_part(double /*part*/) { return should_stop(); }
 };
 
+class PlanPool;
+
 struct PlannerOptions {
   std::int64_t global_batch_size = 1;
   /// If not given, all divisors of the global batch are tried.
@@ -85,6 +87,9 @@ struct PlannerOptions {
   Sharding sharding = Sharding::None;
   /// Whether to compare with baselines, and never to return a slower plan than the best of them.
   bool baselines = true;
+  /// If given, make_plan_of_any_parallelism() returns, of the fastest plan and those close to it,
+  /// one of the least median where devices are not equally fast; others pay no heed to it.
+  std::optional<JitterRequest> jitter = {};
 
   SimulationMode mode() const { return {contention, replicas, transfers}; }
   /// Whether depths are searched: GPipe has one depth, and a policy of depths may be pinned.
@@ -105,6 +110,8 @@ struct PlanningContext {
   /// part's, no other first plans are made.
   const Plan* first_plan = nullptr;
   Duration first_iteration = Duration::infinite();
+  /// Keeps plans that are simulated; may be null.
+  PlanPool* pool = nullptr;
 
   /// Returns the threshold, theta in docs/bounds.md, where the best plan takes `best`: plans whose
   /// bound is not below it need not be examined to reach the requested gap.
@@ -116,7 +123,7 @@ struct PlanningContext {
 
   /// Returns the same context with other options, which must outlive the result.
   PlanningContext with(const PlannerOptions& others) const {
-    return {profile, topology, others, progress, to_beat, first_plan, first_iteration};
+    return {profile, topology, others, progress, to_beat, first_plan, first_iteration, pool};
   }
 };
 

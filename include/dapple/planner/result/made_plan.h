@@ -1,14 +1,25 @@
 // The result of planning: a plan with what it is compared with.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "dapple/core/quantity.h"
 #include "dapple/plan/document.h"
 #include "dapple/planner/baselines/baselines.h"
 #include "dapple/planner/candidates/evaluate.h"
 
 namespace dapple::planner {
+
+/// How a plan was chosen where devices are not equally fast.
+struct ChoiceUnderJitter {
+  /// The median of the fastest plan in the same draws.
+  Duration median_of_fastest;
+  /// The number of plans compared, the fastest one included.
+  std::int64_t compared = 0;
+};
 
 /// The result of planning.
 struct MadePlan {
@@ -21,6 +32,8 @@ struct MadePlan {
   /// requested gap, which is above zero. The last baseline is then left out, so that the document
   /// shows that the search was stopped.
   bool lacks_baselines = false;
+  /// Where the plan was chosen by the median of its iterations.
+  std::optional<ChoiceUnderJitter> under_jitter = {};
 };
 
 /// Sets the plan's baselines, and their figures in its document.

@@ -86,8 +86,9 @@ struct VerifyOptions {
 
 /// Verifies a plan document in these steps, up to the first one that finds a false claim:
 ///
-/// 1. Simulates the plan anew with the file's contention and compares every predicted figure, and
-///    compares the gradient buckets with those of the size that the file states.
+/// 1. Simulates the plan anew with the file's contention, and in the draws of its jitter, and
+///    compares every predicted figure, and compares the gradient buckets with those of the size
+///    that the file states.
 /// 2. Compares the record of the search with what follows from the request: the lines of what was
 ///    searched and left out, completeness, gap, open plans, warnings and the families searched. A
 ///    document without a request must be an import, a reschedule or a baseline; for any other these

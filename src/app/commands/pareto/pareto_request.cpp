@@ -12,9 +12,10 @@ using command_line::OptionSection;
 using command_line::ValueKind;
 
 /// Options of plan that have no meaning for many plans.
-constexpr std::array<std::string_view, 9> kOfOnePlan = {
-    "alternatives",       "explain",        "json", "no-baselines", "output", "proof", "trace",
-    "write-alternatives", "write-baselines"};
+constexpr std::array<std::string_view, 11> kOfOnePlan = {
+    "alternatives",   "explain", "jitter", "json",  "no-baselines",
+    "output",         "proof",   "seed",   "trace", "write-alternatives",
+    "write-baselines"};
 
 OptionSection trade_off() {
   return {"Trade-off",

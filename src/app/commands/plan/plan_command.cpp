@@ -2,9 +2,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -25,6 +27,7 @@
 #include "app/request/plan_request.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/proof_document.h"
+#include "dapple/plan/optimality.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
@@ -175,6 +178,30 @@ ProofEnd prove(const PlanDocument& document, const Topology& topology,
   return {std::move(made.document), ""};
 }
 
+/// Returns how a plan that was chosen by its median compares with the fastest one; an empty text
+/// for any other.
+std::string choice_text(const planner::MadePlan& made) {
+  if (!made.under_jitter) return {};
+  const planner::ChoiceUnderJitter& choice = *made.under_jitter;
+  const auto percent = [](Duration part, Duration whole) {
+    return 100 * static_cast<double>(part.ns) /
+           static_cast<double>(std::max<std::int64_t>(whole.ns, 1));
+  };
+  const std::string compared = fmt::format("               of {} plan{} compared, ",
+                                           choice.compared, choice.compared == 1 ? "" : "s");
+  const Duration gain = choice.median_of_fastest - made.document.prediction.jitter->median;
+  if (gain == Duration{}) return compared + "none has a smaller median than the fastest\n";
+  const Duration fastest = fastest_found(made.document);
+  const Duration loss = made.document.prediction.iteration - fastest;
+  return compared + fmt::format(
+                        "this has the least median, {:.1f} % below that of the fastest;\n"
+                        "               without jitter it is {}\n",
+                        percent(gain, choice.median_of_fastest),
+                        loss == Duration{}
+                            ? "as fast as that"
+                            : fmt::format("{:.2f} % slower", percent(loss, fastest)));
+}
+
 struct Finding {
   const planner::MadePlan& made;
   const std::optional<OtherScaling>& scaling;
@@ -228,6 +255,7 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   }
   stream << report::write_summary(document, timeline, topology, style)
          << report::other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
+         << report::jitter_text(document.prediction) << choice_text(finding.made)
          << frugal_baseline_text(finding.made, topology)
          << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
   if (request.explains) {

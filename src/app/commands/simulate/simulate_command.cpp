@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <functional>
 #include <iterator>
-#include <numeric>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -49,7 +48,7 @@ struct SimulateRequest {
   std::optional<std::string> timeline;
   bool is_asynchronous = false;
   /// How far speeds of devices deviate.
-  std::optional<Factor> jitter;
+  std::optional<JitterRequest> jitter;
   bool is_json = false;
 };
 
@@ -82,7 +81,6 @@ void check_combinations(const SimulateRequest& request, const command_line::Opti
     require(!request.layouts, option, "needs one plan, got --layouts");
   }
   require(!request.is_asynchronous, "json", "has no place for --asynchronous, got both");
-  require(!request.jitter, "json", "has no place for --jitter, got both");
   require(request.model || request.topology || request.runtime, "recost",
           "needs --model, --topo or --runtime, got none");
   require(has_layouts || request.recost, "runtime", "needs a layout or --recost, got neither");
@@ -103,7 +101,7 @@ SimulateRequest simulate_request(const command_line::Options& options) {
                           .trace = options.text("trace"),
                           .timeline = options.text("timeline"),
                           .is_asynchronous = options.has("asynchronous"),
-                          .jitter = options.fraction("jitter"),
+                          .jitter = jitter_request_of(options),
                           .is_json = options.has("json")};
   if (!options.positional().empty()) request.plan = options.positional().front();
   check_combinations(request, options);
@@ -192,37 +190,6 @@ std::string asynchronous_text(const Subject& subject, Contention contention) {
   return text + fmt::format("                 does not fit: {} needs {} and has {}\n",
                             subject.topology.device(worst.device).name,
                             report::show(worst.needed, worst.limit), report::show(worst.limit));
-}
-
-/// Returns how the iteration varies with the speeds of devices.
-std::string jitter_text(const planner::Evaluation& evaluation, const Topology& topology,
-                        SimulationMode mode, Factor deviation) {
-  const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
-  const planner::Jitter jitter = planner::jitter_of(
-      evaluation, topology, mode, {.deviation = deviation, .threads = static_cast<int>(cores)});
-  const Duration iteration = evaluation.prediction.iteration;
-  const auto change = [&](Duration time) {
-    return fmt::format(
-        "{:+.1f} %", 100 * (static_cast<double>(time.ns) / static_cast<double>(iteration.ns) - 1));
-  };
-  std::string text = fmt::format(
-      "Jitter         median {} ({}), 95th percentile {} ({})\n"
-      "               of {} iterations with a random speed of every device\n",
-      report::show(jitter.median, iteration), change(jitter.median),
-      report::show(jitter.ninety_fifth, iteration), change(jitter.ninety_fifth), jitter.draws);
-  std::vector<std::size_t> stages(jitter.with_slow_device.size());
-  std::iota(stages.begin(), stages.end(), std::size_t{0});
-  std::stable_sort(stages.begin(), stages.end(), [&](std::size_t a, std::size_t b) {
-    return jitter.with_slow_device[a] > jitter.with_slow_device[b];
-  });
-  constexpr std::size_t kShown = 4;
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < std::min(kShown, stages.size()); ++i) {
-    parts.push_back(
-        fmt::format("{} in stage {}", change(jitter.with_slow_device[stages[i]]), stages[i]));
-  }
-  return text + fmt::format("               one device 10 % slower: {}{}\n", fmt::join(parts, ", "),
-                            stages.size() > kShown ? ", no more in others" : "");
 }
 
 /// Returns what the plan is costed with instead of its own documents. Without --recost that is
@@ -414,9 +381,7 @@ int show(const Simulated& simulated, const SimulateRequest& request,
   stream << summary << report::other_replicas_text(evaluation.prediction, evaluation.otherwise)
          << (scaling ? text_of(*scaling, style) : std::string()) << statistics;
   if (request.is_asynchronous) stream << asynchronous_text(subject, simulated.mode.contention);
-  if (request.jitter) {
-    stream << jitter_text(evaluation, subject.topology, simulated.mode, *request.jitter);
-  }
+  stream << report::jitter_text(subject.document.prediction);
   if (simulated.filed) stream << verdict(*simulated.filed, evaluation.prediction);
   command_line::print_warnings_if_quiet(console, subject.document.warnings);
   return command_line::kDone;
@@ -430,7 +395,14 @@ int simulate(const SimulateRequest& request, command_line::Console& console) {
                            request.time_scale, request.runtime);
     return simulate_table(*request.layouts, ground, mode_of(request, {}), request.is_csv, console);
   }
-  return show(request.layout ? simulate_layout(request) : simulate_file(request), request, console);
+  Simulated simulated = request.layout ? simulate_layout(request) : simulate_file(request);
+  if (request.jitter) {
+    const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
+    simulated.subject.document.prediction.jitter =
+        planner::jitter_of(simulated.evaluation, simulated.subject.topology, simulated.mode,
+                           *request.jitter, static_cast<int>(cores));
+  }
+  return show(simulated, request, console);
 }
 
 int run_simulate(const command_line::Options& options, command_line::Console& console) {
@@ -470,7 +442,8 @@ std::vector<command_line::OptionSection> simulate_options() {
          .text = "Also let speeds of devices vary by X, such as 5%.",
          .details = "In each of up to 200 iterations every device computes at a speed of its own, "
                     "normally distributed with X as its standard deviation. Then one device of "
-                    "each stage in turn is a tenth slower. The draws are the same in every run."}}},
+                    "each stage in turn is a tenth slower. The draws are the same in every run."},
+        seed_option()}},
       {"Output",
        {command_line::trace_option(),
         command_line::timeline_option("Write the timeline as JSON."),

@@ -287,5 +287,59 @@ TEST_CASE("what keeps a plan's topology from being one is told with its place in
   CHECK(found[0].substr(0, 30) == "/topology/description/network:");
 }
 
+/// A plan that was chosen by its median.
+PlanDocument plan_under_jitter() {
+  PlanDocument document = small_plan();
+  document.request = PlanRequest{};
+  document.request->jitter = JitterRequest{.deviation = {50'000'000}, .seed = 3};
+  document.prediction.jitter =
+      JitterFigures{.median = {1'100},
+                    .ninety_fifth = {1'200},
+                    .draws = 200,
+                    .with_slow_device = {Duration{1'050}, Duration{1'070}}};
+  document.search.fastest = Duration{990};
+  return document;
+}
+
+TEST_CASE("what is known of a choice by the median is read as it was written") {
+  const PlanDocument document = plan_under_jitter();
+  const std::string text = io::write_plan(document);
+  CHECK(text.find(R"("jitter": {"deviation": 0.05, "seed": 3})") != std::string::npos);
+  CHECK(text.find(R"("jitter": {"median_ns": 1100, "percentile_95_ns": 1200, "draws": 200, )"
+                  R"("slow_device_ns": [1050, 1070], "worst_stage": 1})") != std::string::npos);
+  CHECK(text.find(R"("fastest_ns": 990)") != std::string::npos);
+  const PlanDocument again = io::read_plan(text, "f.json");
+  CHECK(again.request == document.request);
+  CHECK(again.prediction.jitter == document.prediction.jitter);
+  CHECK(again.search.fastest == document.search.fastest);
+  CHECK(io::write_plan(again) == text);
+}
+
+TEST_CASE("a choice by the median is in a file as a whole, or not at all") {
+  const std::string text = io::write_plan(plan_under_jitter());
+  const auto faults_with = [&](const std::string& from, const std::string& to) {
+    return plan_faults(replaced(text, from, to));
+  };
+  CHECK(faults_with(R"(, "slow_device_ns": [1050, 1070])", R"(, "slow_device_ns": [1050])") ==
+        Faults{"/predicted/jitter/slow_device_ns: expected a time for each stage, got an array",
+               "/predicted/jitter/worst_stage: expected 0, the stage of the longest time, got 1"});
+  CHECK(faults_with(R"("worst_stage": 1)", R"("worst_stage": 0)") ==
+        Faults{"/predicted/jitter/worst_stage: expected 1, the stage of the longest time, got 0"});
+  CHECK(faults_with(R"("deviation": 0.05)", R"("deviation": 1)") ==
+        Faults{"/request/jitter/deviation: expected a number below 1, got 1"});
+  CHECK(faults_with(R"("seed": 3)", R"("seed": 0)").size() == 1);
+  PlanDocument part = plan_under_jitter();
+  part.prediction.jitter.reset();
+  part.search.fastest.reset();
+  CHECK(plan_faults(io::write_plan(part)) ==
+        Faults{"/predicted: expected the key \"jitter\", as /request/jitter is there",
+               "/search_space: expected the key \"fastest_ns\", as /request/jitter is there"});
+  part = plan_under_jitter();
+  part.request->jitter.reset();
+  CHECK(plan_faults(io::write_plan(part)) ==
+        Faults{"/predicted: expected no key \"jitter\" without /request/jitter",
+               "/search_space: expected no key \"fastest_ns\" without /request/jitter"});
+}
+
 }  // namespace
 }  // namespace dapple::test
