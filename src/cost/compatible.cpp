@@ -284,9 +284,11 @@ std::vector<Violation> check_compatible(const ModelProfile& profile, const Topol
                                  kMaxMeasuredKindsInUse, kinds)});
     return violations;
   }
-  for (const ModelProfile& form : profile.stage_forms) {
-    violations = check_compatible(form, topology, global_batch_size);
-    if (!violations.empty()) return violations;
+  for (const std::vector<ModelProfile>* others : {&profile.stage_forms, &profile.recomputing}) {
+    for (const ModelProfile& other : *others) {
+      violations = check_compatible(other, topology, global_batch_size);
+      if (!violations.empty()) return violations;
+    }
   }
   const Magnitudes magnitudes =
       bound_magnitudes(profile, topology, static_cast<double>(global_batch_size));

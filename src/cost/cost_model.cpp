@@ -44,11 +44,15 @@ BucketMoments bucket_moments(const LayerTable& layers, const StagePlan& stage,
                              const GradientBuckets& buckets, bool overlaps) {
   const Duration recomputation = stage.recompute ? layers.forward(stage.layers) : Duration{};
   BucketMoments moments;
+  const auto weight_gradient = [&](LayerRange some) {
+    return layers.backward(some) - layers.input_gradient(some);
+  };
   for (const std::int32_t first_layer : buckets.first_layer) {
-    const LayerRange behind{overlaps ? first_layer : stage.layers.begin, stage.layers.end};
-    const Duration backward = layers.backward(behind);
-    moments.in_backward.push_back(recomputation + backward);
-    moments.in_weights.push_back(backward - layers.input_gradient(behind));
+    // The layers in front are the first ones of the stage, so that those that recompute are known.
+    const LayerRange front{stage.layers.begin, overlaps ? first_layer : stage.layers.begin};
+    moments.in_backward.push_back(recomputation + layers.backward(stage.layers) -
+                                  layers.backward(front));
+    moments.in_weights.push_back(weight_gradient(stage.layers) - weight_gradient(front));
   }
   return moments;
 }

@@ -365,6 +365,46 @@ std::string fault_of_profiles(const ModelProfile& one, const ModelProfile& other
   return "";
 }
 
+/// Returns why stages cannot keep all in some layers and recompute in others; empty if they can:
+/// the layers must have the same parameters and outputs both ways.
+std::string fault_of_recomputing(const PlanInputs& kept, const PlanInputs& recomputing) {
+  for (std::size_t l = 0; l < kept.profile.layers.size(); ++l) {
+    const Layer& one = kept.profile.layers[l];
+    const Layer& other = recomputing.profile.layers[l];
+    const Measurement& largest = one.measurements.back();
+    const Measurement& recomputed = other.measurements.back();
+    if (one.parameters == other.parameters && one.expert_parameters == other.expert_parameters &&
+        Wide{largest.output.count} * recomputed.batch_size ==
+            Wide{recomputed.output.count} * largest.batch_size) {
+      continue;
+    }
+    return fmt::format("layer {} has other parameters or another output where it recomputes",
+                       one.name);
+  }
+  return mixing_fault(kept, recomputing);
+}
+
+/// Returns the inputs of a form in which only the first layers of every stage recompute: those of
+/// the form that keeps all, with the layers of the form in which all recompute beside them.
+std::variant<PlanInputs, NoGroups> inputs_of_first_layers(const ModelProfile& profile,
+                                                          const Topology& topology,
+                                                          const Parallelism& parallelism) {
+  Parallelism in_all = parallelism;
+  in_all.recomputed_layers = 0;
+  auto kept = group_inputs(profile, topology, without_recomputation(parallelism));
+  auto* inputs = std::get_if<PlanInputs>(&kept);
+  if (inputs == nullptr) return kept;
+  auto recomputed = group_inputs(profile, topology, in_all);
+  auto* recomputing = std::get_if<PlanInputs>(&recomputed);
+  if (recomputing == nullptr) return recomputed;
+  if (const std::string fault = fault_of_recomputing(*inputs, *recomputing); !fault.empty()) {
+    return NoGroups{"/layers", fault};
+  }
+  inputs->profile.parallelism = parallelism;
+  inputs->profile.recomputing.push_back(std::move(recomputing->profile));
+  return kept;
+}
+
 }  // namespace
 
 std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology,
@@ -406,6 +446,9 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
                                                 const Topology& topology,
                                                 const Parallelism& parallelism) {
   if (parallelism.is_none()) return PlanInputs{profile, topology.description()};
+  if (parallelism.recomputed_layers > 0) {
+    return inputs_of_first_layers(profile, topology, parallelism);
+  }
   const std::string missing = layer_without(profile, parallelism);
   if (!missing.empty()) {
     return NoGroups{"/layers",

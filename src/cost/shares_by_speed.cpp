@@ -58,7 +58,7 @@ std::vector<std::int64_t> CostModel::shares_by_speed(
   const LayerRange all{0, layer_count()};
   for (auto& [kind, some] : kinds) {
     const LayerTable& layers = table(divide_up(micro_batch_size, replicas), kind);
-    some.of_sample = std::max<Wide>(1, (layers.forward(all) + layers.backward(all)).ns);
+    some.of_sample = std::max<Wide>(1, (layers.least_forward(all) + layers.least_backward(all)).ns);
   }
   const Wide limit = longest_within(kinds, micro_batch_size);
   std::int64_t left = micro_batch_size;

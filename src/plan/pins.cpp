@@ -23,8 +23,8 @@ std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile)
   if (pins.context) texts.push_back("context=" + std::to_string(*pins.context));
   if (pins.experts) texts.push_back("experts=" + std::to_string(*pins.experts));
   if (pins.shards) texts.push_back("shards=" + std::to_string(*pins.shards));
-  if (pins.recomputed_parts) {
-    const std::string parts = to_text(*pins.recomputed_parts);
+  if (pins.recomputation) {
+    const std::string parts = to_text(*pins.recomputation);
     texts.push_back("recompute=" + (parts.empty() ? "none" : parts));
   }
   if (pins.recompute) texts.push_back(*pins.recompute ? "recompute=on" : "recompute=off");

@@ -287,6 +287,13 @@ std::string shares_outside_space(Shares shares) {
              : "; shares of micro-batches other than equal ones and those by speed";
 }
 
+std::string recomputation_outside_space(RecomputedLayers layers) {
+  return layers == RecomputedLayers::All
+             ? "; parts recomputed in some layers of a stage only"
+             : "; parts recomputed in other layers than all or the first 1 to 8, 10, 12, 14, 16, "
+               "20, 24, 28, 32, 40 and so on of every stage";
+}
+
 std::string cut_of_parallelism(const Parallelism& parallelism, bool is_mixed) {
   if (!is_mixed) {
     return fmt::format("{}: not searched completely; the bound holds for it too",

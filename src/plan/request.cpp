@@ -24,6 +24,16 @@ std::string_view to_string(Shares shares) {
   throw Bug("shares of replicas without a name");
 }
 
+std::string_view to_string(RecomputedLayers layers) {
+  switch (layers) {
+    case RecomputedLayers::All:
+      return "all";
+    case RecomputedLayers::Any:
+      return "auto";
+  }
+  throw Bug("layers that recompute without a name");
+}
+
 Sharding sharding_of(const Parallelism& parallelism) {
   if (parallelism.full_shards > 1) return Sharding::Full;
   return parallelism.shards_optimizer ? Sharding::Optimizer : Sharding::None;

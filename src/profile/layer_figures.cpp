@@ -173,7 +173,8 @@ bool do_times_rise(const ModelProfile& profile) {
                            });
       });
   return rise && rise_with_bytes(profile.group) &&
-         std::all_of(profile.other_groups.begin(), profile.other_groups.end(), rise_with_bytes);
+         std::all_of(profile.other_groups.begin(), profile.other_groups.end(), rise_with_bytes) &&
+         std::all_of(profile.recomputing.begin(), profile.recomputing.end(), do_times_rise);
 }
 
 Bytes output_size(const Layer& layer, std::int64_t samples) {

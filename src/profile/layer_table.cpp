@@ -164,6 +164,45 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples,
   }
   boundary_ = boundaries(profile.layers, outputs);
   workspace_ = largest_of_spans(std::move(workspaces));
+  if (!profile.recomputing.empty()) add_recomputing(profile, samples, sources);
+}
+
+/// Adds the table of the same layers with all of them recomputing.
+void LayerTable::add_recomputing(const ModelProfile& profile, std::int64_t samples,
+                                 const std::vector<TimeSource>& sources) {
+  recomputing_.emplace_back(profile.recomputing.front(), samples, sources);
+  first_layers_ = profile.parallelism.recomputed_layers;
+  const LayerTable& other = recomputing_.front();
+  const auto add_least = [](const std::vector<Duration>& one, const std::vector<Duration>& two,
+                            LayerRange layer, std::vector<Duration>& sums) {
+    sums.push_back(sums.back() + std::min(difference(one, layer), difference(two, layer)));
+  };
+  preceding_.push_back(0);
+  least_forward_.resize(1);
+  least_backward_.resize(1);
+  const auto count = static_cast<std::int32_t>(profile.layers.size());
+  for (std::int32_t l = 0; l < count; ++l) {
+    const auto position = static_cast<std::size_t>(l);
+    if (profile.recomputing.front().layers[position].recomputes) having_parts_.push_back(l);
+    preceding_.push_back(static_cast<std::int64_t>(having_parts_.size()));
+    add_least(forward_, other.forward_, {l, l + 1}, least_forward_);
+    add_least(backward_, other.backward_, {l, l + 1}, least_backward_);
+  }
+}
+
+std::int32_t LayerTable::end_of_first(LayerRange layers) const {
+  const std::int64_t last = preceding_[static_cast<std::size_t>(layers.begin)] + first_layers_;
+  // The layers behind the last one that has the parts are the same in both tables.
+  if (std::cmp_greater(last, having_parts_.size())) return layers.end;
+  return std::min(having_parts_[static_cast<std::size_t>(last - 1)] + 1, layers.end);
+}
+
+Duration LayerTable::least_forward(LayerRange layers) const {
+  return difference(recomputing_.empty() ? forward_ : least_forward_, layers);
+}
+
+Duration LayerTable::least_backward(LayerRange layers) const {
+  return difference(recomputing_.empty() ? backward_ : least_backward_, layers);
 }
 
 Bytes LayerTable::kept() const {
@@ -171,18 +210,32 @@ Bytes LayerTable::kept() const {
                         stash_.size() + boundary_.size() + forward_collectives_.size() +
                         backward_collectives_.size();
   for (const std::vector<Bytes>& spans : workspace_) numbers += spans.size();
-  return {static_cast<std::int64_t>(numbers * sizeof(Bytes))};
+  const Bytes own{static_cast<std::int64_t>(numbers * sizeof(Bytes))};
+  if (recomputing_.empty()) return own;
+  const std::size_t more = preceding_.size() + least_forward_.size() + least_backward_.size();
+  return own +
+         Bytes{static_cast<std::int64_t>(more * sizeof(Bytes) +
+                                         having_parts_.size() * sizeof(std::int32_t))} +
+         recomputing_.front().kept();
 }
 
 Duration LayerTable::forward_collectives(LayerRange layers) const {
-  return forward_collectives_.empty() ? Duration{} : difference(forward_collectives_, layers);
+  return forward_collectives_.empty() ? Duration{} : sum(&LayerTable::forward_collectives_, layers);
 }
 
 Duration LayerTable::backward_collectives(LayerRange layers) const {
-  return backward_collectives_.empty() ? Duration{} : difference(backward_collectives_, layers);
+  return backward_collectives_.empty() ? Duration{}
+                                       : sum(&LayerTable::backward_collectives_, layers);
 }
 
 Bytes LayerTable::largest_workspace(LayerRange layers) const {
+  if (recomputing_.empty()) return largest_in_span(layers);
+  const std::int32_t end = end_of_first(layers);
+  return std::max(recomputing_.front().largest_in_span({layers.begin, end}),
+                  largest_in_span({end, layers.end}));
+}
+
+Bytes LayerTable::largest_in_span(LayerRange layers) const {
   if (layers.size() <= 0 || workspace_.empty()) return {};
   // Two spans, which may overlap, cover the range.
   const auto size = static_cast<std::uint32_t>(layers.size());

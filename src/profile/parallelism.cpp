@@ -2,6 +2,15 @@
 
 namespace dapple {
 
+std::string recomputation_text(const Parallelism& parallelism) {
+  std::string text = to_text(parallelism.recomputes);
+  if (parallelism.recomputed_layers == 0) return text;
+  text += " in the first ";
+  if (parallelism.recomputed_layers > 1)
+    text += std::to_string(parallelism.recomputed_layers) + ' ';
+  return text + (parallelism.recomputed_layers > 1 ? "layers of a stage" : "layer of a stage");
+}
+
 std::string to_text(const Parallelism& parallelism) {
   std::string text = "tensor " + std::to_string(parallelism.tensor);
   if (parallelism.sequence) text += " with sequence parallelism";
@@ -18,7 +27,7 @@ std::string to_text(const Parallelism& parallelism) {
   if (parallelism.full_shards > 1) {
     text += ", all state sharded over " + std::to_string(parallelism.full_shards);
   }
-  if (!parallelism.recomputes.none()) text += ", recomputed " + to_text(parallelism.recomputes);
+  if (!parallelism.recomputes.none()) text += ", recomputed " + recomputation_text(parallelism);
   return text;
 }
 
@@ -36,7 +45,9 @@ std::string short_text(const Parallelism& parallelism) {
   if (parallelism.full_shards > 1) {
     text += ", sharded over " + std::to_string(parallelism.full_shards);
   }
-  if (!parallelism.recomputes.none()) text += ", recompute " + to_text(parallelism.recomputes);
+  if (!parallelism.recomputes.none()) {
+    text += ", recompute " + to_text(parallelism.recomputation());
+  }
   return text;
 }
 

@@ -1,9 +1,12 @@
 #include "dapple/profile/recomputation.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
+#include <system_error>
 
 #include "dapple/core/error.h"
+#include "dapple/profile/limits.h"
 
 namespace dapple {
 
@@ -51,6 +54,25 @@ std::optional<RecomputedParts> recomputed_parts(std::string_view text) {
     if (text.empty()) return std::nullopt;
   }
   return parts;
+}
+
+std::string to_text(const Recomputation& recomputation) {
+  std::string text = to_text(recomputation.parts);
+  if (recomputation.layers > 0) text += ':' + std::to_string(recomputation.layers);
+  return text;
+}
+
+std::optional<Recomputation> recomputation(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  const std::optional<RecomputedParts> parts = recomputed_parts(text.substr(0, colon));
+  if (!parts || parts->none() || !parts->is_sound()) return std::nullopt;
+  if (colon == std::string_view::npos) return Recomputation{*parts};
+  const std::string_view number = text.substr(colon + 1);
+  std::int64_t layers = 0;
+  const auto [stop, fault] = std::from_chars(number.data(), number.data() + number.size(), layers);
+  const bool is_number = fault == std::errc{} && stop == number.data() + number.size();
+  if (!is_number || layers < 1 || layers > kMaxLayers) return std::nullopt;
+  return Recomputation{*parts, layers};
 }
 
 }  // namespace dapple

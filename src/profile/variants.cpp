@@ -59,6 +59,7 @@ void take_variant(Layer& layer, const Parallelism& form) {
     layer.other_times = std::move(variant.other_times);
     layer.forward_collectives = std::move(variant.forward_collectives);
     layer.backward_collectives = std::move(variant.backward_collectives);
+    layer.recomputes = !variant.parallelism.recomputes.none();
   }
   layer.variants.clear();
 }
@@ -95,12 +96,25 @@ std::vector<Parallelism> parallelisms_of(const ModelProfile& profile) {
   return common;
 }
 
+bool recomputes_in_some_form(const ModelProfile& profile) {
+  const std::vector<Parallelism> forms = parallelisms_of(profile);
+  return std::any_of(forms.begin(), forms.end(),
+                     [](const Parallelism& form) { return !form.recomputes.none(); });
+}
+
 std::string layer_without(const ModelProfile& profile, const Parallelism& parallelism) {
   for (const Layer& layer : profile.layers) {
     if (runs_whole(layer, parallelism)) continue;
     if (variant_of(layer, parallelism) == nullptr) return layer.name;
   }
   return "";
+}
+
+std::int64_t layers_that_recompute(const ModelProfile& profile, const Parallelism& parallelism) {
+  return std::count_if(profile.layers.begin(), profile.layers.end(), [&](const Layer& layer) {
+    const LayerVariant* const variant = variant_of(layer, parallelism);
+    return variant != nullptr && !variant->parallelism.recomputes.none();
+  });
 }
 
 std::vector<ShardedLayer> sharded_layers(const ModelProfile& profile, const GroupShape& group) {

@@ -16,18 +16,20 @@
 namespace dapple::report {
 namespace {
 
-/// Returns the parts that every layer recomputes, and the stages that recompute all: "nowhere",
-/// "every stage", or their numbers.
+/// Returns the parts that layers recompute, in which of them, and the stages that recompute all:
+/// "nowhere", "every stage", or their numbers.
 std::string recomputation_of(const Plan& plan) {
-  const RecomputedParts parts = plan.parallelism.recomputes;
+  const Recomputation parts = plan.parallelism.recomputation();
   const bool do_differ =
       std::any_of(plan.stage_forms.begin(), plan.stage_forms.end(),
-                  [&](const Parallelism& form) { return form.recomputes != parts; });
+                  [&](const Parallelism& form) { return form.recomputation() != parts; });
   std::vector<std::int32_t> numbers;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     if (plan.stages[s].recompute) numbers.push_back(static_cast<std::int32_t>(s));
   }
-  std::string text = parts.none() ? "" : to_text(parts) + " in layers";
+  std::string text;
+  if (!parts.parts.none()) text = recomputation_text(plan.parallelism);
+  if (!parts.parts.none() && parts.layers == 0) text += " in layers";
   // The table of stages says which.
   if (do_differ) text = "parts by stage";
   if (numbers.empty()) return text.empty() ? "nowhere" : text;

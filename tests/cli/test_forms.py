@@ -191,6 +191,46 @@ class Forms(ToolTest):
         run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin", "recompute=nrom")
         self.assert_error(run, USAGE, '"nrom", nearest is norm')
 
+    def test_recomputing_the_first_layers_alone(self):
+        # Four layers on one device keep 100 MiB each, or 1 MiB where they recompute, and then 100
+        # while one does. So 400 MiB without recomputation, 401 with one layer that recomputes, 302
+        # with two, 203 with three, 104 with all. A layer takes 1 ms again.
+        again = sample(backward=3 * MILLISECOND, stash=MEBIBYTE)
+        again[0]["workspace_bytes"] = 100 * MEBIBYTE
+        profile = self.profile(4, 2, parameters=1000, measurements=sample(stash=100 * MEBIBYTE),
+                               variants=[{"tensor_parallel": 1, "recompute": "full",
+                                          "parameter_bytes": 1000, "measurements": again}])
+        memory = 4 * 4000
+        for room, layers in ((400, None), (302, 2), (203, 3), (104, 4)):
+            for less in (0, 1) if layers in (None, 2, 3) else (0,):
+                with self.subTest(room=room, less=less):
+                    plan = self.planned(profile, self.topology(1, 1, memory + room * MEBIBYTE - less),
+                                        "--recompute-layers", "auto")
+                    count = {None: 2, 2: 3, 3: 4}[layers] if less else layers
+                    form = {None: {}, 4: {"tensor": 1, "recompute": "full"}}.get(
+                        count, {"tensor": 1, "recompute": "full", "recomputed_layers": count})
+                    self.assert_form(plan, 2 * (4 * 3 + (count or 0)) * MILLISECOND, **form)
+        self.assertEqual(plan["request"]["recomputed_layers"], "auto")
+        # Without being asked for, all layers recompute, and a pin fixes how many.
+        topology = self.topology(1, 1, memory + 302 * MEBIBYTE)
+        plan = self.planned(profile, topology)
+        self.assert_form(plan, 2 * 16 * MILLISECOND, tensor=1, recompute="full")
+        self.assertIn("parts recomputed in some layers of a stage only",
+                      plan["search_space"]["outside"])
+        plan = self.planned(profile, topology, "--pin", "recompute=full:3")
+        self.assert_form(plan, 2 * 15 * MILLISECOND, tensor=1, recompute="full", recomputed_layers=3)
+        for pin in ("full:", "full:0", "full:x", "full:-1", "full:1:2", ":2", "full:100001"):
+            run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin",
+                                f"recompute={pin}")
+            self.assert_error(run, USAGE, f'"{pin}"')
+        # Layers that have other outputs where they recompute are all one way in a stage.
+        for layer in profile["layers"]:
+            layer["variants"][0]["measurements"][0]["output_bytes"] = 2048
+        plan = self.planned(profile, topology, "--recompute-layers", "auto")
+        self.assert_form(plan, 2 * 16 * MILLISECOND, tensor=1, recompute="full")
+        run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin", "recompute=full:3")
+        self.assert_error(run, BAD_INPUT, "layer layer0 has other parameters or another output")
+
     # Exchange.
 
     def two_degrees(self):
@@ -355,6 +395,8 @@ class Forms(ToolTest):
                   "--topo", self.write("t.json", self.topology(4, 4, 1 << 30)))
         for parts, target, options in (
                 ("full", "megatron", ("--recompute-granularity full", "--recompute-num-layers 1")),
+                ("full:3", "megatron", ("--recompute-granularity full", "--recompute-method block",
+                                        "--recompute-num-layers 3")),
                 ("core_attn+norm", "megatron", ("--recompute-granularity selective",
                                                 "--recompute-modules core_attn layernorm")),
                 ("full", "torchtitan", ("--activation_checkpoint.mode full",)),
@@ -365,7 +407,9 @@ class Forms(ToolTest):
                                     f"pp=2,dp=8,mbs=1,recompute={parts}", *ground, "-o", "plan.json")
                 self.assertEqual(run.returncode, DONE, run.stderr)
                 plan = self.read("plan.json")
-                self.assertEqual(plan["parallelism"], {"tensor": 1, "recompute": parts})
+                name, _, layers = parts.partition(":")
+                count = {"recomputed_layers": int(layers)} if layers else {}
+                self.assertEqual(plan["parallelism"], {"tensor": 1, "recompute": name, **count})
                 self.assertEqual([stage["recompute"] for stage in plan["stages"]], [False, False])
                 text = self.exported(target)
                 for option in options:
@@ -389,6 +433,23 @@ class Forms(ToolTest):
         for target in ("torchtitan", "deepspeed", "pipedream", "sailor", "colossalai"):
             run = self.run_tool("export", "plan.json", "--to", target, "-o", "export")
             self.assert_error(run, BAD_INPUT, "/parallelism/recompute", "core_attn+norm")
+        # First layers alone are recomputed by Megatron-LM only, and only as whole layers.
+        for parts, targets in (("full:3", ("torchtitan", "deepspeed", "colossalai")),
+                               ("core_attn+norm:2", ("megatron",))):
+            run = self.run_tool("import", "plan", "--layout",
+                                f"pp=2,dp=8,mbs=1,recompute={parts}", *ground, "-o", "first.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            for target in targets:
+                run = self.run_tool("export", "first.json", "--to", target, "-o", "export")
+                self.assert_error(run, BAD_INPUT, "/parallelism/recomputed_layers", "in all layers")
+        first = self.read("first.json")
+        for form, words in (({"tensor": 1, "recomputed_layers": 2}, "layers recompute nothing"),
+                            ({"tensor": 1, "recompute": "full", "recomputed_layers": 0}, "got 0"),
+                            ({"tensor": 1, "recompute": "full", "recomputed_layers": 10**6},
+                             "got 1000000")):
+            self.write("bad.json", {**first, "parallelism": form})
+            self.assert_error(self.run_tool("validate", "bad.json"), BAD_INPUT,
+                              "/parallelism/recomputed_layers", words)
         # Nor are stages that recompute all of their layers beside parts of them.
         both = self.read("plan.json")
         for stage in both["stages"]:

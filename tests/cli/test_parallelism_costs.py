@@ -7,6 +7,7 @@ differs is repeated by its seed alone with DAPPLE_TEST_CASE=SEED.
 """
 
 import collections
+import copy
 import itertools
 import math
 import random
@@ -25,7 +26,8 @@ SECOND = 10**9  # nanoseconds
 SUBJECTS = (
     "a group", "no group", "degree 2", "degree 3", "degree 4", "degree 8", "sequence parallelism",
     "recomputation", "recomputed parts of layers",
-    "layers that recompute nothing beside others that do", "an all-reduce in a layer", "an all-gather in a layer",
+    "layers that recompute nothing beside others that do", "first layers alone recomputing",
+    "an all-reduce in a layer", "an all-gather in a layer",
     "a reduce-scatter in a layer", "an empty collective", "a measured collective",
     "a collective below its table", "a collective within its table", "a collective above its table",
     "replicas on several servers", "groups on one NIC", "a group with several NICs",
@@ -86,10 +88,11 @@ class Form:
     """Degrees of parallelism within a group of devices, and what follows from them."""
 
     def __init__(self, tensor=1, sequence=False, context=1, experts=1, expert_tensor=None,
-                 sharding=None, shards=1, recompute=None):
+                 sharding=None, shards=1, recompute=None, recomputed_layers=0):
         self.tensor, self.sequence, self.context, self.experts = tensor, sequence, context, experts
         self.expert_tensor = tensor if expert_tensor is None else expert_tensor
         self.sharding, self.shards, self.recompute = sharding, shards, recompute
+        self.recomputed_layers = recomputed_layers
         self.shares_optimizer, self.shares_all = sharding == "optimizer", sharding == "full"
         self.dense = tensor * context
         self.sparse = experts * self.expert_tensor
@@ -119,7 +122,7 @@ class Form:
         """What a plan file says of it, defaults included."""
         return {"tensor": self.tensor, "sequence": self.sequence, "context": self.context,
                 "experts": self.experts, "sharding": self.sharding, "shards": self.shards,
-                "recompute": self.recompute,
+                "recompute": self.recompute, "recomputed_layers": self.recomputed_layers,
                 "expert_tensor": self.expert_tensor if self.experts > 1 else None}
 
 
@@ -151,6 +154,13 @@ def chosen_figures(layer, form):
     if all("recompute" not in variant for variant in variants.values()):
         key = (*key[:5], None)  # It recomputes nothing.
     return layer if key == (1, False, 1, 1, 1, None) else variants[key]
+
+
+def kept(form):
+    """The same form with nothing recomputed."""
+    other = copy.copy(form)
+    other.recompute, other.recomputed_layers = None, 0
+    return other
 
 
 class Model:
@@ -664,6 +674,20 @@ class Plan:
         self.depths = document["schedule"]["warmup_depths"]
         self.used = [set() for _ in self.stages]  # what all-reduces of each stage were made of
         self.met = [set() for _ in self.stages]  # subjects that its costs were about
+        self.keep_all_but_first(profile)
+
+    def keep_all_but_first(self, profile):
+        """Only the first layers of each stage recompute, of those that have the parts, if the form
+        says how many."""
+        if self.form.recomputed_layers == 0:
+            return
+        for stage in range(len(self.stages)):
+            having = [layer for layer in self.layers_of(stage)
+                      if "recompute" in self.model.figures[layer]]
+            for layer in having[self.form.recomputed_layers:]:
+                self.met[stage].add("first layers alone recomputing")
+                self.model.figures[layer] = chosen_figures(profile["layers"][layer],
+                                                           kept(self.form))
 
     def layers_of(self, stage):
         return range(*self.stages[stage])
@@ -955,6 +979,7 @@ class Draw:
         self.form = self.draw_form()
         if self.chance(0.25):
             self.form.recompute = self.choice("core_attn", "full", "norm+mlp", "moe_act", "moe")
+            self.form.recomputed_layers = self.choice(0, 1, 2)
         # Devices of a server that belong to one group, and servers that do.
         sizes = [devices for devices in range(1, self.form.size)
                  if self.form.fits(devices) and self.form.size <= 4 * devices]
@@ -1075,6 +1100,8 @@ class Draw:
             keys.add((*own, None))
         else:
             keys.add((*own, form.recompute))
+            if form.recomputed_layers:
+                keys.add((*own, None))
             keys |= {(*own, parts) for parts in ("norm", "core_attn+mlp")
                      if form.recompute and self.chance(0.2)}
         keys.discard((1, False, 1, 1, 1, None))
@@ -1104,6 +1131,22 @@ class Draw:
             variants.append(variant)
         return variants
 
+    def keep_sizes(self, layer):
+        """A layer that may recompute or not has the same parameters and outputs both ways."""
+        recomputing = chosen_figures(layer, self.form)
+        if "recompute" not in recomputing:
+            return
+        own = chosen_figures(layer, kept(self.form))
+        recomputing["parameter_bytes"] = own["parameter_bytes"]
+        recomputing.pop("expert_parameter_bytes", None)
+        if "expert_parameter_bytes" in own:
+            recomputing["expert_parameter_bytes"] = own["expert_parameter_bytes"]
+        recomputing.pop("fixed_overhead_ns", None)
+        recomputing["measurements"] = [
+            {**{key: measured[key] for key in ("batch_size", "forward_ns", "output_bytes")},
+             "backward_ns": self.number(100, 10**7), "stash_bytes": self.number(1, 10**8)}
+            for measured in own["measurements"]]
+
     def draw_layers(self):
         names = [f"layer-{letter}" for letter in "abcdefgh"[:self.random.randint(1, 8)]]
         graph, tied = self.chance(0.5), self.chance(0.6)
@@ -1115,6 +1158,8 @@ class Draw:
             variants = self.draw_variants(parameters, number == 0)
             if variants:
                 layer["variants"] = variants
+            if variants and self.form.recomputed_layers:
+                self.keep_sizes(layer)
             if graph and number > 0:
                 layer["inputs"] = self.random.sample(names[:number], self.random.randint(
                     0 if self.chance(0.1) else 1, min(number, 3)))
@@ -1315,7 +1360,8 @@ class Draw:
         if states_shards:
             words.append(f"fsdp={form.shards}")
         if form.recompute:
-            words.append(f"recompute={form.recompute}")
+            first = f":{form.recomputed_layers}" if form.recomputed_layers else ""
+            words.append(f"recompute={form.recompute}{first}")
         elif self.chance(0.4):
             words.append("recompute=full")
         elif self.chance(0.3):

@@ -283,35 +283,64 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
 
 TEST_CASE("parts of layers that are computed again change no bit, and less is kept") {
   Dice dice(4803);
+  int several_blocks = 0;  // in a stage
+  int several_stages = 0;  // with blocks
   for (int round = 0; round < scaled(40); ++round) {
     Parallelism form = dice.chance(50) ? random_form(dice) : Parallelism{};
     const Trainable model = as_rank(random_shareable(dice, form), form);
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
     if (!plan) continue;
     const exec::TrainingSettings settings{.optimizer = {.kind = nn::OptimizerKind::AdamW}};
-    const auto trained = [&](RecomputedParts parts) {
-      form.recomputes = parts;
-      const exec::TrainingJob job =
-          job_of(model, in_groups(*plan, form, form.replicas_in_group()), settings);
+    const auto trained = [&](const Recomputation& recomputation,
+                             bool in_every_other_stage = false) {
+      form.recomputes = recomputation.parts;
+      form.recomputed_layers = recomputation.layers;
+      Trainable of_forms = model;
+      Pipeline pipeline = in_groups(*plan, form, form.replicas_in_group());
+      if (in_every_other_stage) {
+        of_forms.profile.stage_forms = {model.profile};
+        pipeline.plan.stage_forms = {without_recomputation(form)};
+        for (std::size_t s = 1; s < pipeline.plan.stages.size(); s += 2) {
+          pipeline.plan.stages[s].form = FormIndex{1};
+        }
+      }
+      const exec::TrainingJob job = job_of(of_forms, pipeline, settings);
       return train(job, devices_of(job), 2);
     };
     const Outcome kept = trained({});
-    const Outcome again = trained(random_parts(model, dice));
+    const RecomputedParts parts = random_parts(model, dice);
+    const Outcome first = trained({parts, 1});
+    const Outcome in_some_stages = trained({parts}, true);
+    const Outcome again = trained({parts});
     INFO("instance " << round << ": " << text_of(*plan) << ", " << to_text(form));
-    for (std::size_t n = 0; n < kept.iterations.size(); ++n) {
-      REQUIRE(again.iterations[n].loss == kept.iterations[n].loss);
-      require_same(again.iterations[n].gradients, kept.iterations[n].gradients);
+    for (const Outcome* some : {&first, &in_some_stages, &again}) {
+      for (std::size_t n = 0; n < kept.iterations.size(); ++n) {
+        REQUIRE(some->iterations[n].loss == kept.iterations[n].loss);
+        require_same(some->iterations[n].gradients, kept.iterations[n].gradients);
+      }
+      require_same(some->parameters, kept.parameters);
     }
-    require_same(again.parameters, kept.parameters);
-    Bytes most_again;
-    Bytes most_kept;
-    for (const auto& [stage, held] : again.held) most_again += held.size;
-    for (const auto& [stage, held] : kept.held) most_kept += held.size;
+    const auto held_by = [](const Outcome& outcome) {
+      Bytes most;
+      for (const auto& [stage, held] : outcome.held) most += held.size;
+      return most;
+    };
+    const Bytes most_again = held_by(again);
+    const Bytes most_kept = held_by(kept);
+    const auto is_between = [&](Bytes held) {
+      CHECK(most_again <= held);
+      CHECK(held <= most_kept);
+      return most_again < held && held < most_kept;
+    };
+    several_blocks += static_cast<int>(is_between(held_by(first)));
+    several_stages += static_cast<int>(is_between(held_by(in_some_stages)));
     const bool recomputes_stages =
         std::all_of(plan->plan.stages.begin(), plan->plan.stages.end(),
                     [](const StagePlan& stage) { return stage.recompute; });
     if (!recomputes_stages) CHECK(most_again < most_kept);
   }
+  CHECK(several_blocks >= scaled(40) / 20);
+  CHECK(several_stages >= scaled(40) / 20);
 }
 
 /// Trains from step `begin` on and returns the losses and the model at the end.

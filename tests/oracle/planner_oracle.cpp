@@ -283,7 +283,8 @@ std::vector<std::int64_t> samples_by_speed(const CostModel& costs, std::int64_t 
     std::int64_t ns = 0;
     for (std::int32_t layer = 0; layer < costs.layer_count(); ++layer) {
       const LayerTable& table = costs.table(even, kind_of(i));
-      ns += table.forward({layer, layer + 1}).ns + table.backward({layer, layer + 1}).ns;
+      ns +=
+          table.least_forward({layer, layer + 1}).ns + table.least_backward({layer, layer + 1}).ns;
     }
     return std::max<std::int64_t>(1, ns);
   };

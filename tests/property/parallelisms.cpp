@@ -79,9 +79,25 @@ std::set<Parallelism> random_forms(Dice& dice) {
   return forms;
 }
 
+/// Gives a variant that recomputes the parameters and output of the layer that does not, which it
+/// is a variant of, so that both may be in one stage.
+void keep_sizes(const Layer& layer, LayerVariant& variant) {
+  const Parallelism form = without_recomputation(variant.parallelism);
+  const auto kept =
+      std::find_if(layer.variants.begin(), layer.variants.end(),
+                   [&](const LayerVariant& some) { return some.parallelism == form; });
+  if (kept == layer.variants.end() && !form.is_none()) return;
+  const bool is_layer = kept == layer.variants.end();
+  variant.parameters = is_layer ? layer.parameters : kept->parameters;
+  variant.expert_parameters = is_layer ? Bytes{} : kept->expert_parameters;
+  variant.measurements.front().output =
+      (is_layer ? layer.measurements : kept->measurements).back().output;
+}
+
 /// Gives every layer variants; one is missing now and then, and some layers have no experts.
 void add_variants(Dice& dice, ModelProfile& profile) {
   const std::set<Parallelism> forms = random_forms(dice);
+  const bool keeps_sizes = forms.size() % 3 != 0;
   for (Layer& layer : profile.layers) {
     const bool has_experts = dice.chance(85);
     const bool recomputes = dice.chance(80);
@@ -103,6 +119,7 @@ void add_variants(Dice& dice, ModelProfile& profile) {
       variant.measurements.push_back(variant_measurement(dice, layer.measurements.back(), degree));
       const Measurement& only = variant.measurements.front();
       if (dice.chance(30)) variant.fixed_overhead = {std::min(only.forward, only.backward).ns / 2};
+      if (keeps_sizes && !form.recomputes.none()) keep_sizes(layer, variant);
       layer.variants.push_back(std::move(variant));
     }
   }
@@ -559,7 +576,32 @@ bool have_equal_nics(const TopologyDescription& topology) {
   });
 }
 
+std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism& form);
+
+/// The same of a form in which only the first layers of a stage recompute.
+std::optional<Problem> with_first_layers_by_hand(const Problem& problem, const Parallelism& form) {
+  Parallelism in_all = form;
+  in_all.recomputed_layers = 0;
+  const Parallelism in_none = without_recomputation(form);
+  auto kept = grouped_by_hand(problem, in_none);
+  auto recomputing = grouped_by_hand(problem, in_all);
+  if (!kept || !recomputing) return std::nullopt;
+  for (std::size_t l = 0; l < problem.profile.layers.size(); ++l) {
+    const LayerVariant one = *variant_by_hand(problem.profile.layers[l], in_none);
+    const LayerVariant other = *variant_by_hand(problem.profile.layers[l], in_all);
+    if (one.parameters != other.parameters || one.expert_parameters != other.expert_parameters ||
+        one.measurements.back().output != other.measurements.back().output) {
+      return std::nullopt;
+    }
+    recomputing->profile.layers[l].recomputes = !other.parallelism.recomputes.none();
+  }
+  kept->profile.parallelism.recomputed_layers = form.recomputed_layers;
+  kept->profile.recomputing = {std::move(recomputing->profile)};
+  return kept;
+}
+
 std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism& form) {
+  if (form.recomputed_layers > 0) return with_first_layers_by_hand(problem, form);
   const Group group(form);
   if (group.size == 1) {
     auto profile = profile_by_hand(problem, form);
@@ -600,11 +642,30 @@ std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism
   return grouped;
 }
 
-/// The forms of parallelism that any layer has a variant for, with state sharded in any way.
-std::set<Parallelism> all_forms(const ModelProfile& profile) {
+/// The number of layers that recompute in a form.
+std::int64_t count_recomputing(const ModelProfile& profile, const Parallelism& form) {
+  std::int64_t count = 0;
+  for (const Layer& layer : profile.layers) {
+    const auto variant = variant_by_hand(layer, form);
+    if (variant && !variant->parallelism.recomputes.none()) ++count;
+  }
+  return count;
+}
+
+/// The forms of parallelism that any layer has a variant for, with state sharded in any way, and
+/// with the first layers of a stage alone recomputing if that is asked for.
+std::set<Parallelism> all_forms(const ModelProfile& profile,
+                                RecomputedLayers recomputed = RecomputedLayers::All) {
   std::set<Parallelism> forms{{}};
   for (const Layer& layer : profile.layers) {
     for (const LayerVariant& variant : layer.variants) forms.insert(variant.parallelism);
+  }
+  for (const Parallelism& form : std::set<Parallelism>(forms)) {
+    Parallelism first = form;
+    while (recomputed == RecomputedLayers::Any &&
+           ++first.recomputed_layers < count_recomputing(profile, form)) {
+      forms.insert(first);
+    }
   }
   std::set<Parallelism> sharded;
   for (const Parallelism& form : forms) {
@@ -636,6 +697,9 @@ struct ParallelProblem {
     }
     // Without a roll of the dice, which would change the problems.
     if (question.made.problem.global_batch % 3 != 1) question.options.shares = Shares::Any;
+    if (question.made.problem.global_batch % 4 != 1) {
+      question.options.recomputed_layers = RecomputedLayers::Any;
+    }
   }
 
   static Question make(ProblemMaker& maker, Dice& dice) {
@@ -677,7 +741,8 @@ Question question_of(const ParallelProblem& problem, Problem grouped) {
 /// Returns the least iteration of all plans of all forms, with the form that has it.
 std::map<Parallelism, Duration> fastest_of_each(const ParallelProblem& problem) {
   std::map<Parallelism, Duration> found;
-  for (const Parallelism& form : all_forms(problem.question.made.problem.profile)) {
+  for (const Parallelism& form : all_forms(problem.question.made.problem.profile,
+                                           problem.question.options.recomputed_layers)) {
     if (!problem.is_asked(form)) continue;
     auto grouped = grouped_by_hand(problem.question.made.problem, form);
     if (!grouped) continue;
@@ -808,6 +873,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
     if (form.context > 1) ++seen["context parallelism"];
     if (form.experts > 1) ++seen["expert parallelism"];
     if (!form.recomputes.none()) ++seen["recomputed parts"];
+    if (form.recomputed_layers > 0) ++seen["first layers recomputing"];
     if (form.shards_optimizer) ++seen["sharded"];
     if (form.full_shards > 1) ++seen["all state sharded"];
     if (question.topology.server_count() > 1 && document.topology.servers_of_group > 1) {
@@ -833,6 +899,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
                                                   {"groups of two kinds", 4},
                                                   {"groups with other links", 4},
                                                   {"recomputed parts", 10},
+                                                  {"first layers recomputing", 4},
                                                   {"sharded", 10},
                                                   {"all state sharded", 10},
                                                   {"several forms", 10},
@@ -1044,6 +1111,7 @@ TEST_CASE("where stages may differ in their form the plan is the fastest of all,
     ParallelProblem problem(maker, dice);
     Question& question = problem.question;
     question.options.mixes_forms = true;
+    question.options.recomputed_layers = RecomputedLayers::All;
     question.options.pins.tensor.reset();
     ask_for_any_mode(dice, question.options);
     if (mixed_by_hand(problem).empty()) continue;
@@ -1138,7 +1206,7 @@ TEST_CASE("where stages may differ in their form the plan is the fastest of all,
                                                   {"recomputed parts differ", 200},
                                                   {"tensor degrees differ", 500},
                                                   {"context degrees differ", 1000},
-                                                  {"expert degrees differ", 1000},
+                                                  {"expert degrees differ", 2000},
                                                   {"only different stages fit", 2000},
                                                   {"sharded in some stages", 10000}};
   for (const auto& [what, rounds] : subjects) {

@@ -90,6 +90,9 @@ inline constexpr RecomputedParts kRecomputable{RecomputedPart::Layer, Recomputed
                                                RecomputedPart::FeedForward,
                                                RecomputedPart::Experts};
 
+/// Whether a layer that performs this operation has one of the parts; only blocks have parts.
+bool has_any_of(RecomputedParts parts, const Operation& operation);
+
 /// Returns the layers as a rank runs them, with the parts of parameters that it holds, in the
 /// order of the whole layers' parameters and with their names. `operation` remains that of the
 /// whole layer; the first layer takes, and the last one compares with, whole sequences. Throws

@@ -23,8 +23,9 @@ struct Pins {
   std::optional<std::int64_t> shards = {};
   /// Whether every stage recomputes, or none does.
   std::optional<bool> recompute;
-  /// The parts of every layer that are recomputed; an empty set for none.
-  std::optional<RecomputedParts> recomputed_parts = {};
+  /// The parts of layers that are recomputed, of all or of the first ones of every stage; no parts
+  /// for none.
+  std::optional<Recomputation> recomputation = {};
   /// Under 1F1B, stage s of S keeps S - s micro-batches in flight, as in Megatron-LM and DeepSpeed.
   /// Shapes and bounds are the same as without this pin.
   bool least_depths = false;
@@ -41,7 +42,7 @@ struct Pins {
   std::vector<std::int32_t> joints;
 
   bool empty() const {
-    return !stages && !replicas && !has_degrees() && !recompute && !recomputed_parts &&
+    return !stages && !replicas && !has_degrees() && !recompute && !recomputation &&
            !least_depths && !equal_shares && !in_order && cuts.empty() && joints.empty();
   }
 

@@ -164,6 +164,9 @@ std::string outside_space(const ModelProfile& profile, Sharding sharding, bool m
 /// Returns what to add to that on devices of several kinds.
 std::string shares_outside_space(Shares shares);
 
+/// Returns what the space does not contain of layers that recompute parts.
+std::string recomputation_outside_space(RecomputedLayers layers);
+
 /// Says that plans of this form of parallelism or, where `is_mixed`, with any of several forms in
 /// each stage, of which this is one, were not searched completely.
 std::string cut_of_parallelism(const Parallelism& parallelism, bool is_mixed);

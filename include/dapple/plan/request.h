@@ -36,6 +36,17 @@ enum class Shares {
 /// Returns "equal" or "auto".
 std::string_view to_string(Shares shares);
 
+/// Which layers of a stage recompute in a form in which layers recompute parts.
+enum class RecomputedLayers {
+  /// All that have these parts.
+  All,
+  /// So, or the first ones of every stage: as many of them as make the fastest plan.
+  Any,
+};
+
+/// Returns "all" or "auto".
+std::string_view to_string(RecomputedLayers layers);
+
 /// What of a stage's state is sharded.
 enum class Sharding {
   None,
@@ -96,6 +107,7 @@ struct PlanRequest {
   std::optional<std::int64_t> max_tensor = {};
   Sharding sharding = Sharding::None;
   Shares shares = Shares::Equal;
+  RecomputedLayers recomputed_layers = RecomputedLayers::All;
   /// Whether stages may differ in their form of parallelism.
   bool mixes_forms = false;
   /// The runtime that must be able to execute the plan, as named by --for, or empty.

@@ -128,6 +128,8 @@ struct Layer {
   ShardedLayer sharded = {};
   /// The same of ModelProfile::other_groups, in their order.
   std::vector<ShardedLayer> other_sharded = {};
+  /// Whether the layer has parts that its form recomputes; false in a profile as it is read.
+  bool recomputes = false;
 };
 
 /// A tie: later layers also use the parameters of an earlier one, as the output layer of a language
@@ -201,6 +203,9 @@ struct ModelProfile {
   /// The same model in the other forms of parallelism in which single stages may run, with groups
   /// of as many devices; none has any itself. Empty in a profile as it is read.
   std::vector<ModelProfile> stage_forms = {};
+  /// Where only the first layers of every stage recompute parts (Parallelism::recomputed_layers):
+  /// the same model with all layers recomputing them, and nothing else; `layers` keep all then.
+  std::vector<ModelProfile> recomputing = {};
 };
 
 /// The layers [begin, end) of a profile.
@@ -277,6 +282,10 @@ std::vector<std::int32_t> topological_order(const std::vector<std::vector<std::i
 /// figure of layers [begin, end) is prefix[end] - prefix[begin]. Construction takes O(layers log
 /// layers + inputs), a query O(1) unless stated otherwise. Requires: ranges and cuts lie within the
 /// model.
+///
+/// Where only the first layers of every stage recompute, a range is the layers of a stage or its
+/// first ones, and its figure is the sum of two differences: that of its layers up to the last one
+/// that recomputes, with those that do, and that of the others.
 class LayerTable {
  public:
   /// Computes times as forward_time() and backward_time() do, and adds the layers' collectives,
@@ -292,10 +301,16 @@ class LayerTable {
 
   /// Return the sum over the layers, where each layer's time or size is rounded up on its own.
   /// Collectives are part of the times.
-  Duration forward(LayerRange layers) const { return difference(forward_, layers); }
-  Duration backward(LayerRange layers) const { return difference(backward_, layers); }
-  Duration input_gradient(LayerRange layers) const { return difference(input_gradient_, layers); }
-  Bytes stash(LayerRange layers) const { return difference(stash_, layers); }
+  Duration forward(LayerRange layers) const { return sum(&LayerTable::forward_, layers); }
+  Duration backward(LayerRange layers) const { return sum(&LayerTable::backward_, layers); }
+  Duration input_gradient(LayerRange layers) const {
+    return sum(&LayerTable::input_gradient_, layers);
+  }
+  Bytes stash(LayerRange layers) const { return sum(&LayerTable::stash_, layers); }
+  /// Return the sum over the layers of the least times that each takes in any stage, whether it
+  /// recomputes there or not.
+  Duration least_forward(LayerRange layers) const;
+  Duration least_backward(LayerRange layers) const;
   /// Return the parts of forward() and of backward() that are collectives.
   Duration forward_collectives(LayerRange layers) const;
   Duration backward_collectives(LayerRange layers) const;
@@ -317,6 +332,18 @@ class LayerTable {
     return prefix[static_cast<std::size_t>(layers.end)] -
            prefix[static_cast<std::size_t>(layers.begin)];
   }
+  template <class Quantity>
+  Quantity sum(std::vector<Quantity> LayerTable::*prefix, LayerRange layers) const {
+    if (recomputing_.empty()) return difference(this->*prefix, layers);
+    const std::int32_t end = end_of_first(layers);
+    return difference(recomputing_.front().*prefix, {layers.begin, end}) +
+           difference(this->*prefix, {end, layers.end});
+  }
+  Bytes largest_in_span(LayerRange layers) const;
+  // The end of the first layers of the range that recompute.
+  std::int32_t end_of_first(LayerRange layers) const;
+  void add_recomputing(const ModelProfile& profile, std::int64_t samples,
+                       const std::vector<TimeSource>& sources);
 
   std::vector<Duration> forward_;
   std::vector<Duration> backward_;
@@ -329,6 +356,16 @@ class LayerTable {
   // [k][layer]: the largest workspace of the 2^k layers from `layer` on (a sparse table); empty if
   // no layer has a workspace.
   std::vector<std::vector<Bytes>> workspace_;
+  // The table with all layers recomputing, where only the first ones of every stage do, and how
+  // many these are. The other members are of layers that keep all.
+  std::vector<LayerTable> recomputing_;
+  std::int64_t first_layers_ = 0;
+  // The layers that have what is recomputed, ascending, and for each cut how many precede it.
+  std::vector<std::int32_t> having_parts_;
+  std::vector<std::int64_t> preceding_;
+  // Prefix sums of the least time of each layer in both tables.
+  std::vector<Duration> least_forward_;
+  std::vector<Duration> least_backward_;
 };
 
 }  // namespace dapple

@@ -80,4 +80,21 @@ std::string to_text(RecomputedParts parts);
 /// Whether the set is sound is not checked.
 std::optional<RecomputedParts> recomputed_parts(std::string_view text);
 
+/// What of a stage is recomputed: parts of its layers, in as many of them as is said.
+struct Recomputation {
+  RecomputedParts parts;
+  /// The number of layers of every stage, the first ones of those that have the parts; 0 for all.
+  std::int64_t layers = 0;
+
+  friend constexpr auto operator<=>(const Recomputation&, const Recomputation&) = default;
+};
+
+/// Returns the parts and the number of layers, such as "core_attn+norm" for all layers or "full:4"
+/// for the first four of a stage; empty for none.
+std::string to_text(const Recomputation& recomputation);
+
+/// Returns the recomputation of a text as to_text() makes it, or nothing if it is none: a part is
+/// unknown or twice there, the set is not sound, or the number is not from 1 to kMaxLayers.
+std::optional<Recomputation> recomputation(std::string_view text);
+
 }  // namespace dapple

@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,16 @@ namespace dapple {
 /// O(forms * layers * variants).
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile);
 
+/// Whether some of these forms recompute parts of layers. O(forms * layers * variants).
+bool recomputes_in_some_form(const ModelProfile& profile);
+
 /// Returns the name of the first layer without a variant for `parallelism`, or an empty text. How
 /// state is sharded does not matter. O(layers * variants).
 std::string layer_without(const ModelProfile& profile, const Parallelism& parallelism);
+
+/// Returns how many layers have a variant that recomputes what this form does. O(layers *
+/// variants). Requires: layer_without() is empty.
+std::int64_t layers_that_recompute(const ModelProfile& profile, const Parallelism& parallelism);
 
 /// Returns what the layers take that a device of such a group has, where the group shards all state
 /// (docs/model.md, section 2.6). O(layers * ties).

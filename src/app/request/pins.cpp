@@ -122,17 +122,16 @@ void PinParser::add_recomputation(const std::string& value) {
     set(pins_.recompute, value == "on", "recompute");
     return;
   }
-  const auto parts = value == "none" ? RecomputedParts() : recomputed_parts(value);
-  if (parts && parts->is_sound() && !value.empty()) {
-    set(pins_.recomputed_parts, *parts, "recompute");
+  if (const auto found = value == "none" ? Recomputation() : recomputation(value)) {
+    set(pins_.recomputation, *found, "recompute");
     return;
   }
   std::vector<std::string> names{"on", "off", "none"};
   for (const RecomputedPart part : kRecomputedParts) names.emplace_back(to_string(part));
   throw command_line::usage_error(
       kOption, fmt::format("expected recompute=on or recompute=off of stages, or the parts that "
-                           "layers recompute, as recompute=full or recompute=core_attn+norm, got "
-                           "\"{}\"{}",
+                           "layers recompute, as recompute=full, recompute=core_attn+norm or, in "
+                           "the first 4 layers of every stage, recompute=full:4, got \"{}\"{}",
                            printable(value), nearest_text(value, names)));
 }
 

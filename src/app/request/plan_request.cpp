@@ -208,6 +208,8 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   planner.max_tensor = options.positive_integer("max-tensor", kMaxTensorParallel);
   planner.mixes_forms = options.has("per-stage");
   planner.shares = options.choice("shares") == "equal" ? Shares::Equal : Shares::Any;
+  planner.recomputed_layers =
+      options.choice("recompute-layers") == "auto" ? RecomputedLayers::Any : RecomputedLayers::All;
   planner.baselines = !options.has("no-baselines");
   planner.jitter = jitter_request_of(options);
   const std::int64_t cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
@@ -334,6 +336,16 @@ std::vector<OptionSection> plan_options() {
                                 "layers together. Shares are equal with --for, where a runtime's "
                                 "transfers block, with --replicas independent, and under other "
                                 "schedules than 1f1b and gpipe."});
+  further.push_back({.name = "recompute-layers",
+                     .value = "WHICH",
+                     .choices = {"all", "auto"},
+                     .text = "Recompute in all layers, or also in the first of a stage.",
+                     .default_value = "all",
+                     .details = "Where a profile has variants of layers that recompute, auto also "
+                                "plans for the first layers of every stage alone recomputing, "
+                                "equally many in each, and takes several times as long. With "
+                                "--per-stage, and for runtimes that cannot do so, all layers "
+                                "recompute. --pin recompute=full:4 fixes the number."});
   further.push_back(
       {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."});
   further.push_back(seed_option());

@@ -132,29 +132,14 @@ nn::OptimizerKind optimizer_of(const Optimizer& optimizer, const std::string& so
   return *kind;
 }
 
-/// Whether a layer, a block if it is not null, has a part.
-bool has_part(RecomputedPart part, const TransformerBlockOperation* block) {
-  if (block == nullptr) return false;
-  if (part == RecomputedPart::FeedForward) return !block->experts;
-  if (part == RecomputedPart::Experts) return block->experts.has_value();
-  return true;
-}
-
-bool has_any_of(RecomputedParts parts, const TransformerBlockOperation* block) {
-  return std::any_of(
-      std::begin(kRecomputedParts), std::end(kRecomputedParts),
-      [&](RecomputedPart part) { return parts.contains(part) && has_part(part, block); });
-}
-
 /// Throws Error(BadInput) if a part is to be computed again that no layer has.
 void check_parts(const MeasureOptions& options, const std::vector<nn::ModelLayer>& model,
                  const std::string& source_name) {
   for (const RecomputedParts parts : options.recomputes) {
     for (const RecomputedPart part : kRecomputedParts) {
-      const bool is_somewhere =
-          std::any_of(model.begin(), model.end(), [&](const nn::ModelLayer& layer) {
-            return has_part(part, std::get_if<TransformerBlockOperation>(&layer.operation));
-          });
+      const bool is_somewhere = std::any_of(
+          model.begin(), model.end(),
+          [&](const nn::ModelLayer& layer) { return nn::has_any_of({part}, layer.operation); });
       if (!parts.contains(part) || is_somewhere) continue;
       throw Error{ErrorKind::BadInput,
                   source_name,
@@ -200,7 +185,8 @@ bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
   const auto has_variant = [&](const nn::ModelLayer& layer) {
     const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
     const bool has_experts = form.experts == 1 || (block != nullptr && block->experts);
-    return has_experts && (form.recomputes.none() || has_any_of(form.recomputes, block));
+    return has_experts &&
+           (form.recomputes.none() || nn::has_any_of(form.recomputes, layer.operation));
   };
   const auto size_of = [](const nn::ModelLayer& layer, bool only_experts) {
     std::int64_t numbers = 0;

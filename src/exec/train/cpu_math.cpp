@@ -43,8 +43,8 @@ CpuMath::CpuMath(const TrainingJob& job, const TrainingDevice& device)
       expert_copies_(device.expert_copy.group),
       shard_group_(device.shard.group),
       layers_(*job.layers) {
-  if (device.layers.runs_whole_layers()) return;
-  shared_ = nn::share_model(*job.layers, device.layers, "");
+  if (runs_whole_layers(job.plan, device.layers)) return;
+  shared_ = layers_by_stage(*job.layers, job.plan, device.layers, "");
   layers_ = shared_;
 }
 

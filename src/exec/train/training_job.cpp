@@ -78,28 +78,39 @@ Plan of_one_rank(Plan plan) {
 /// Returns the profile as such a rank runs it.
 ModelProfile of_one_rank(ModelProfile profile) {
   profile.group.replicas = 1;
-  for (ModelProfile& form : profile.stage_forms) form.group.replicas = 1;
+  for (ModelProfile& form : profile.stage_forms) form = of_one_rank(std::move(form));
+  for (ModelProfile& other : profile.recomputing) other = of_one_rank(std::move(other));
   return profile;
 }
 
-/// Returns the layers of each stage as a rank runs them in the stage's form. Requires: the forms
-/// differ in recomputed parts only.
-std::vector<nn::ModelLayer> layers_by_stage(const std::vector<nn::ModelLayer>& layers,
-                                            const Plan& plan, std::int64_t rank,
-                                            const std::string& source_name) {
-  std::vector<std::vector<nn::ModelLayer>> forms;
-  forms.push_back(nn::share_model(layers, layer_rank(plan.parallelism, rank), source_name));
-  for (const Parallelism& form : plan.stage_forms) {
-    forms.push_back(nn::share_model(layers, layer_rank(form, rank), source_name));
+/// The layers of a form as a rank runs them: those that recompute what the form does and, where
+/// only the first ones of every stage do, the same layers keeping all.
+struct LayersOfForm {
+  LayersOfForm(const std::vector<nn::ModelLayer>& layers, const Parallelism& form,
+               nn::LayerRank rank, const std::string& source_name)
+      : recomputation(form.recomputation()) {
+    rank.recomputes = form.recomputes;
+    recomputing = nn::share_model(layers, rank, source_name);
+    if (recomputation.layers == 0) return;
+    rank.recomputes = {};
+    kept = nn::share_model(layers, rank, source_name);
   }
-  std::vector<nn::ModelLayer> by_stage;
-  for (const StagePlan& stage : plan.stages) {
-    std::vector<nn::ModelLayer>& of_form = forms[stage.form.position()];
-    std::move(of_form.begin() + stage.layers.begin, of_form.begin() + stage.layers.end,
-              std::back_inserter(by_stage));
+
+  /// Moves the layers of a stage to the end of others.
+  void move_stage(LayerRange stage, std::vector<nn::ModelLayer>& others) {
+    std::int64_t left = recomputation.layers;
+    for (std::int32_t l = stage.begin; l < stage.end; ++l) {
+      const auto layer = static_cast<std::size_t>(l);
+      const bool is_kept = !kept.empty() && left == 0;
+      if (left > 0 && nn::has_any_of(recomputation.parts, recomputing[layer].operation)) --left;
+      others.push_back(std::move((is_kept ? kept : recomputing)[layer]));
+    }
   }
-  return by_stage;
-}
+
+  Recomputation recomputation;
+  std::vector<nn::ModelLayer> recomputing;
+  std::vector<nn::ModelLayer> kept;
+};
 
 /// Returns the peak memory of each device, in the order of `devices`.
 std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const Schedule& schedule,
@@ -172,21 +183,41 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
   return faults;
 }
 
+std::vector<nn::ModelLayer> layers_by_stage(const std::vector<nn::ModelLayer>& layers,
+                                            const Plan& plan, const nn::LayerRank& rank,
+                                            const std::string& source_name) {
+  // Stages do not matter where all layers run alike.
+  if (plan.stage_forms.empty() && plan.parallelism.recomputed_layers == 0) {
+    return nn::share_model(layers, rank, source_name);
+  }
+  std::vector<LayersOfForm> forms;
+  forms.emplace_back(layers, plan.parallelism, rank, source_name);
+  for (const Parallelism& form : plan.stage_forms) {
+    forms.emplace_back(layers, form, rank, source_name);
+  }
+  std::vector<nn::ModelLayer> by_stage;
+  for (const StagePlan& stage : plan.stages) {
+    forms[stage.form.position()].move_stage(stage.layers, by_stage);
+  }
+  return by_stage;
+}
+
+bool runs_whole_layers(const Plan& plan, const nn::LayerRank& rank) {
+  return rank.runs_whole_layers() &&
+         std::all_of(plan.stage_forms.begin(), plan.stage_forms.end(),
+                     [](const Parallelism& form) { return form.recomputes.none(); });
+}
+
 std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers, const Plan& plan,
     const std::string& source_name) {
   std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
   for (std::int64_t rank = 0; rank < plan.parallelism.group_size(); ++rank) {
-    if (!plan.stage_forms.empty()) {
-      of_ranks.push_back(std::make_shared<const std::vector<nn::ModelLayer>>(
-          layers_by_stage(*layers, plan, rank, source_name)));
-      continue;
-    }
     const nn::LayerRank of_rank = layer_rank(plan.parallelism, rank);
-    of_ranks.push_back(of_rank.runs_whole_layers()
+    of_ranks.push_back(runs_whole_layers(plan, of_rank)
                            ? layers
                            : std::make_shared<const std::vector<nn::ModelLayer>>(
-                                 nn::share_model(*layers, of_rank, source_name)));
+                                 layers_by_stage(*layers, plan, of_rank, source_name)));
   }
   return of_ranks;
 }

@@ -116,7 +116,7 @@ Parallelism without_trained(Parallelism form) {
   if (has_experts && !are_experts_trained) return form;
   // Devices with parts of the same sequences hold the same state.
   if (form.context == 1) form.shards_optimizer = false;
-  if (nn::kRecomputable.includes(form.recomputes)) form.recomputes = {};
+  if (nn::kRecomputable.includes(form.recomputes)) form = without_recomputation(form);
   form.tensor = 1;
   form.sequence = false;
   form.context = 1;
@@ -131,6 +131,7 @@ void refuse_stage_forms(const Plan& plan, bool is_on_cpu, const std::string& sou
   for (const Parallelism& form : plan.stage_forms) {
     Parallelism own = plan.parallelism;
     own.recomputes = form.recomputes;
+    own.recomputed_layers = form.recomputed_layers;
     if (is_on_cpu && form == own && nn::kRecomputable.includes(form.recomputes)) continue;
     const char* const expected =
         is_on_cpu ? "expected forms that differ in recomputed layers, core_attn, mlp and moe only, "

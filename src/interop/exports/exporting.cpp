@@ -35,6 +35,12 @@ void check_replicas(const RuntimeLimits& runtime, const Plan& plan,
                      runtime.recomputed_parts.none() ? ", which are none"
                                                      : ", of " + to_text(runtime.recomputed_parts),
                      to_text(parts))});
+  } else if (const std::int64_t layers = plan.parallelism.recomputed_layers;
+             layers > 0 && !(runtime.recomputes_first_layers && parts == kWholeLayer)) {
+    faults.push_back({"/parallelism/recomputed_layers",
+                      fmt::format("expected no number, as {} recomputes {} in all layers of a "
+                                  "stage, got {}",
+                                  runtime.name, to_text(parts), layers)});
   } else if (first.recompute && !parts.none()) {
     faults.push_back({"/stages/0/recompute",
                       fmt::format("expected none beside recomputed parts of layers, {}, as {} has "

@@ -34,6 +34,7 @@ inline constexpr RuntimeLimits kMegatron{
     .recomputed_parts = {RecomputedPart::CoreAttention, RecomputedPart::Norm,
                          RecomputedPart::FeedForward, RecomputedPart::Experts,
                          RecomputedPart::ExpertActivation, RecomputedPart::Layer},
+    .recomputes_first_layers = true,
     .counts_blocks = true,
     .numbers_ranks = true,
     .sequence_parallel = true,

@@ -109,15 +109,18 @@ void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) 
   }
 }
 
-/// Returns the parts of layers that Megatron-LM's options recompute; nothing where no plan
-/// recomputes these parts in every layer, of which the importer warns.
-RecomputedParts recomputed_by_megatron(const ShellOptions& script) {
+/// Returns what Megatron-LM's options recompute; nothing where no plan recomputes so, of which the
+/// importer warns.
+Recomputation recomputed_by_megatron(const ShellOptions& script) {
   const std::optional<ShellOption> granularity = script.value("--recompute-granularity");
   if (granularity && granularity->value == "full") {
     const auto method = script.value("--recompute-method");
-    const bool is_each = script.count("--recompute-num-layers").value_or(1) == 1 &&
-                         (!method || method->value == "uniform");
-    return is_each ? kWholeLayer : RecomputedParts();
+    const std::int64_t layers = script.count("--recompute-num-layers").value_or(1);
+    if (method && method->value == "block") {
+      return layers == 0 ? Recomputation() : Recomputation{kWholeLayer, layers};
+    }
+    const bool is_each = layers == 1 && (!method || method->value == "uniform");
+    return is_each ? Recomputation{kWholeLayer} : Recomputation();
   }
   if (granularity && granularity->value != "selective") {
     script.refuse(granularity->line,
@@ -135,7 +138,7 @@ RecomputedParts recomputed_by_megatron(const ShellOptions& script) {
     }
     if (!is_known) return {};
   }
-  return parts.none() ? RecomputedParts{RecomputedPart::CoreAttention} : parts;
+  return {parts.none() ? RecomputedParts{RecomputedPart::CoreAttention} : parts};
 }
 
 }  // namespace
@@ -161,14 +164,14 @@ StatedParallelism stated_in_layout(const Layout& layout) {
   read_sharding(layout, stated);
   if (const std::string* const text = layout.value("recompute");
       text != nullptr && *text != "none") {
-    const auto parts = recomputed_parts(*text);
-    if (!parts || !parts->is_sound()) {
+    const auto found = recomputation(*text);
+    if (!found) {
       refuse(
-          fmt::format("recompute: expected none, full, or parts of layers as core_attn+norm, got "
-                      "\"{}\"",
+          fmt::format("recompute: expected none, full, parts of layers as core_attn+norm, or "
+                      "full:4 in the first 4 layers of every stage, got \"{}\"",
                       shown(*text)));
     }
-    stated.recomputes = *parts;
+    stated.recomputation = *found;
   }
   return stated;
 }
@@ -187,7 +190,7 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
     stated.experts = count_in(files, "--expert-model-parallel-size").value_or(1);
     stated.expert_tensor = count_in(files, "--expert-tensor-parallel-size");
     stated.shards_optimizer = ShellOptions(first.text, "").has("--use-distributed-optimizer");
-    stated.recomputes = recomputed_by_megatron(ShellOptions(first.text, first.name));
+    stated.recomputation = recomputed_by_megatron(ShellOptions(first.text, first.name));
     // With one tensor rank Megatron-LM ignores the option.
     if (stated.tensor.value_or(1) > 1)
       stated.sequence = ShellOptions(first.text, "").has("--sequence-parallel");
@@ -201,7 +204,7 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
                                     stage)}}};
     }
     stated.shards_optimizer = stage == 1;
-    if (recomputes_layers_of_deepspeed(files)) stated.recomputes = kWholeLayer;
+    if (recomputes_layers_of_deepspeed(files)) stated.recomputation = {kWholeLayer};
   } else if (first.format == PlanFormat::Torch) {
     stated.tensor = count_in(files, "--parallelism.tensor_parallel_degree");
     stated.context = count_in(files, "--parallelism.context_parallel_degree").value_or(1);
@@ -210,7 +213,7 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
         count_in(files, "--parallelism.expert_tensor_parallel_degree").value_or(1);
     for (const ForeignPlanFile& file : files) {
       const auto mode = ShellOptions(file.text, file.name).value("--activation_checkpoint.mode");
-      if (mode && mode->value == "full") stated.recomputes = kWholeLayer;
+      if (mode && mode->value == "full") stated.recomputation = {kWholeLayer};
       if (is_torchtitan_options(file.text)) {
         read_torch_sharding(ShellOptions(file.text, file.name), stated);
       }
@@ -244,10 +247,12 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
                form.recomputes == recomputes;
       });
     };
-    auto found = find(stated.recomputes);
-    if (found == forms.end()) found = find({});
+    auto found = find(stated.recomputation.parts);
+    const bool recomputes = found != forms.end();
+    if (!recomputes) found = find({});
     if (found != forms.end()) {
       parallelism = *found;
+      if (recomputes) parallelism.recomputed_layers = stated.recomputation.layers;
     } else if (has_others) {
       const Parallelism got{.tensor = degree,
                             .sequence = stated.sequence.value_or(false),

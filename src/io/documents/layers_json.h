@@ -44,4 +44,11 @@ RecomputedParts read_recomputed_parts(const Field& field);
 /// Writes the key "recompute", unless nothing is recomputed.
 void write_recomputed_parts(JsonWriter& writer, RecomputedParts parts);
 
+/// Reads the number of layers of every stage that recompute these parts, an optional integer; all
+/// do without it, which is 0.
+std::int64_t read_recomputed_layers(const Field& field, RecomputedParts parts);
+
+/// Writes the key "recomputed_layers", unless all layers recompute.
+void write_recomputed_layers(JsonWriter& writer, std::int64_t layers);
+
 }  // namespace dapple::io

@@ -605,4 +605,10 @@ RecomputedParts read_recomputed_parts(const Field& field) {
   return *parts;
 }
 
+std::int64_t read_recomputed_layers(const Field& field, RecomputedParts parts) {
+  if (!field.present()) return 0;
+  if (parts.none()) field.refuse("no such key, as layers recompute nothing");
+  return required_integer(field, {1, kMaxLayers});
+}
+
 }  // namespace dapple::io

@@ -169,4 +169,8 @@ void write_recomputed_parts(JsonWriter& writer, RecomputedParts parts) {
   if (!parts.none()) writer.key("recompute").text(to_text(parts));
 }
 
+void write_recomputed_layers(JsonWriter& writer, std::int64_t layers) {
+  if (layers > 0) writer.key("recomputed_layers").integer(layers);
+}
+
 }  // namespace dapple::io

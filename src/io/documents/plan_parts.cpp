@@ -46,6 +46,7 @@ void write_parallelism(JsonWriter& writer, const Parallelism& parallelism) {
     writer.key("shards").integer(parallelism.full_shards);
   }
   write_recomputed_parts(writer, parallelism.recomputes);
+  write_recomputed_layers(writer, parallelism.recomputed_layers);
   writer.close();
 }
 
@@ -75,6 +76,8 @@ Parallelism read_parallelism(const Field& field) {
     shards.refuse("no such key, as not all state is sharded");
   }
   parallelism.recomputes = read_recomputed_parts(object.field("recompute"));
+  parallelism.recomputed_layers =
+      read_recomputed_layers(object.field("recomputed_layers"), parallelism.recomputes);
   object.finish();
   if (parallelism.sequence && parallelism.tensor == 1) {
     sequence.refuse("false, as there is no tensor parallelism");

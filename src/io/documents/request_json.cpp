@@ -49,9 +49,10 @@ void write_pins(JsonWriter& writer, const Pins& pins) {
   if (pins.context) writer.key("context").integer(*pins.context);
   if (pins.experts) writer.key("experts").integer(*pins.experts);
   if (pins.shards) writer.key("shards").integer(*pins.shards);
-  if (pins.recomputed_parts) {
-    const std::string parts = to_text(*pins.recomputed_parts);
+  if (pins.recomputation) {
+    const std::string parts = to_text(pins.recomputation->parts);
     writer.key("recomputed_parts").text(parts.empty() ? "none" : parts);
+    write_recomputed_layers(writer, pins.recomputation->layers);
   }
   writer.key("least_depths").boolean(pins.least_depths);
   write_layers(writer.key("cuts"), pins.cuts);
@@ -90,10 +91,15 @@ Pins read_pins(const Field& field) {
     pins.experts = read_integer(experts, {1, kMaxGroup});
   if (const Field shards = object.field("shards"); shards.present())
     pins.shards = read_integer(shards, {1, kMaxGroup});
+  const Field layers = object.field("recomputed_layers");
   if (const Field parts = object.field("recomputed_parts"); parts.present()) {
     const bool is_none =
         parts.value().kind == JsonValue::Kind::Text && parts.value().text == "none";
-    pins.recomputed_parts = is_none ? RecomputedParts() : read_recomputed_parts(parts);
+    pins.recomputation.emplace();
+    if (!is_none) pins.recomputation->parts = read_recomputed_parts(parts);
+    pins.recomputation->layers = read_recomputed_layers(layers, pins.recomputation->parts);
+  } else if (layers.present()) {
+    layers.refuse("no such key, as no parts are pinned");
   }
   pins.least_depths = read_boolean(object.field("least_depths")).value_or(false);
   pins.cuts = read_layers(object.field("cuts"));
@@ -171,6 +177,9 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
   }
   if (request.max_tensor) writer.key("max_tensor").integer(*request.max_tensor);
   if (request.shares != Shares::Equal) writer.key("shares").text(to_string(request.shares));
+  if (request.recomputed_layers != RecomputedLayers::All) {
+    writer.key("recomputed_layers").text(to_string(request.recomputed_layers));
+  }
   if (request.mixes_forms) writer.key("per_stage").boolean(true);
   writer.key("for");
   if (request.target.empty()) {
@@ -232,6 +241,10 @@ PlanRequest read_request(const Field& field) {
   if (const Field shares = object.field("shares"); shares.present()) {
     const bool may_differ = read_choice(shares, {"equal", "auto"}) == 1U;
     request.shares = may_differ ? Shares::Any : Shares::Equal;
+  }
+  if (const Field layers = object.field("recomputed_layers"); layers.present()) {
+    const bool may_be_first = read_choice(layers, {"all", "auto"}) == 1U;
+    request.recomputed_layers = may_be_first ? RecomputedLayers::Any : RecomputedLayers::All;
   }
   request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");
   request.mixes_forms = read_per_stage(object.field("per_stage"), request);

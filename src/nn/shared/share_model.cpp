@@ -149,6 +149,17 @@ ModelLayer without_module(const ModelLayer& layer) {
 
 }  // namespace
 
+bool has_any_of(RecomputedParts parts, const Operation& operation) {
+  const auto* block = std::get_if<TransformerBlockOperation>(&operation);
+  const auto has = [&](RecomputedPart part) {
+    if (part == RecomputedPart::FeedForward) return !block->experts;
+    return part != RecomputedPart::Experts || block->experts.has_value();
+  };
+  return block != nullptr &&
+         std::any_of(std::begin(kRecomputedParts), std::end(kRecomputedParts),
+                     [&](RecomputedPart part) { return parts.contains(part) && has(part); });
+}
+
 std::vector<ModelLayer> share_model(const std::vector<ModelLayer>& whole, const LayerRank& rank,
                                     const std::string& source_name) {
   check(kRecomputable.includes(rank.recomputes), "a part of layers cannot be computed again");

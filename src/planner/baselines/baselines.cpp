@@ -175,7 +175,7 @@ Shapes BaselineShapes::straight() const {
     for (const Devices& devices : placement) times.push_back(&table(size, devices));
     const auto time_of = [&](std::int32_t stage, LayerRange layers) {
       const LayerTable& own = *times[static_cast<std::size_t>(stage)];
-      return own.forward(layers) + own.backward(layers);
+      return own.least_forward(layers) + own.least_backward(layers);
     };
     return search::balanced_split(layers_, static_cast<std::int32_t>(placement.size()), time_of);
   };

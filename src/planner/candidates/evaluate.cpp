@@ -32,7 +32,7 @@ Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
       const LayerRange alone{layer, layer + 1};
       Duration fastest = Duration::infinite();
       for (const LayerTable* table : tables) {
-        fastest = std::min(fastest, table->forward(alone) + table->backward(alone));
+        fastest = std::min(fastest, table->least_forward(alone) + table->least_backward(alone));
       }
       time += fastest;
     }

@@ -134,7 +134,7 @@ bool Rescheduler::recut() {
     for (std::size_t i = 0; i < home.devices.size(); ++i) {
       const LayerTable& table = costs_.in(home.form).table(samples_of(filed_, home, i).size(),
                                                            topology_.device(home.devices[i]).kind);
-      slowest = std::max(slowest, table.forward(layers) + table.backward(layers));
+      slowest = std::max(slowest, table.least_forward(layers) + table.least_backward(layers));
     }
     return slowest;
   };

@@ -148,14 +148,14 @@ void ParallelismComparison::refuse_without_parts() const {
   }
   const std::vector<Parallelism> every = parallelisms_of(context_.profile);
   const bool has_parts = std::any_of(every.begin(), every.end(), [&](const Parallelism& form) {
-    return form.recomputes == pins.recomputed_parts.value_or(form.recomputes);
+    return !pins.recomputation || form.recomputes == pins.recomputation->parts;
   });
   if (!has_parts) {
     throw Error(
         ErrorKind::BadInput, "",
         {{"/request/pins",
           fmt::format("expected parts that layers recompute in some variant, or none, got {}",
-                      to_text(*pins.recomputed_parts))}});
+                      to_text(pins.recomputation->parts))}});
   }
   if (!pins.has_degrees()) {
     throw Error(
@@ -601,7 +601,13 @@ std::string lack_of(const std::optional<PlanRestriction>& restriction, const Par
   if (form.context > 1 && form.full_shards == 1 && restriction->context_shards_state) {
     what = "context parallelism with whole parameters";
   }
-  if (!restriction->recomputed_parts.includes(form.recomputes)) what = "such recomputation";
+  const bool is_in_first_layers = form.recomputed_layers > 0;
+  const bool has_first_layers =
+      restriction->recomputes_first_layers && form.recomputes == kWholeLayer;
+  if (!restriction->recomputed_parts.includes(form.recomputes) ||
+      (is_in_first_layers && !has_first_layers)) {
+    what = "such recomputation";
+  }
   if (form.shards_optimizer && !restriction->shards_optimizer) what = "sharded state";
   if (form.full_shards > 1 && !restriction->shards_all_state) what = "sharded parameters";
   return what == nullptr ? "" : "the files for " + restriction->runtime + " have no " + what;
@@ -645,6 +651,29 @@ std::vector<Parallelism> fully_sharded_forms(const PlanningContext& context,
         pin || (devices % sharded.group_size() == 0 &&
                 std::holds_alternative<GroupedTopology>(group_devices(context.topology, sharded)));
     if (has_groups) forms.push_back(sharded);
+  }
+  return forms;
+}
+
+/// Returns a form and, where its layers recompute and it is asked for, those in which only the
+/// first ones of every stage do, in numbers of at most three binary digits before zeros: 1 to 8,
+/// 10, 12, 14, 16, 20 and so on.
+std::vector<Parallelism> recomputing_forms(const PlanningContext& context,
+                                           const std::optional<PlanRestriction>& restriction,
+                                           const Parallelism& form) {
+  const Pins& pins = context.options.pins;
+  if (pins.recomputation && pins.recomputation->parts != form.recomputes) return {};
+  std::vector<Parallelism> forms{form};
+  if (pins.recomputation) {
+    forms.front().recomputed_layers = pins.recomputation->layers;
+  } else if (!form.recomputes.none() && searches_first_layers(context, restriction)) {
+    const std::int64_t most = layers_that_recompute(context.profile, form);
+    for (std::int64_t layers = 1, step = 1; layers < most; layers += step) {
+      forms.push_back(form);
+      forms.back().recomputed_layers = layers;
+      if (layers == 8 * step) step *= 2;
+    }
+    // Without such parts in any layer they are all the same.
   }
   return forms;
 }
@@ -703,6 +732,8 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
   for (const std::int64_t size : sizes) {
     std::vector<PlanInputs> sets;
     for (std::size_t i = 0; i < uniform; ++i) {
+      if (asked[i].parallelism.recomputed_layers > 0 && !context.options.pins.recomputation)
+        continue;
       const std::optional<Parallelism> form = filled_to(asked[i].parallelism, size);
       if (!form || !exclusion_of(context, std::nullopt, *form).empty()) continue;
       auto grouped = group_inputs(context.profile, context.topology, *form);
@@ -735,6 +766,19 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
 
 }  // namespace
 
+bool searches_first_layers(const PlanningContext& context,
+                           const std::optional<PlanRestriction>& restriction) {
+  if (context.options.recomputed_layers == RecomputedLayers::All ||
+      context.options.pins.recomputation || context.options.mixes_forms ||
+      (restriction && !restriction->recomputes_first_layers)) {
+    return false;
+  }
+  const std::vector<Parallelism> forms = parallelisms_of(context.profile);
+  return std::any_of(forms.begin(), forms.end(), [&](const Parallelism& form) {
+    return !form.recomputes.none() && (!restriction || form.recomputes == kWholeLayer);
+  });
+}
+
 std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
                                                  const std::optional<PlanRestriction>& restriction,
                                                  const std::set<Parallelism>* among) {
@@ -744,17 +788,16 @@ std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
   };
   std::vector<Parallelism> forms;
   for (const Parallelism& parallelism : parallelisms_of(context.profile)) {
-    if (options.pins.recomputed_parts.value_or(parallelism.recomputes) != parallelism.recomputes) {
-      continue;
-    }
     if (!is_pinned(options.pins.tensor, parallelism.tensor) ||
         !is_pinned(options.pins.context, parallelism.context) ||
         !is_pinned(options.pins.experts, parallelism.experts) ||
         parallelism.tensor > options.max_tensor.value_or(parallelism.tensor)) {
       continue;
     }
-    const std::vector<Parallelism> sharded = sharded_forms(context, parallelism);
-    forms.insert(forms.end(), sharded.begin(), sharded.end());
+    for (const Parallelism& form : recomputing_forms(context, restriction, parallelism)) {
+      const std::vector<Parallelism> sharded = sharded_forms(context, form);
+      forms.insert(forms.end(), sharded.begin(), sharded.end());
+    }
   }
   if (among != nullptr) {
     std::erase_if(forms, [&](const Parallelism& form) { return among->count(form) == 0; });
@@ -775,6 +818,18 @@ std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
 }
 
 namespace {
+
+/// Sets what the document says of the layers that recompute.
+void set_recomputed_layers(MadePlan& made, const PlanningContext& context,
+                           const std::optional<PlanRestriction>& restriction) {
+  PlanDocument& document = made.document;
+  const RecomputedLayers searched =
+      searches_first_layers(context, restriction) ? RecomputedLayers::Any : RecomputedLayers::All;
+  if (document.request) document.request->recomputed_layers = searched;
+  if (recomputes_in_some_form(context.profile)) {
+    document.search.outside += recomputation_outside_space(searched);
+  }
+}
 
 /// Makes a plan from a profile without variants.
 std::variant<MadePlan, Infeasible> plan_of_own_form(
@@ -798,7 +853,7 @@ std::variant<MadePlan, Infeasible> make_fastest_plan(
   const Pins& pins = context.options.pins;
   const bool is_pinned = pins.tensor.value_or(1) != 1 || pins.context.value_or(1) != 1 ||
                          pins.experts.value_or(1) != 1 || pins.shards.value_or(1) != 1 ||
-                         pins.recomputed_parts;
+                         pins.recomputation;
   const bool may_shard = context.options.sharding != Sharding::None;
   auto made = has_variants || is_pinned || may_shard
                   ? ParallelismComparison(context, restriction, among).run()
@@ -811,6 +866,7 @@ std::variant<MadePlan, Infeasible> make_fastest_plan(
     std::get<MadePlan>(made).document.search.outside +=
         shares_outside_space(are_by_speed ? Shares::Any : Shares::Equal);
   }
+  if (auto* plan = std::get_if<MadePlan>(&made)) set_recomputed_layers(*plan, context, restriction);
   return made;
 }
 

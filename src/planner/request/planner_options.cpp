@@ -31,6 +31,7 @@ PlanRequest request_of(const PlannerOptions& options) {
                       .max_tensor = options.max_tensor,
                       .sharding = options.sharding,
                       .shares = options.shares,
+                      .recomputed_layers = options.recomputed_layers,
                       .mixes_forms = options.mixes_forms,
                       .target = {},
                       .baselines = options.baselines,
@@ -58,6 +59,7 @@ PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_
                          .max_tensor = request.max_tensor,
                          .mixes_forms = request.mixes_forms,
                          .shares = request.shares,
+                         .recomputed_layers = request.recomputed_layers,
                          .sharding = request.sharding,
                          .baselines = request.baselines,
                          .jitter = request.jitter};

@@ -160,7 +160,7 @@ void PrefixLowerBound::fill_forwards(const std::vector<Share>& shares, std::int3
     Duration least = Duration::infinite();
     for (const Share& share : shares) {
       for (const LayerTable* table : share.tables) {
-        least = std::min(least, table->forward({layer, layer + 1}));
+        least = std::min(least, table->least_forward({layer, layer + 1}));
       }
     }
     const auto l = static_cast<std::size_t>(layer);

@@ -180,6 +180,12 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   if (!is_old && kinds_in_use(claimed.topology).size() > 1) {
     outside += shares_outside_space(request.shares);
   }
+  // Nor do they name other layers that recompute than all.
+  const bool are_all = request.recomputed_layers == RecomputedLayers::All;
+  const bool is_unnamed = are_all && document.search.outside == outside;
+  if (!is_unnamed && recomputes_in_some_form(document.original_profile())) {
+    outside += recomputation_outside_space(request.recomputed_layers);
+  }
   claims.expect_text("/search_space/outside", outside, document.search.outside);
   check_lines(claims, "/search_space/cut", cut, document.search.cut);
 }

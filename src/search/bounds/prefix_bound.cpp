@@ -104,17 +104,22 @@ std::vector<WorkPerSample> least_of(std::vector<WorkPerSample> works,
   return works;
 }
 
-/// Returns the work of every layer on devices of one kind, the least over the forms.
+/// Returns the work of every layer on devices of one kind, the least over the forms and, where only
+/// the first layers of a stage recompute, over doing so and not.
 std::vector<WorkPerSample> works_on(const CostModel& costs, std::int64_t micro_batch_size,
                                     TimeSource source) {
   std::vector<WorkPerSample> least;
-  for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
-    const ModelProfile& in_form = costs.in(form).profile();
+  const auto add = [&](const ModelProfile& profile) {
     std::vector<WorkPerSample> works;
-    for (const Layer& layer : in_form.layers) {
-      works.push_back(work_per_sample(in_form, layer, micro_batch_size, source));
+    for (const Layer& layer : profile.layers) {
+      works.push_back(work_per_sample(profile, layer, micro_batch_size, source));
     }
     least = least.empty() ? std::move(works) : least_of(std::move(least), works);
+  };
+  for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+    const ModelProfile& in_form = costs.in(form).profile();
+    add(in_form);
+    for (const ModelProfile& recomputing : in_form.recomputing) add(recomputing);
   }
   return least;
 }

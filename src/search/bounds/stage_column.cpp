@@ -15,35 +15,40 @@ Duration least_time(const std::vector<const AllReduceModel*>& reductions, Bytes 
 }
 
 /// The gradient buckets of a stage to which layers are added in front, and how long their
-/// all-reduces and the optimizer go on after the last backward. It keeps the chain of the full
-/// buckets; the bucket that is being filled is added on request.
+/// all-reduces and the optimizer go on after the last backward. It keeps the chain of all buckets
+/// but the last one, which is added on request.
 class BucketChain {
  public:
   BucketChain(const CostModel& costs, const std::vector<const AllReduceModel*>& reductions,
               const GradientSynchronization& gradients)
       : costs_(costs), reductions_(reductions), gradients_(gradients) {}
 
-  /// Adds the first layer of `layers`, the layers of the stage so far. `ready` is the end of its
-  /// backward, counted from the start of the stage's backward.
+  /// Adds the first layer of `layers`, the layers of the stage so far. `ready` is the least time
+  /// from the start of the stage's backward to the end of the layer's.
   void grow_to(LayerRange layers, Duration ready) {
     // The layers behind the stage stay the same, so it is known which gradients they add to.
     const Bytes gradient = bucketed_gradient(costs_.profile(), layers.begin, layers);
     if (gradient.count == 0) return;
+    if (open_.count > 0 && open_ >= gradients_.bucket_size) {
+      closed_ = with_open(open_ready_);
+      open_ = {};
+    }
     open_ += gradient;
+    open_begin_ = layers.begin;
+    open_time_ = least_time(reductions_, open_);
     // Reductions behind the last backward are counted from its end.
     open_ready_ = gradients_.overlaps ? ready : Duration{};
     open_step_ = costs_.optimizer_step(layers) - closed_.all_steps;
     largest_ = std::max(largest_, open_);
-    if (open_ < gradients_.bucket_size) return;
-    closed_ = with_open();
-    open_ = {};
   }
 
-  /// Computes A of (B11): the time from the end of the stage's backward to the end of the last
-  /// optimizer step.
-  Duration after(Duration backward, Duration all_steps) const {
-    const Chain chain = open_.count == 0 ? closed_ : with_open();
+  /// Computes A of (B11): the time from the end of the backward of a stage that begins at this
+  /// layer to the end of the last optimizer step.
+  Duration after(std::int32_t begin, Duration backward, Duration all_steps) const {
     if (!gradients_.overlaps) backward = {};
+    const bool has_first_layer = open_begin_ == begin;
+    const Chain chain =
+        open_.count == 0 ? closed_ : with_open(has_first_layer ? backward : open_ready_);
     if (gradients_.optimizer == OptimizerTiming::AtEnd) {
       return std::max(Duration{}, chain.reduced - backward) + all_steps;
     }
@@ -63,9 +68,9 @@ class BucketChain {
     Duration all_steps;
   };
 
-  Chain with_open() const {
+  Chain with_open(Duration ready) const {
     Chain chain = closed_;
-    chain.reduced = std::max(chain.reduced, open_ready_) + least_time(reductions_, open_);
+    chain.reduced = std::max(chain.reduced, ready) + open_time_;
     chain.stepped = std::max(chain.stepped, chain.reduced) + open_step_;
     chain.all_steps += open_step_;
     return chain;
@@ -75,7 +80,11 @@ class BucketChain {
   const std::vector<const AllReduceModel*>& reductions_;
   GradientSynchronization gradients_;
   Bytes open_;
+  // The first layer of the stage so far that adds to the open bucket.
+  std::int32_t open_begin_ = 0;
   Duration open_ready_;
+  // The least time of its all-reduce.
+  Duration open_time_;
   Duration open_step_;
   Bytes largest_;
   Chain closed_;
@@ -104,7 +113,8 @@ class ColumnBuilder {
     if (replica_count_ == 1) return;
     const LayerRange layers = layers_between(begin, request_.end);
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
-      chains_[k].grow_to(layers, tables_[k]->backward(layers));
+      // Which of the layers recompute depends on how many more the stage will have.
+      chains_[k].grow_to(layers, tables_[k]->least_backward(layers));
     }
   }
 
@@ -117,7 +127,7 @@ class ColumnBuilder {
       const Duration forward = tables_[k]->forward(layers);
       const Duration backward_alone = tables_[k]->backward(layers);
       const Duration backward = backward_alone + (request_.form.recompute ? forward : Duration{});
-      const Duration after = chains_[k].after(backward_alone, update);
+      const Duration after = chains_[k].after(layers.begin, backward_alone, update);
       const StageBound replica{.forward = forward, .backward = backward, .after_backward = after};
       if (k == 0) {
         stage = replica;

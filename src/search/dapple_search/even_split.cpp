@@ -7,7 +7,7 @@ namespace dapple::search {
 std::vector<LayerRange> even_split(const LayerTable& table, std::int32_t layers,
                                    std::int32_t stages) {
   const auto load_until = [&](std::int32_t end) {
-    return Wide{(table.forward({0, end}) + table.backward({0, end})).ns};
+    return Wide{(table.least_forward({0, end}) + table.least_backward({0, end})).ns};
   };
   const Wide whole = load_until(layers);
   std::vector<LayerRange> ranges;

@@ -149,8 +149,8 @@ void LayerLowerBounds::find_layers() {
     share.whole = stage_of(table, {0, costs_.layer_count()}, share.replicas);
     for (const LayerIndex l : layers_.indices()) {
       const LayerRange alone{l.value, l.value + 1};
-      const Duration forward = table.forward(alone);
-      const Duration backward = table.backward(alone);
+      const Duration forward = table.least_forward(alone);
+      const Duration backward = table.least_backward(alone);
       const Duration work = micro_batches_ * (forward + backward);
       layers_[l].forward = std::min(layers_[l].forward, forward);
       layers_[l].backward = std::min(layers_[l].backward, backward);

@@ -185,7 +185,7 @@ PipedreamStates prefix_states(const ModelProfile& profile, const PipedreamOption
       state.layers.push_back(layer);
       state.parameters += profile.layers[static_cast<std::size_t>(layer)].parameters;
     }
-    state.compute = table.forward({0, end}) + table.backward({0, end});
+    state.compute = table.least_forward({0, end}) + table.least_backward({0, end});
     state.output = table.boundary(end);
     result.states.push_back(state);
   }
@@ -209,7 +209,7 @@ std::vector<Duration> layer_compute_times(const ModelProfile& profile,
   std::vector<Duration> times;
   for (std::int32_t l = 0; l < static_cast<std::int32_t>(profile.layers.size()); ++l) {
     const LayerRange alone{l, l + 1};
-    times.push_back(table.forward(alone) + table.backward(alone));
+    times.push_back(table.least_forward(alone) + table.least_backward(alone));
   }
   return times;
 }

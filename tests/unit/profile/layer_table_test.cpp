@@ -56,6 +56,47 @@ TEST_CASE("A table is scaled to its device layer by layer") {
   CHECK(table.backward({0, 2}) == Duration{8});
 }
 
+TEST_CASE("Only the first layers of a range recompute, of those that have the parts") {
+  ModelProfile profile;
+  // Layers 0 and 3 have no parts.
+  profile.parallelism = {.recomputes = kWholeLayer, .recomputed_layers = 2};
+  ModelProfile recomputing;
+  for (std::int32_t l = 0; l < 6; ++l) {
+    profile.layers.push_back(layer_with(10 + l, 6, {}));
+    if (l > 0) profile.layers.back().inputs = {{l - 1}};
+    Layer again = profile.layers.back();
+    again.recomputes = l != 0 && l != 3;
+    if (again.recomputes) {
+      Measurement& point = again.measurements.front();
+      point.backward += point.forward;
+      point.stash = {2};
+      point.workspace = {1'000};
+      // The least of both counts, whichever it is.
+      if (l == 4) point.forward = {1};
+    }
+    recomputing.layers.push_back(again);
+  }
+  recomputing.batch_scaling = BatchScaling::Proportional;
+  profile.batch_scaling = BatchScaling::Proportional;
+  profile.recomputing.push_back(recomputing);
+  const LayerTable table(profile, 2, kOne);
+  // Layers 1 and 2 of all.
+  CHECK(table.backward({0, 6}) == Duration{2 * (10 + 11 + 12 + 13 + 14 + 15) + 11 + 12});
+  CHECK(table.stash({0, 6}) == Bytes{100 + 2 + 2 + 130 + 140 + 150});
+  // Layers 2 and 4, and only those of a range that ends before.
+  CHECK(table.backward({2, 6}) == Duration{2 * (12 + 13 + 14 + 15) + 12 + 14});
+  CHECK(table.forward({2, 6}) == Duration{12 + 13 + 1 + 15});
+  CHECK(table.backward({2, 4}) == Duration{2 * (12 + 13) + 12});
+  CHECK(table.stash({5, 6}) == Bytes{2});
+  CHECK(table.stash({6, 6}) == Bytes{0});
+  CHECK(table.largest_workspace({0, 1}) == Bytes{11});
+  CHECK(table.largest_workspace({3, 4}) == Bytes{14});
+  CHECK(table.largest_workspace({0, 2}) == Bytes{1'000});
+  CHECK(table.least_forward({0, 6}) == Duration{10 + 11 + 12 + 13 + 1 + 15});
+  CHECK(table.least_backward({1, 3}) == Duration{2 * (11 + 12)});
+  CHECK(table.boundary(3) == Bytes{6});
+}
+
 TEST_CASE("A chain's boundary is the output of the layer before it") {
   const ModelProfile profile =
       profile_of({layer_with(1, 10, {}), layer_with(1, 21, {{0}}), layer_with(1, 40, {{1}})});

@@ -121,6 +121,16 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
                                        const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings);
 
+/// Returns the layers as a rank runs them, those of each stage recomputing what its form does, that
+/// of the plan being `rank`'s. Throws Error(BadInput), as nn::share_model() does. O(forms *
+/// layers). Requires: the forms of stages differ in what is recomputed only.
+std::vector<nn::ModelLayer> layers_by_stage(const std::vector<nn::ModelLayer>& layers,
+                                            const Plan& plan, const nn::LayerRank& rank,
+                                            const std::string& source_name);
+
+/// Whether a rank shares layers with no other, and keeps all in every stage. O(forms).
+bool runs_whole_layers(const Plan& plan, const nn::LayerRank& rank);
+
 /// Returns the layers as each rank of the plan's devices runs them, those of each stage in its
 /// form. Throws Error(BadInput), as nn::share_model() does. O(ranks * forms * layers). Requires:
 /// the forms of stages differ in recomputed parts only.

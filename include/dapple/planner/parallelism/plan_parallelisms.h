@@ -31,6 +31,12 @@ struct AskedParallelism {
   std::variant<PlanInputs, NoGroups> inputs;
 };
 
+/// Whether forms are searched in which only the first layers of every stage recompute: this is
+/// asked for, some layers recompute in some form, and nothing else forbids it. O(layers *
+/// variants^2).
+bool searches_first_layers(const PlanningContext& context,
+                           const std::optional<PlanRestriction>& restriction);
+
 /// Returns the forms of parallelism that the options ask for, ascending: those of all layers'
 /// variants up to the largest degree that is allowed, or with the pinned degree alone, with sharded
 /// state, without, or both, as far as the target runtime has them. Where stages may differ, sets of

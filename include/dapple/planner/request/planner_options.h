@@ -83,6 +83,9 @@ struct PlannerOptions {
   /// replicas are independent or transfers block, for a target runtime, with the DAPPLE planner,
   /// and in families besides 1F1B and GPipe.
   Shares shares = Shares::Equal;
+  /// Whether only the first layers of every stage may recompute, where a form recomputes parts of
+  /// layers. All do where stages may differ in their form, or a target runtime has no other way.
+  RecomputedLayers recomputed_layers = RecomputedLayers::All;
   /// Whether state is sharded. With Sharding::Optimizer or Any, parameters are updated at the end.
   Sharding sharding = Sharding::None;
   /// Whether to compare with baselines, and never to return a slower plan than the best of them.

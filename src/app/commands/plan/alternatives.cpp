@@ -126,7 +126,7 @@ planner::PlannerOptions AlternativeSearch::options_for(const Layout& layout) con
     options.pins.context = layout.form.context;
     options.pins.experts = layout.form.experts;
   }
-  if (has_recomputed_parts_) options.pins.recomputed_parts = layout.form.recomputes;
+  if (has_recomputed_parts_) options.pins.recomputation = layout.form.recomputation();
   if (layout.form.full_shards > 1) {
     options.sharding = Sharding::Full;
     options.pins.shards = layout.form.full_shards;
@@ -147,7 +147,7 @@ std::vector<std::string> AlternativeSearch::pins_of(const Layout& layout) const 
   added.context = pins.context;
   added.experts = pins.experts;
   added.shards = pins.shards;
-  added.recomputed_parts = pins.recomputed_parts;
+  added.recomputation = pins.recomputation;
   return to_texts(added, chosen_.inputs.profile);
 }
 
