@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 namespace dapple {
 
@@ -81,15 +82,30 @@ inline constexpr Factor kOne{1'000'000'000};
 /// A type that holds any product of two figures.
 using Wide = __int128;
 
+/// Returns the floating-point number next to `number`, within a few units in the last place.
+/// Requires: number >= 0.
+inline double approximately(Wide number) {
+  constexpr double kTwoTo64 = 18446744073709551616.0;
+  const auto high = static_cast<std::uint64_t>(number >> 64);
+  const auto low = static_cast<double>(static_cast<std::uint64_t>(number));
+  return high == 0 ? low : static_cast<double>(high) * kTwoTo64 + low;
+}
+
 /// Returns floor(numerator / denominator). Requires: numerator >= 0, denominator > 0, and a result
 /// within 63 bits.
+///
+/// The quotient is estimated in floating point and then corrected by what is left, exactly: many
+/// processors take several times as long for a division of integers, above all of 128 bits.
 constexpr std::int64_t divide_down(Wide numerator, Wide denominator) {
-  // Most figures are small, and a division of 64 bits takes a fraction of the time.
-  constexpr Wide kMost = std::numeric_limits<std::int64_t>::max();
-  if (numerator <= kMost && denominator <= kMost) {
-    return static_cast<std::int64_t>(numerator) / static_cast<std::int64_t>(denominator);
-  }
-  return static_cast<std::int64_t>(numerator / denominator);
+  if (std::is_constant_evaluated()) return static_cast<std::int64_t>(numerator / denominator);
+  // Below it the estimate is off by one at most, as its relative error is below 2^-51.
+  constexpr double kSure = 1125899906842624.0;  // 2^50
+  const double estimate = approximately(numerator) / approximately(denominator);
+  if (estimate >= kSure) return static_cast<std::int64_t>(numerator / denominator);
+  const auto quotient = static_cast<std::int64_t>(estimate);
+  const Wide left = numerator - Wide{quotient} * denominator;
+  if (left < 0) return quotient - 1;
+  return left >= denominator ? quotient + 1 : quotient;
 }
 
 /// Returns ceil(numerator / denominator). Requires: numerator >= 0, denominator > 0, and a result

@@ -87,9 +87,11 @@ std::vector<std::string> notes_on_runtimes(const PlanDocument& first, const Plan
 }
 
 /// Whether the devices of both plans are the same groups: the plans have one form of parallelism
-/// or, where stages differ, forms with groups of one size on one topology.
+/// whatever they recompute or, where stages differ, forms with groups of one size on one topology.
 bool have_alike_groups(const Plan& a, const Plan& b) {
-  if (a.stage_forms.empty() && b.stage_forms.empty()) return a.parallelism == b.parallelism;
+  if (a.stage_forms.empty() && b.stage_forms.empty()) {
+    return without_recomputation(a.parallelism) == without_recomputation(b.parallelism);
+  }
   return a.parallelism.group_size() == b.parallelism.group_size() &&
          a.parallelism.shards_optimizer == b.parallelism.shards_optimizer;
 }

@@ -343,9 +343,9 @@ std::vector<OptionSection> plan_options() {
                      .default_value = "all",
                      .details = "Where a profile has variants of layers that recompute, auto also "
                                 "plans for the first layers of every stage alone recomputing, "
-                                "equally many in each, and takes several times as long. With "
-                                "--per-stage, and for runtimes that cannot do so, all layers "
-                                "recompute. --pin recompute=full:4 fixes the number."});
+                                "equally many in each, and takes several times as long. All do "
+                                "with --per-stage, and with --for a runtime that cannot do "
+                                "otherwise. --pin recompute=full:4 fixes the number."});
   further.push_back(
       {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."});
   further.push_back(seed_option());

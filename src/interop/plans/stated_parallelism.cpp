@@ -116,7 +116,16 @@ Recomputation recomputed_by_megatron(const ShellOptions& script) {
   if (granularity && granularity->value == "full") {
     const auto method = script.value("--recompute-method");
     const std::int64_t layers = script.count("--recompute-num-layers").value_or(1);
+    if (method && method->value != "block" && method->value != "uniform") {
+      script.refuse(method->line, fmt::format("--recompute-method: expected uniform or block, "
+                                              "got '{}'",
+                                              shown(method->value)));
+    }
     if (method && method->value == "block") {
+      if (!script.has("--recompute-num-layers")) {
+        script.refuse(method->line,
+                      "--recompute-method: expected --recompute-num-layers beside block, got none");
+      }
       return layers == 0 ? Recomputation() : Recomputation{kWholeLayer, layers};
     }
     const bool is_each = layers == 1 && (!method || method->value == "uniform");
@@ -252,7 +261,9 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
     if (!recomputes) found = find({});
     if (found != forms.end()) {
       parallelism = *found;
-      if (recomputes) parallelism.recomputed_layers = stated.recomputation.layers;
+      const std::int64_t layers = stated.recomputation.layers;
+      const bool is_in_all = layers >= layers_that_recompute(profile, parallelism);
+      if (recomputes && !is_in_all) parallelism.recomputed_layers = layers;
     } else if (has_others) {
       const Parallelism got{.tensor = degree,
                             .sequence = stated.sequence.value_or(false),

@@ -607,8 +607,9 @@ RecomputedParts read_recomputed_parts(const Field& field) {
 
 std::int64_t read_recomputed_layers(const Field& field, RecomputedParts parts) {
   if (!field.present()) return 0;
-  if (parts.none()) field.refuse("no such key, as layers recompute nothing");
-  return required_integer(field, {1, kMaxLayers});
+  if (!parts.none()) return required_integer(field, {1, kMaxLayers});
+  field.refuse("no such key, as layers recompute nothing");
+  return 0;
 }
 
 }  // namespace dapple::io

@@ -157,6 +157,11 @@ void ParallelismComparison::refuse_without_parts() const {
           fmt::format("expected parts that layers recompute in some variant, or none, got {}",
                       to_text(pins.recomputation->parts))}});
   }
+  if (pins.recomputation && !pins.recomputation->parts.none() && !pins.has_degrees()) {
+    throw Error(ErrorKind::BadInput, "",
+                {{"/request/pins", fmt::format("expected what layers can recompute, got {}: {}",
+                                               to_text(*pins.recomputation), reason)}});
+  }
   if (!pins.has_degrees()) {
     throw Error(
         ErrorKind::BadInput, "",
@@ -665,7 +670,9 @@ std::vector<Parallelism> recomputing_forms(const PlanningContext& context,
   if (pins.recomputation && pins.recomputation->parts != form.recomputes) return {};
   std::vector<Parallelism> forms{form};
   if (pins.recomputation) {
-    forms.front().recomputed_layers = pins.recomputation->layers;
+    const std::int64_t layers = pins.recomputation->layers;
+    const bool is_in_all = layers >= layers_that_recompute(context.profile, form);
+    forms.front().recomputed_layers = is_in_all ? 0 : layers;
   } else if (!form.recomputes.none() && searches_first_layers(context, restriction)) {
     const std::int64_t most = layers_that_recompute(context.profile, form);
     for (std::int64_t layers = 1, step = 1; layers < most; layers += step) {
@@ -673,7 +680,6 @@ std::vector<Parallelism> recomputing_forms(const PlanningContext& context,
       forms.back().recomputed_layers = layers;
       if (layers == 8 * step) step *= 2;
     }
-    // Without such parts in any layer they are all the same.
   }
   return forms;
 }

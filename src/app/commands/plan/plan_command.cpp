@@ -187,8 +187,9 @@ std::string choice_text(const planner::MadePlan& made) {
     return 100 * static_cast<double>(part.ns) /
            static_cast<double>(std::max<std::int64_t>(whole.ns, 1));
   };
-  const std::string compared = fmt::format("               of {} plan{} compared, ",
-                                           choice.compared, choice.compared == 1 ? "" : "s");
+  if (choice.compared == 1) return "               no other plan was compared\n";
+  const std::string compared =
+      fmt::format("               of {} plans compared, ", choice.compared);
   const Duration gain = choice.median_of_fastest - made.document.prediction.jitter->median;
   if (gain == Duration{}) return compared + "none has a smaller median than the fastest\n";
   const Duration fastest = fastest_found(made.document);
