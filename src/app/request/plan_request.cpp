@@ -306,6 +306,7 @@ void check_combinations(const command_line::Options& options,
 
 std::vector<OptionSection> plan_options() {
   std::vector<command_line::OptionSpec> further = more_estimate_options();
+  further.push_back(seed_option());
   further.push_back(
       {.name = "no-baselines",
        .text = "Leave out the comparison with other planners.",
@@ -326,16 +327,6 @@ std::vector<OptionSection> plan_options() {
                      .default_value = "any",
                      .details = "Layers are shared in the degrees of tensor parallelism for which "
                                 "a profile has variants of all of them."});
-  further.push_back({.name = "shares",
-                     .value = "WAY",
-                     .choices = {"auto", "equal"},
-                     .text = "Give replicas equal shares, or also shares by speed.",
-                     .default_value = "auto",
-                     .details = "On devices of several kinds a stage may then give each replica "
-                                "as many samples as it processes in the same time, for all "
-                                "layers together. Shares are equal with --for, where a runtime's "
-                                "transfers block, with --replicas independent, and under other "
-                                "schedules than 1f1b and gpipe."});
   further.push_back({.name = "recompute-layers",
                      .value = "WHICH",
                      .choices = {"all", "auto"},
@@ -346,9 +337,18 @@ std::vector<OptionSection> plan_options() {
                                 "equally many in each, and takes several times as long. All do "
                                 "with --per-stage, and with --for a runtime that cannot do "
                                 "otherwise. --pin recompute=full:4 fixes the number."});
+  further.push_back({.name = "shares",
+                     .value = "WAY",
+                     .choices = {"auto", "equal"},
+                     .text = "Give replicas equal shares, or also shares by speed.",
+                     .default_value = "auto",
+                     .details = "On devices of several kinds a stage may then give each replica "
+                                "as many samples as it processes in the same time, for all "
+                                "layers together. Shares are equal with --for, where a runtime's "
+                                "transfers block, with --replicas independent, and under other "
+                                "schedules than 1f1b and gpipe."});
   further.push_back(
       {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."});
-  further.push_back(seed_option());
   further.push_back(time_scale_option());
   further.push_back(memory_limit_option());
   for (const command_line::OptionSpec& spec : foreign_profile_options()) further.push_back(spec);

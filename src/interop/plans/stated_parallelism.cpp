@@ -175,10 +175,10 @@ StatedParallelism stated_in_layout(const Layout& layout) {
       text != nullptr && *text != "none") {
     const auto found = recomputation(*text);
     if (!found) {
-      refuse(
-          fmt::format("recompute: expected none, full, parts of layers as core_attn+norm, or "
-                      "full:4 in the first 4 layers of every stage, got \"{}\"",
-                      shown(*text)));
+      refuse(fmt::format(
+          "recompute: expected none, full, or parts of layers as core_attn+norm, with :4 "
+          "behind them for the first 4 layers of every stage, got \"{}\"",
+          shown(*text)));
     }
     stated.recomputation = *found;
   }

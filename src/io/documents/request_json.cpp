@@ -122,6 +122,18 @@ std::optional<ScheduleFamily> read_asked_family(const Field& field) {
   return families[choice - 1];
 }
 
+/// Reads which choices are left to the search: none without their keys.
+void read_free_choices(ObjectReader& object, PlanRequest& request) {
+  const auto is_auto = [&](const char* key, std::string_view otherwise) {
+    const Field field = object.field(key);
+    return field.present() && read_choice(field, {otherwise, "auto"}) == 1U;
+  };
+  if (is_auto("shares", to_string(Shares::Equal))) request.shares = Shares::Any;
+  if (is_auto("recomputed_layers", to_string(RecomputedLayers::All))) {
+    request.recomputed_layers = RecomputedLayers::Any;
+  }
+}
+
 /// Reads whether stages may have different forms of parallelism. Requires: family and target of the
 /// request were read.
 bool read_per_stage(const Field& field, const PlanRequest& request) {
@@ -238,14 +250,7 @@ PlanRequest read_request(const Field& field) {
     constexpr Sharding kShardings[] = {Sharding::Optimizer, Sharding::Full, Sharding::Any};
     request.sharding = kShardings[read_choice(sharding, {"optimizer", "full", "auto"}).value_or(0)];
   }
-  if (const Field shares = object.field("shares"); shares.present()) {
-    const bool may_differ = read_choice(shares, {"equal", "auto"}) == 1U;
-    request.shares = may_differ ? Shares::Any : Shares::Equal;
-  }
-  if (const Field layers = object.field("recomputed_layers"); layers.present()) {
-    const bool may_be_first = read_choice(layers, {"all", "auto"}) == 1U;
-    request.recomputed_layers = may_be_first ? RecomputedLayers::Any : RecomputedLayers::All;
-  }
+  read_free_choices(object, request);
   request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");
   request.mixes_forms = read_per_stage(object.field("per_stage"), request);
   request.baselines = read_boolean(object.field("baselines")).value_or(true);
