@@ -1131,6 +1131,11 @@ class Draw:
             variants.append(variant)
         return variants
 
+    def stated_layers(self):
+        """How many layers of a stage the file says that recompute; nothing where all do."""
+        having = sum("recompute" in chosen_figures(layer, self.form) for layer in self.layers)
+        return self.form.recomputed_layers if self.form.recomputed_layers < having else 0
+
     def keep_sizes(self, layer):
         """A layer that may recompute or not has the same parameters and outputs both ways."""
         recomputing = chosen_figures(layer, self.form)
@@ -1397,7 +1402,8 @@ class ParallelismCosts(ToolTest):
         # What was asked for was done.
         words = dict(word.split("=") for word in draw.layout.split(","))
         faults = differences(
-            {**draw.form.as_stated(), "samples": int(words["gbs"])},
+            {**draw.form.as_stated(), "samples": int(words["gbs"]),
+             "recomputed_layers": draw.stated_layers()},
             {**Form(**document.get("parallelism", {})).as_stated(),
              "samples": document["global_batch_size"]})
         known = {device.name for device in Topology(draw.topology, draw.form).devices}
