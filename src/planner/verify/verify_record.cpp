@@ -16,6 +16,7 @@
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/warnings.h"
+#include "dapple/profile/variants.h"
 #include "dapple/search/exact/exact_search.h"
 #include "dapple/search/placement/placement_space.h"
 #include "dapple/topology/servers_of_kind.h"
