@@ -60,7 +60,7 @@ Topology random_cluster(small::Dice& dice) {
   return Topology(description);
 }
 
-/// What is asked for in one round after another, families and forms of parallelism included.
+/// The rounds ask for these in turn, families and forms of parallelism included.
 planner::PlannerOptions options_of(int round) {
   planner::PlannerOptions options;
   options.global_batch_size = round == 1 ? 4 : 8 << round % 2;

@@ -98,7 +98,7 @@ inline double approximately(Wide number) {
 /// processors take several times as long for a division of integers, above all of 128 bits.
 constexpr std::int64_t divide_down(Wide numerator, Wide denominator) {
   if (std::is_constant_evaluated()) return static_cast<std::int64_t>(numerator / denominator);
-  // Below it the estimate is off by one at most, as its relative error is below 2^-51.
+  // Below it the estimate is off by one at most, as its relative error is below 2^-50.
   constexpr double kSure = 1125899906842624.0;  // 2^50
   const double estimate = approximately(numerator) / approximately(denominator);
   if (estimate >= kSure) return static_cast<std::int64_t>(numerator / denominator);

@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kWorkOfAnyPlan = 10'000'000;
 constexpr std::int64_t kWorkOfExplanation = 10'000'000;
 
-/// What is kept for the shares of a stage beside the shares themselves.
+/// The search keeps so many bytes for the shares of a stage, besides the shares themselves.
 constexpr Bytes kBytesOfShares{96};
 
 struct Choice {

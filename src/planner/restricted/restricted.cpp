@@ -149,7 +149,7 @@ class RestrictedPlanner {
   void renew_dapple() {
     const PlannerOptions options = options_to_start(context_.options);
     PlanningContext start = context_.with(options);
-    // What is not restricted is no choice.
+    // The target may not express these plans, so none of them may be chosen.
     start.pool = nullptr;
     const DapplePlans dapple = plan_by_dapple(start);
     const char* const name = *std::rbegin(kBaselineNames);

@@ -56,9 +56,7 @@ class AlternativeSearch {
       : chosen_(chosen), count_(count), time_limit_(time_limit), progress_(progress) {
     const ModelProfile& profile = chosen.inputs.profile;
     has_variants_ = parallelisms_of(profile).size() > 1;
-    for (const Parallelism& form : parallelisms_of(profile)) {
-      has_recomputed_parts_ = has_recomputed_parts_ || !form.recomputes.none();
-    }
+    has_recomputed_parts_ = recomputes_in_some_form(profile);
   }
 
   AlternativesEnd run();
