@@ -77,11 +77,6 @@ std::vector<DeviceIndex> ring_of_tie(const TiedGradients& tied, const Plan& plan
   return ring;
 }
 
-std::int64_t deal_period(const StagePlan& stage) {
-  return stage.replication == Replication::Deal ? static_cast<std::int64_t>(stage.devices.size())
-                                                : 1;
-}
-
 /// The stage as its memory sees it, with `depth` micro-batches in flight.
 StageContext context_of(const Plan& plan, std::size_t index, std::int64_t depth,
                         Bytes largest_bucket) {
@@ -364,7 +359,7 @@ BoundaryCost CostModel::boundary_cost(const Plan& plan, std::size_t index) const
     };
   };
   BoundaryCost cost;
-  const std::int64_t period = std::lcm(deal_period(here), deal_period(next));
+  const std::int64_t period = std::lcm(dealt_to(here), dealt_to(next));
   for (std::int64_t m = 0; m < std::min(period, plan.num_micro_batches); ++m) {
     const std::vector<TransferEnd> senders = transfer_ends(plan, here, m);
     const std::vector<TransferEnd> receivers = transfer_ends(plan, next, m);

@@ -94,6 +94,10 @@ std::string_view to_string(Replication replication) {
   throw Bug("a replication without a name");
 }
 
+std::int64_t dealt_to(const StagePlan& stage) {
+  return stage.replication == Replication::Deal ? std::ssize(stage.devices) : 1;
+}
+
 bool splits_micro_batches(const Plan& plan) {
   return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
     return stage.replication == Replication::Split && stage.devices.size() > 1;
@@ -101,9 +105,8 @@ bool splits_micro_batches(const Plan& plan) {
 }
 
 bool deals_micro_batches(const Plan& plan) {
-  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
-    return stage.replication == Replication::Deal && stage.devices.size() > 1;
-  });
+  return std::any_of(plan.stages.begin(), plan.stages.end(),
+                     [](const StagePlan& stage) { return dealt_to(stage) > 1; });
 }
 
 SampleRange replica_share(std::int64_t micro_batch_size, std::int64_t replicas,

@@ -91,6 +91,7 @@ std::string outcome_text(const ParallelismReason& reason) {
 void add(FurtherDimensions further, std::vector<std::string>& searched) {
   if (further.bucket_sizes) searched.emplace_back(kBucketSizes);
   if (further.shares_by_speed) searched.emplace_back(kShares);
+  if (further.dealt_micro_batches) searched.emplace_back(kReplications);
 }
 
 }  // namespace

@@ -24,6 +24,16 @@ std::string_view to_string(Shares shares) {
   throw Bug("shares of replicas without a name");
 }
 
+std::string_view to_string(Replications replications) {
+  switch (replications) {
+    case Replications::Split:
+      return "split";
+    case Replications::Any:
+      return "auto";
+  }
+  throw Bug("divisions of micro-batches without a name");
+}
+
 std::string_view to_string(RecomputedLayers layers) {
   switch (layers) {
     case RecomputedLayers::All:

@@ -42,6 +42,7 @@ std::variant<MadePlan, Infeasible> make_plan(const PlanningContext& context) {
     PlanRequest& request = plan->document.request.emplace(request_of(context.options));
     // Where they are equal all the same, files remain as they are without the question.
     if (!has_shares_by_speed(context.options, context.topology)) request.shares = Shares::Equal;
+    if (!may_deal(context.options)) request.replications = Replications::Split;
     plan->document.warnings = warnings_of(plan->document, context.topology);
   }
   return made;

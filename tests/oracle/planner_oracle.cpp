@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dapple/core/error.h"
 #include "dapple/cost/cost_model.h"
 #include "dapple/profile/variants.h"
 #include "dapple/search/bounds/bound.h"
@@ -13,13 +14,14 @@ namespace {
 class StructureEnumerator {
  public:
   /// Stages that `keep` refuses (told the number of micro-batches too) are in no plan.
-  StructureEnumerator(const Problem& problem, const CostModel& costs, bool shares_by_speed,
+  StructureEnumerator(const Problem& problem, const CostModel& costs, const OracleOptions& options,
                       std::function<bool(const StagePlan&, const Plan&)> keep,
                       std::function<void(Plan&)> visit)
       : problem_(problem),
         costs_(costs),
         topology_(costs.topology()),
-        shares_by_speed_(shares_by_speed),
+        shares_by_speed_(options.shares_by_speed),
+        may_deal_(options.may_deal),
         keep_(std::move(keep)),
         visit_(std::move(visit)) {}
 
@@ -54,7 +56,13 @@ class StructureEnumerator {
       for (std::int32_t d = 0; d < topology_.device_count(); ++d) {
         if ((devices >> d & 1U) != 0) stage.devices.push_back({d});
       }
-      if (static_cast<std::int64_t>(stage.devices.size()) > plan_.micro_batch_size) continue;
+      const auto replicas = static_cast<std::int64_t>(stage.devices.size());
+      if (may_deal_ && replicas > 1 && replicas <= plan_.num_micro_batches) {
+        StagePlan dealt = stage;
+        dealt.replication = Replication::Deal;
+        add_stages_on_devices(dealt, begin, used | devices);
+      }
+      if (replicas > plan_.micro_batch_size) continue;
       add_stages_on_devices(stage, begin, used | devices);
       if (!shares_by_speed_) continue;
       stage.samples = samples_by_speed(costs_, plan_.micro_batch_size, stage.devices);
@@ -102,10 +110,42 @@ class StructureEnumerator {
   const CostModel& costs_;
   const Topology& topology_;
   bool shares_by_speed_;
+  bool may_deal_;
   std::function<bool(const StagePlan&, const Plan&)> keep_;
   std::function<void(Plan&)> visit_;
   Plan plan_;
 };
+
+/// Whether every stage can send as many micro-batches as each later one needs before its first
+/// backward.
+bool sends_enough(const Plan& plan) {
+  for (std::size_t t = 0; t < plan.stages.size(); ++t) {
+    const std::int64_t needed = (plan.warmup_depths[t] - 1) * dealt_to(plan.stages[t]) + 1;
+    for (std::size_t s = 0; s < t; ++s) {
+      if (plan.warmup_depths[s] * dealt_to(plan.stages[s]) < needed) return false;
+    }
+  }
+  return true;
+}
+
+/// Calls `visit` with each vector of depths of a plan with dealt stages in the space, of which the
+/// dry run of the schedule confirms that no stage waits for ever.
+void for_each_depths_of_dealt(Plan& plan, const std::function<void()>& visit) {
+  const std::size_t stage = plan.warmup_depths.size();
+  if (stage == plan.stages.size()) {
+    if (!sends_enough(plan)) return;
+    check(validate(generate(plan), plan).empty(), "a stage waits for ever");
+    visit();
+    return;
+  }
+  const StagePlan& own = plan.stages[stage];
+  const std::int64_t most = micro_batches_of(plan, own, 0);
+  for (std::int64_t depth = 1; depth <= most; ++depth) {
+    plan.warmup_depths.push_back(depth);
+    for_each_depths_of_dealt(plan, visit);
+    plan.warmup_depths.pop_back();
+  }
+}
 
 /// Calls `visit` with each legal vector of depths in the plan.
 void for_each_depths(Plan& plan, std::int64_t most, const std::function<void()>& visit) {
@@ -132,7 +172,7 @@ class FastestPlan {
 
   OracleAnswer run() {
     StructureEnumerator structures(
-        problem_, costs_, options_.shares_by_speed,
+        problem_, costs_, options_,
         [&](const StagePlan& stage, const Plan& plan) { return may_count(stage, plan); },
         [&](Plan& plan) { look_at(plan); });
     if (options_.gradients.empty()) structures.run({});
@@ -169,7 +209,10 @@ class FastestPlan {
       slowest =
           std::max(slowest, forwards * table.forward(stage.layers) + table.backward(stage.layers));
     }
-    return plan.num_micro_batches * slowest;
+    // Of dealt micro-batches some replica has as many as this at least.
+    const std::int64_t replicas = std::ssize(stage.devices);
+    return plan.num_micro_batches / (stage.replication == Replication::Deal ? replicas : 1) *
+           slowest;
   }
 
   void look_at(Plan& plan) {
@@ -182,6 +225,10 @@ class FastestPlan {
     const bool hopeless = is_too_slow(plan, costs);
     plan.warmup_depths.clear();
     if (hopeless) return;
+    if (deals_micro_batches(plan)) {
+      for_each_depths_of_dealt(plan, [&] { look_at_depths(plan, costs); });
+      return;
+    }
     for_each_depths(plan, plan.num_micro_batches, [&] { look_at_depths(plan, costs); });
   }
 
@@ -305,7 +352,7 @@ void for_each_plan(const Problem& problem, const Topology& topology, bool ignore
                    const std::function<void(const Plan&, const PlanCost&)>& visit) {
   const CostModel costs(problem.profile, topology);
   StructureEnumerator(
-      problem, costs, false, [](const StagePlan&, const Plan&) { return true; },
+      problem, costs, {}, [](const StagePlan&, const Plan&) { return true; },
       [&](Plan& plan) {
         plan.warmup_depths.clear();
         for_each_depths(plan, plan.num_micro_batches, [&] {

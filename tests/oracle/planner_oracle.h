@@ -35,6 +35,7 @@ struct OracleOptions {
   std::vector<GradientSynchronization> gradients = {};  // any of them; the default if none is given
   Pins pins = {};
   bool shares_by_speed = false;                 // stages may also have shares by speed
+  bool may_deal = false;                        // stages may also deal whole micro-batches
   std::function<bool(const Plan&)> allow = {};  // plans that count; all of them if not given
   Duration below = Duration{INT64_MAX};         // slower plans, and equal ones, do not count
   bool use_bounds = true;                       // pass over plans whose bound is too high

@@ -78,7 +78,7 @@ TEST_CASE("the oracle finds the same without its bounds") {
   for (int round = 0; round < small::scaled(200); ++round) {
     CAPTURE(round);
     const Question question(maker.next());
-    OracleOptions options{.contention = question.made.contention};
+    OracleOptions options{.contention = question.made.contention, .may_deal = round % 2 == 1};
     const OracleAnswer quick =
         small::fastest_plan(question.made.problem, question.topology, options);
     options.use_bounds = false;
@@ -173,6 +173,39 @@ TEST_CASE("with shares by speed it is the fastest too, and it knows") {
     if (document != nullptr && has_given_shares(document->plan)) ++by_speed;
   }
   CHECK(by_speed >= small::scaled(20));
+}
+
+TEST_CASE("with micro-batches dealt to replicas in turn it is the fastest too, and it knows") {
+  ProblemMaker maker(2015, {.layers = 4, .devices = 4, .global_batch = 6, .crowded = true});
+  small::Dice dice(2016);
+  int dealt = 0;
+  int mixed = 0;
+  for (int round = 0; round < small::scaled(700); ++round) {
+    CAPTURE(round);
+    small::PlanningProblem made = maker.next();
+    if (dice.chance(60)) shrink_transfers(dice, made.problem.profile);
+    Question question(std::move(made));
+    question.options.replications = Replications::Any;
+    question.options.shares = Shares::Any;
+    question.options.ignore_memory = dice.chance(20);
+    if (dice.chance(30)) question.options.micro_batch_size = 1;
+    const std::int64_t batch = question.made.problem.global_batch;
+    if (dice.chance(20) && batch % 2 == 0) question.options.micro_batch_size = 2;
+    if (dice.chance(20)) {
+      question.options.pins =
+          random_pins(dice, static_cast<std::int32_t>(question.made.problem.profile.layers.size()),
+                      question.topology.device_count());
+      question.options.pins.least_depths = false;
+    }
+    const Made answer = question.answer();
+    small::require_fastest(question, answer);
+    const PlanDocument* document = small::document_of(answer);
+    if (document == nullptr || !deals_micro_batches(document->plan)) continue;
+    ++dealt;
+    if (document->plan.stages.size() > 1) ++mixed;
+  }
+  CHECK(dealt >= small::scaled(50));
+  CHECK(mixed >= small::scaled(20));
 }
 
 TEST_CASE("with pins it is the fastest of the plans that obey them") {

@@ -54,6 +54,7 @@ struct Question {
                          .shares_by_speed = options.shares == Shares::Any &&
                                             options.replicas == Replicas::Together &&
                                             options.transfers == Transfers::Overlapped,
+                         .may_deal = planner::may_deal(options),
                          .allow = {},
                          .below = below};
     if (options.family == ScheduleFamily::GPipe) {
@@ -91,6 +92,7 @@ inline std::string text_of(const Plan& plan) {
             std::to_string(stage.layers.end) + " K " + std::to_string(plan.warmup_depths[s]) +
             (stage.recompute ? " recompute" : "") + " on";
     for (const DeviceIndex device : stage.devices) text += " " + std::to_string(device.value);
+    if (stage.replication == Replication::Deal) text += " in turn";
     for (const std::int64_t share : stage.samples) text += " share " + std::to_string(share);
   }
   return text;
@@ -117,6 +119,7 @@ inline std::string text_of(const Question& question) {
   text += ", transfers " + std::string(to_string(options.transfers));
   if (!options.overlaps_gradients) text += ", reductions behind the last backward";
   if (options.shares == Shares::Any) text += ", shares auto";
+  if (planner::may_deal(options)) text += ", micro-batches may be dealt";
   if (options.ignore_memory) text += ", ignore memory";
   if (options.micro_batch_size) text += ", B " + std::to_string(*options.micro_batch_size);
   if (options.family == ScheduleFamily::GPipe) text += ", gpipe";
@@ -142,7 +145,8 @@ inline std::string fault_of(const PlanDocument& document, const Question& questi
   if (!validate(plan, layers, question.topology).empty()) return "unsound";
   if (plan.global_batch_size != question.made.problem.global_batch) return "of another batch";
   for (const StagePlan& stage : plan.stages) {
-    if (stage.replication != Replication::Split) return "dealt";
+    const bool is_asked = planner::may_deal(question.options) && stage.devices.size() > 1;
+    if (stage.replication != Replication::Split && !is_asked) return "dealt";
     if (!std::is_sorted(stage.devices.begin(), stage.devices.end())) return "not in device order";
   }
   const PlanCost costs = CostModel(profile, question.topology).plan_cost(plan);

@@ -4,12 +4,39 @@
 #include <catch2/catch.hpp>
 
 #include "../support/random_pipeline.h"
+#include "dapple/planner/candidates/depths.h"
 #include "dapple/search/bounds/bound.h"
+#include "dapple/search/bounds/earliest_start_bound.h"
 
 namespace dapple {
 namespace {
 
 using namespace small;
+
+/// Returns a box of depths of the pipeline that has the plan's own; an empty one if these are not
+/// depths of a pipeline.
+search::DepthBox box_around(const Plan& plan, Dice& dice) {
+  const planner::Depths depths = planner::pipeline_depths(plan);
+  search::DepthBox box;
+  Plan again = plan;
+  again.warmup_depths = planner::lane_depths(plan, depths);
+  if (again.warmup_depths != plan.warmup_depths || depths.front() > plan.num_micro_batches)
+    return box;
+  box = {.least = depths, .most = depths};
+  if (dice.chance(30)) return box;
+  for (std::int64_t& depth : box.most) {
+    depth = std::min(depth + dice.roll(0, 2), plan.num_micro_batches);
+  }
+  for (std::size_t s = depths.size() - 1; s-- > 0;) {
+    box.most[s] = std::max(box.most[s], box.most[s + 1]);
+  }
+  std::int64_t most = plan.num_micro_batches;
+  for (std::int64_t& depth : box.least) {
+    depth = std::clamp<std::int64_t>(depth - dice.roll(0, 2), 1, most);
+    most = depth;
+  }
+  return box;
+}
 
 TEST_CASE("no plan is simulated faster than its bound") {
   Dice dice(21);
@@ -24,6 +51,30 @@ TEST_CASE("no plan is simulated faster than its bound") {
       if (bound > simulated) FAIL("instance " << i << ": " << text_of(pipeline));
     }
   }
+}
+
+TEST_CASE("nor one with stages that deal their micro-batches, at its depths or any smaller ones") {
+  Dice dice(24);
+  int dealt = 0;
+  for (int i = 0; i < scaled(10'000); ++i) {
+    const Pipeline pipeline = random_pipeline(
+        dice, {.slowdown = true, .deal = true, .mixed = i % 2 == 0, .sharded = true});
+    if (!deals_micro_batches(pipeline.plan)) continue;
+    ++dealt;
+    for (const Contention contention : {Contention::Off, Contention::Shared}) {
+      const search::BoundedPlan bounded{
+          pipeline.plan, pipeline.costs, pipeline.topology, {.contention = contention}};
+      const Duration simulated =
+          pipeline.run({.contention = contention, .record = false}).iteration;
+      search::EarliestStartBound starts(bounded);
+      const search::DepthBox own = box_around(pipeline.plan, dice);
+      if (lower_bound(bounded) > simulated) FAIL("instance " << i << ": " << text_of(pipeline));
+      if (!own.most.empty() && starts.bound(own) > simulated) {
+        FAIL("instance " << i << ", by starts: " << text_of(pipeline));
+      }
+    }
+  }
+  CHECK(dealt >= scaled(2000));
 }
 
 TEST_CASE("the bound grows no longer with a deeper stage, and holds at the plan's own depths") {

@@ -180,6 +180,10 @@ SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t rep
 /// Returns the number of micro-batches that replica `replica` of `stage` processes.
 std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t replica);
 
+/// Returns the number of lanes to which a stage deals its micro-batches in turn: that of its
+/// replicas if it deals them, otherwise one. O(1).
+std::int64_t dealt_to(const StagePlan& stage);
+
 /// Whether some stage splits micro-batches over several replicas. If none does, Replicas::Together
 /// and Replicas::Independent are the same. O(stages).
 bool splits_micro_batches(const Plan& plan);

@@ -30,6 +30,7 @@ inline constexpr std::string_view kImportPlanner = "import";
 struct FurtherDimensions {
   bool bucket_sizes = false;
   bool shares_by_speed = false;
+  bool dealt_micro_batches = false;
 };
 
 /// The dimensions that each planner searches.
@@ -39,6 +40,8 @@ std::vector<std::string> dapple_dimensions(FurtherDimensions further);
 std::vector<std::string> families_dimensions();
 inline constexpr std::string_view kBucketSizes = "sizes of gradient buckets";
 inline constexpr std::string_view kShares = "shares of replicas: equal, or by the speed of devices";
+inline constexpr std::string_view kReplications =
+    "micro-batches: shared by replicas, or dealt to them in turn";
 inline constexpr std::string_view kFamilies = "schedule families and their orders";
 /// Returns the dimension of a rescheduled plan whose order was searched.
 std::string orders_of(ScheduleFamily family);
@@ -75,6 +78,10 @@ inline constexpr std::string_view kCutPolicies =
 inline constexpr std::string_view kCutOfDiagrams =
     "plans whose stages do not have devices in the order of their numbers, and partial plans that "
     "looked less promising; the bound holds for them too";
+inline constexpr std::string_view kCutDealt =
+    "micro-batches dealt to replicas in turn, as not all placements are tried: the bound is that "
+    "of "
+    "the work alone";
 inline constexpr std::string_view kCutReplicaCounts =
     "replica counts: only those that make the largest share of a micro-batch smaller";
 inline constexpr std::string_view kCutOfImport = "everything but the imported plan";

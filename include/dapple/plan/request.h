@@ -36,6 +36,17 @@ enum class Shares {
 /// Returns "equal" or "auto".
 std::string_view to_string(Shares shares);
 
+/// How the replicas of a stage may divide the micro-batches.
+enum class Replications {
+  /// They share every micro-batch.
+  Split,
+  /// So, or they take whole micro-batches in turn: whichever makes the faster plan.
+  Any,
+};
+
+/// Returns "split" or "auto".
+std::string_view to_string(Replications replications);
+
 /// Which layers of a stage recompute in a form in which layers recompute parts.
 enum class RecomputedLayers {
   /// All that have these parts.
@@ -107,6 +118,7 @@ struct PlanRequest {
   std::optional<std::int64_t> max_tensor = {};
   Sharding sharding = Sharding::None;
   Shares shares = Shares::Equal;
+  Replications replications = Replications::Split;
   RecomputedLayers recomputed_layers = RecomputedLayers::All;
   /// Whether stages may differ in their form of parallelism.
   bool mixes_forms = false;

@@ -8,6 +8,7 @@
 #include "dapple/plan/pins.h"
 #include "dapple/plan/plan.h"
 #include "dapple/plan/simulation_mode.h"
+#include "dapple/search/stage_form.h"
 
 namespace dapple::search {
 
@@ -32,10 +33,23 @@ struct SearchProblem {
   /// Whether stages on several kinds of device may also have shares by speed, replicas being
   /// together.
   bool shares_by_speed = false;
+  /// Whether stages may also deal whole micro-batches to their replicas in turn. The exact search
+  /// tries this where it tries all placements; replicas are together and transfers overlap.
+  bool may_deal = false;
   /// Most stage passes of a plan that can still be simulated; used by least_memory() only.
   std::int64_t most_passes = kMaxStagePasses;
 
   std::int64_t num_micro_batches() const { return global_batch_size / micro_batch_size; }
+  /// Whether a stage with `count` replicas may run in that form: each replica has a sample of every
+  /// micro-batch or, where micro-batches are dealt, a whole one, and is not the only one.
+  bool allows(StageForm form, std::int64_t count) const {
+    return form.deals ? count > 1 && count <= num_micro_batches() : count <= micro_batch_size;
+  }
+  /// The number of micro-batches that the busiest of `count` replicas of a stage processes, in part
+  /// or whole (L1).
+  std::int64_t micro_batches_of(StageForm form, std::int64_t count) const {
+    return form.deals ? divide_up(num_micro_batches(), count) : num_micro_batches();
+  }
 };
 
 /// A plan that is complete but for its warm-up depths.

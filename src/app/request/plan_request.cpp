@@ -171,6 +171,7 @@ OptionSection plan_outputs() {
        json_option()}};
 }
 
+constexpr std::string_view kLeastDepths = "depths=least";
 constexpr std::int64_t kMostThreads = 256;
 constexpr std::int64_t kMostAlternatives = 100;
 
@@ -208,6 +209,7 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   planner.max_tensor = options.positive_integer("max-tensor", kMaxTensorParallel);
   planner.mixes_forms = options.has("per-stage");
   planner.shares = options.choice("shares") == "equal" ? Shares::Equal : Shares::Any;
+  planner.replications = options.has("deal") ? Replications::Any : Replications::Split;
   planner.recomputed_layers =
       options.choice("recompute-layers") == "auto" ? RecomputedLayers::Any : RecomputedLayers::All;
   planner.baselines = !options.has("no-baselines");
@@ -240,11 +242,41 @@ void plan_for(const Runtime& runtime, const command_line::Options& options,
   if (!runtime.overlaps_gradients && planner.optimizer == OptimizerTiming::PerBucket) {
     refuse("--optimizer-step", "at-end, as gradients are reduced behind the last backward,");
   }
-  const std::string least = "depths=least";
+  const std::string least{kLeastDepths};
   const bool has_free_depths = planner.family != ScheduleFamily::GPipe;
   const bool is_pinned =
       std::find(request.pins.begin(), request.pins.end(), least) != request.pins.end();
   if (runtime.has_least_depths && has_free_depths && !is_pinned) request.pins.push_back(least);
+}
+
+/// Throws Error(Usage) if options were given beside which no stage deals its micro-batches.
+void check_dealing(const command_line::Options& options, const PlanCommandRequest& request) {
+  const planner::PlannerOptions& planner = request.planner;
+  if (planner.replications == Replications::Split) return;
+  const std::string option = "--deal";
+  const bool is_1f1b = !planner.every_family &&
+                       is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
+  if (!is_1f1b) {
+    throw command_line::usage_error(
+        option, fmt::format("needs --schedule 1f1b or gpipe, got {}", options.choice("schedule")));
+  }
+  if (planner.replicas == Replicas::Independent) {
+    throw command_line::usage_error(option, "needs --replicas together, got independent");
+  }
+  if (planner.planner == PlannerKind::Dapple) {
+    throw command_line::usage_error(option, "needs --planner exact, got dapple");
+  }
+  if (planner.transfers != Transfers::Overlapped) {
+    throw command_line::usage_error(
+        option, "needs transfers beside computations, which the runtime does not have");
+  }
+  if (std::find(request.pins.begin(), request.pins.end(), kLeastDepths) != request.pins.end()) {
+    throw command_line::usage_error(option, "needs depths that are searched, got depths=least");
+  }
+  for (const char* const other : {"for", "proof", "alternatives", "jitter"}) {
+    if (!options.has(other)) continue;
+    throw command_line::usage_error(option, fmt::format("cannot be used with --{}", other));
+  }
 }
 
 /// Throws Error(Usage) if options were given that exclude each other.
@@ -307,26 +339,22 @@ void check_combinations(const command_line::Options& options,
 std::vector<OptionSection> plan_options() {
   std::vector<command_line::OptionSpec> further = more_estimate_options();
   further.push_back(seed_option());
+  further.push_back({.name = "write-baselines",
+                     .value = "DIR",
+                     .kind = ValueKind::Folder,
+                     .text = "Write the baselines' plans to DIR/NAME.plan.json."});
   further.push_back(
       {.name = "no-baselines",
        .text = "Leave out the comparison with other planners.",
        .details = "Of plans that take equally long another one may then be chosen, and under "
                   "schedules that are not searched through a slower one may be found, as the "
                   "search does not begin with theirs."});
-  further.push_back({.name = "write-baselines",
-                     .value = "DIR",
-                     .kind = ValueKind::Folder,
-                     .text = "Write the baselines' plans to DIR/NAME.plan.json."});
+  further.push_back(
+      {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."});
   further.push_back({.name = "write-alternatives",
                      .value = "DIR",
                      .kind = ValueKind::Folder,
                      .text = "Write the plans of --alternatives to DIR/alternative-N.plan.json."});
-  further.push_back({.name = "max-tensor",
-                     .value = "N",
-                     .text = "Share layers among at most N devices.",
-                     .default_value = "any",
-                     .details = "Layers are shared in the degrees of tensor parallelism for which "
-                                "a profile has variants of all of them."});
   further.push_back({.name = "recompute-layers",
                      .value = "WHICH",
                      .choices = {"all", "auto"},
@@ -337,6 +365,12 @@ std::vector<OptionSection> plan_options() {
                                 "equally many in each, and takes several times as long. All do "
                                 "with --per-stage, and with --for a runtime that cannot do "
                                 "otherwise. --pin recompute=full:4 fixes the number."});
+  further.push_back({.name = "max-tensor",
+                     .value = "N",
+                     .text = "Share layers among at most N devices.",
+                     .default_value = "any",
+                     .details = "Layers are shared in the degrees of tensor parallelism for which "
+                                "a profile has variants of all of them."});
   further.push_back({.name = "shares",
                      .value = "WAY",
                      .choices = {"auto", "equal"},
@@ -347,8 +381,15 @@ std::vector<OptionSection> plan_options() {
                                 "layers together. Shares are equal with --for, where a runtime's "
                                 "transfers block, with --replicas independent, and under other "
                                 "schedules than 1f1b and gpipe."});
-  further.push_back(
-      {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."});
+  further.push_back({.name = "deal",
+                     .text = "Also deal whole micro-batches to replicas in turn.",
+                     .details =
+                         "A stage may then give each replica every n-th micro-batch whole, as "
+                         "PipeDream does, where that is faster than shares of all of them. "
+                         "Needs --schedule 1f1b or gpipe and --replicas together. Where "
+                         "there are too many ways to place stages to try them all, no stage "
+                         "deals, and the bound of plans in which some do is that of the "
+                         "work alone."});
   further.push_back(time_scale_option());
   further.push_back(memory_limit_option());
   for (const command_line::OptionSpec& spec : foreign_profile_options()) further.push_back(spec);
@@ -382,6 +423,7 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
   if (options.has("for")) request.target = options.choice("for");
   if (request.runtime) plan_for(*request.runtime, options, request);
   check_combinations(options, request.planner);
+  check_dealing(options, request);
   return request;
 }
 

@@ -129,6 +129,9 @@ void read_free_choices(ObjectReader& object, PlanRequest& request) {
     return field.present() && read_choice(field, {otherwise, "auto"}) == 1U;
   };
   if (is_auto("shares", to_string(Shares::Equal))) request.shares = Shares::Any;
+  if (is_auto("replication", to_string(Replications::Split))) {
+    request.replications = Replications::Any;
+  }
   if (is_auto("recomputed_layers", to_string(RecomputedLayers::All))) {
     request.recomputed_layers = RecomputedLayers::Any;
   }
@@ -189,6 +192,9 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
   }
   if (request.max_tensor) writer.key("max_tensor").integer(*request.max_tensor);
   if (request.shares != Shares::Equal) writer.key("shares").text(to_string(request.shares));
+  if (request.replications != Replications::Split) {
+    writer.key("replication").text(to_string(request.replications));
+  }
   if (request.recomputed_layers != RecomputedLayers::All) {
     writer.key("recomputed_layers").text(to_string(request.recomputed_layers));
   }

@@ -17,6 +17,12 @@ std::int64_t most_tries(const Plan& plan, std::int64_t budget) {
   return kTries * (1 + budget / least_actions(plan.stages.size(), plan.num_micro_batches));
 }
 
+/// Whether no smaller depths of the pipeline give the plan the same warm-up depths.
+bool is_least_of_its_plan(Plan plan, const Depths& depths) {
+  plan.warmup_depths = lane_depths(plan, depths);
+  return pipeline_depths(plan) == depths;
+}
+
 }  // namespace
 
 Plan CandidateEvaluator::plan_of(const search::Candidate& candidate) const {
@@ -45,7 +51,7 @@ Duration CandidateEvaluator::bound(const search::Candidate& candidate) const {
 bool CandidateEvaluator::try_depths(const Depths& depths, const CostModel& costs,
                                     SimulatedPlan& current, Score& score) const {
   SimulatedPlan attempt = current;
-  attempt.plan.warmup_depths = depths;
+  attempt.plan.warmup_depths = lane_depths(attempt.plan, depths);
   const PlanCost cost = costs.plan_cost(attempt.plan);
   const search::BoundedPlan bounded{attempt.plan, cost, context_.topology, context_.options.mode()};
   if (std::max(lower_bound(bounded), search::lower_bound_of_order(bounded)) >= current.iteration)
@@ -69,9 +75,14 @@ std::vector<Depths> CandidateEvaluator::depths_to_try(const Plan& plan, const Pl
   if (context_.options.pins.least_depths) return {least_depths(stages, micro_batches)};
   std::vector<Depths> depths;
   if (!assumed.empty()) depths.push_back(assumed);
+  const bool deals = deals_micro_batches(plan);
+  if (deals) {
+    for (Depths& some : depths_of_dealt(plan)) depths.push_back(std::move(some));
+  }
   for (Depths& family : depth_families(stages, micro_batches)) depths.push_back(std::move(family));
   for (const std::int64_t slack : {1, 2, 3}) {
     for (const std::int64_t percent : {0, 2, 5, 12}) {
+      if (deals) continue;
       const Duration target{bound.ns / 100 * (100 + percent)};
       depths.push_back(depths_for_target(costs, micro_batches, target, slack));
     }
@@ -81,6 +92,7 @@ std::vector<Depths> CandidateEvaluator::depths_to_try(const Plan& plan, const Pl
     return depths;
   }
   for (Depths& legal : legal_depths(stages, micro_batches)) {
+    if (deals && !is_least_of_its_plan(plan, legal)) continue;
     if (std::find(depths.begin(), depths.end(), legal) == depths.end()) {
       depths.push_back(std::move(legal));
     }
@@ -108,7 +120,7 @@ Score CandidateEvaluator::score(const search::Candidate& candidate, std::size_t 
     return score;
   }
   Plan deepest = best.plan;
-  deepest.warmup_depths = limits.caps();
+  deepest.warmup_depths = lane_depths(deepest, limits.caps());
   const PlanCost deepest_cost = costs.plan_cost(deepest);
   score.bound = std::max(score.bound, bound_of(deepest, deepest_cost));
   bool are_all = false;
@@ -161,7 +173,7 @@ Score CandidateEvaluator::refine_depths(const search::Candidate& candidate, std:
 
 Score CandidateEvaluator::threshold_accepting(const SimulatedPlan& start,
                                               std::int64_t budget) const {
-  if (!has_free_depths() || start.plan.stages.size() == 1) {
+  if (!has_free_depths() || start.plan.stages.size() == 1 || deals_micro_batches(start.plan)) {
     Score score;
     score.best = start;
     return score;
@@ -181,11 +193,11 @@ Score CandidateEvaluator::refine(const SimulatedPlan& start, std::int64_t budget
   std::int64_t tries_left = most_tries(start.plan, budget);
   for (bool improved = true; improved && score.actions < budget;) {
     improved = false;
-    const Depths from = score.best.plan.warmup_depths;
-    for (const Depths& wanted : neighbours(from, start.plan.num_micro_batches)) {
+    const Plan from = score.best.plan;
+    for (const Depths& wanted : neighbours(from)) {
       if (score.actions >= 2 * budget || tries_left-- <= 0 || is_stopped()) return score;
       const std::optional<Depths> depths = limits.fit(wanted);
-      if (!depths || *depths == from) continue;
+      if (!depths || lane_depths(from, *depths) == from.warmup_depths) continue;
       const Duration before = score.best.iteration;
       try_depths(*depths, costs, score.best, score);
       improved = improved || score.best.iteration < before;
@@ -195,6 +207,7 @@ Score CandidateEvaluator::refine(const SimulatedPlan& start, std::int64_t budget
 }
 
 Score CandidateEvaluator::refine_stages(const SimulatedPlan& start, std::int64_t budget) const {
+  check(!deals_micro_batches(start.plan), "stages that deal micro-batches were to be moved");
   return threshold_accepting_of_stages(start, CostModel(context_.profile, context_.topology),
                                        context_.options,
                                        {.actions = budget, .should_stop = should_stop_});

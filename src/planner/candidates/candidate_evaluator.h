@@ -138,11 +138,12 @@ class CandidateEvaluator {
 
   /// Moves layers between stages and changes depths by threshold accepting, which may pass through
   /// slower plans, until `budget` actions are spent or many changes were tried. Devices stay as
-  /// they are.
+  /// they are. Requires: no stage deals its micro-batches.
   Score refine_stages(const SimulatedPlan& start, std::int64_t budget) const;
 
   /// Improves the depths by threshold accepting, which may pass through slower plans; returns
-  /// `start` where the depths are fixed or there is only one stage.
+  /// `start` where the depths are fixed, there is only one stage, or a stage deals its
+  /// micro-batches.
   Score threshold_accepting(const SimulatedPlan& start, std::int64_t budget) const;
 
  private:

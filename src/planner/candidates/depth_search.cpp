@@ -16,7 +16,7 @@ constexpr std::int64_t kStepsPerAction = 10;
 constexpr std::int32_t kUndecidedSplits = 4;
 
 PlanCost costs_at(Plan plan, const Depths& depths, const CostModel& costs) {
-  plan.warmup_depths = depths;
+  plan.warmup_depths = lane_depths(plan, depths);
   return costs.plan_cost(plan);
 }
 
@@ -143,10 +143,15 @@ void DepthSearch::begin(OpenBox open, SimulatedPlan& best, Score& score) {
   if (open.bound < best.iteration) open_.push(std::move(open));
 }
 
-/// Simulates a box of a single depth vector; puts it back where the simulation was abandoned.
+/// Whether all depths of the box are the same warm-up depths of the plan.
+bool DepthSearch::is_one_plan(const search::DepthBox& box) const {
+  return lane_depths(start_.plan, box.least) == lane_depths(start_.plan, box.most);
+}
+
+/// Simulates a box of a single plan; puts it back where the simulation was abandoned.
 void DepthSearch::simulate(OpenBox open, SimulatedPlan& best, Score& score) {
   SimulatedPlan attempt = start_;
-  attempt.plan.warmup_depths = open.box.least;
+  attempt.plan.warmup_depths = lane_depths(attempt.plan, open.box.least);
   attempt.iteration =
       simulate_and_count({attempt.plan, costs_, topology_, options_.mode()}, score, should_stop_);
   if (attempt.iteration.is_infinite()) return open_.push(std::move(open));
@@ -162,10 +167,10 @@ Score DepthSearch::advance(Duration threshold, const SearchBudget& budget) {
     if (should_stop_ && should_stop_()) break;
     OpenBox open = open_.top();
     open_.pop();
-    if (open.box.least == open.box.most) {
+    if (is_one_plan(open.box)) {
       simulate(std::move(open), best, score);
     } else if (options_.contention == Contention::Shared && open.splits > kUndecidedSplits &&
-               open.splits % kUndecidedSplits == 0) {
+               open.splits % kUndecidedSplits == 0 && !deals_micro_batches(start_.plan)) {
       begin(std::move(open), best, score);
     } else {
       split(open, best, score);

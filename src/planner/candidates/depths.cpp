@@ -2,19 +2,44 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "dapple/plan/least_depth.h"
 #include "dapple/search/bounds/bound.h"
 
 namespace dapple::planner {
 
+/// Computes K of (L3) from D.
+Depths lane_depths(const Plan& plan, Depths depths) {
+  if (plan.family == ScheduleFamily::GPipe) return depths;
+  for (std::size_t s = 0; s < depths.size(); ++s) {
+    depths[s] = divide_up(depths[s], dealt_to(plan.stages[s]));
+  }
+  return depths;
+}
+
+/// Computes the least D of (L3).
+Depths pipeline_depths(const Plan& plan) {
+  Depths depths = plan.warmup_depths;
+  if (plan.family == ScheduleFamily::GPipe) return depths;
+  std::int64_t behind = 1;
+  for (std::size_t s = depths.size(); s-- > 0;) {
+    behind = std::max(behind, (depths[s] - 1) * dealt_to(plan.stages[s]) + 1);
+    depths[s] = behind;
+  }
+  return depths;
+}
+
 DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_memory,
                          Transfers transfers)
     : num_micro_batches_(plan.num_micro_batches),
       ignore_memory_(ignore_memory),
-      blocks_(transfers != Transfers::Overlapped) {
+      blocks_(transfers != Transfers::Overlapped),
+      deals_(deals_micro_batches(plan)),
+      is_gpipe_(plan.family == ScheduleFamily::GPipe) {
   for (const StagePlan& stage : plan.stages) {
-    std::vector<Replica>& replicas = stages_.emplace_back();
+    StageLimits& limits = stages_.emplace_back();
+    limits.lanes = dealt_to(stage);
     const CostModel& of_form = costs.in(stage.form);
     const std::vector<Bytes>& buckets = stage.gradient_buckets;
     const StageContext context{
@@ -26,26 +51,39 @@ DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_m
         .largest_bucket =
             buckets.empty() ? Bytes{} : *std::max_element(buckets.begin(), buckets.end()),
         .replicas = std::ssize(stage.devices)};
-    std::set<std::pair<std::int64_t, std::int32_t>> seen;
+    std::set<std::tuple<std::int64_t, std::int64_t, std::int32_t>> seen;
     for (std::size_t i = 0; i < stage.devices.size(); ++i) {
       const std::int64_t samples = samples_of(plan, stage, i).size();
+      const std::int64_t micro_batches = micro_batches_of(plan, stage, i);
       const std::int32_t kind = costs.topology().device(stage.devices[i]).kind;
-      if (!seen.insert({samples, kind}).second) continue;
+      if (!seen.insert({samples, micro_batches, kind}).second) continue;
       const MemoryCost memory = of_form.memory_cost(context, samples, kind);
-      replicas.push_back({.fixed = memory.fixed() + memory.recompute_stash,
-                          .per_micro_batch = memory.per_micro_batch,
-                          .before = of_form.boundary_size(stage.layers.begin, samples),
-                          .behind = of_form.boundary_size(stage.layers.end, samples),
-                          .limit = costs.topology().memory_limit(stage.devices[i])});
+      limits.replicas.push_back({.micro_batches = micro_batches,
+                                 .fixed = memory.fixed() + memory.recompute_stash,
+                                 .per_micro_batch = memory.per_micro_batch,
+                                 .before = of_form.boundary_size(stage.layers.begin, samples),
+                                 .behind = of_form.boundary_size(stage.layers.end, samples),
+                                 .limit = costs.topology().memory_limit(stage.devices[i])});
     }
   }
 }
 
+/// Returns the warm-up depth of a stage at a depth of the pipeline, as lane_depths() does.
+std::int64_t DepthLimits::lane_depth(std::size_t stage, std::int64_t depth) const {
+  return is_gpipe_ ? depth : divide_up(depth, stages_[stage].lanes);
+}
+
 bool DepthLimits::fits(std::size_t stage, const Depths& depths) const {
-  const std::int64_t depth = depths[stage];
-  const std::int64_t waiting_before = stage == 0 ? 0 : depths[stage - 1] - depth;
-  const std::int64_t waiting_behind = stage + 1 == depths.size() ? 0 : depth - depths[stage + 1];
-  return std::all_of(stages_[stage].begin(), stages_[stage].end(), [&](const Replica& replica) {
+  const bool is_first = stage == 0;
+  const bool is_last = stage + 1 == depths.size();
+  const std::int64_t before = is_first ? 0 : lane_depth(stage - 1, depths[stage - 1]);
+  const std::int64_t behind = is_last ? 0 : lane_depth(stage + 1, depths[stage + 1]);
+  const std::int64_t own = lane_depth(stage, depths[stage]);
+  const std::vector<Replica>& replicas = stages_[stage].replicas;
+  return std::all_of(replicas.begin(), replicas.end(), [&](const Replica& replica) {
+    const std::int64_t depth = std::min(own, replica.micro_batches);
+    const std::int64_t waiting_before = is_first ? 0 : std::max<std::int64_t>(0, before - depth);
+    const std::int64_t waiting_behind = is_last ? 0 : std::max<std::int64_t>(0, depth - behind);
     const Bytes needed = replica.fixed + depth * replica.per_micro_batch +
                          waiting_before * replica.before + waiting_behind * replica.behind;
     return needed <= replica.limit;
@@ -116,25 +154,35 @@ bool DepthLimits::narrow(search::DepthBox& box) const {
 }
 
 bool DepthLimits::may_fit(const search::DepthBox& box) const {
-  if (ignore_memory_) return true;
   for (std::size_t s = 0; s < stages_.size(); ++s) {
-    const bool is_first = s == 0;
-    const bool is_last = s + 1 == stages_.size();
-    for (const Replica& replica : stages_[s]) {
-      // With a deeper stage fewer tensors wait before it and more behind it.
-      Bytes per_depth = replica.per_micro_batch;
-      Bytes needed = replica.fixed;
-      if (!is_first) {
-        per_depth -= replica.before;
-        needed += box.least[s - 1] * replica.before;
-      }
-      if (!is_last) {
-        per_depth += replica.behind;
-        needed -= box.most[s + 1] * replica.behind;
-      }
-      needed += (per_depth.count > 0 ? box.least[s] : box.most[s]) * per_depth;
-      if (needed > replica.limit) return false;
+    if (!ignore_memory_ && !may_fit(s, box)) return false;
+  }
+  return true;
+}
+
+bool DepthLimits::may_fit(std::size_t s, const search::DepthBox& box) const {
+  const bool is_first = s == 0;
+  const bool is_last = s + 1 == stages_.size();
+  for (const Replica& replica : stages_[s].replicas) {
+    Bytes per_depth = replica.per_micro_batch;
+    Bytes needed = replica.fixed;
+    if (deals_) {
+      // What waits at the boundaries of dealt micro-batches is left out.
+      const std::int64_t depth = std::min(lane_depth(s, box.least[s]), replica.micro_batches);
+      if (needed + depth * per_depth > replica.limit) return false;
+      continue;
     }
+    // With a deeper stage fewer tensors wait before it and more behind it.
+    if (!is_first) {
+      per_depth -= replica.before;
+      needed += box.least[s - 1] * replica.before;
+    }
+    if (!is_last) {
+      per_depth += replica.behind;
+      needed -= box.most[s + 1] * replica.behind;
+    }
+    needed += (per_depth.count > 0 ? box.least[s] : box.most[s]) * per_depth;
+    if (needed > replica.limit) return false;
   }
   return true;
 }
@@ -142,11 +190,13 @@ bool DepthLimits::may_fit(const search::DepthBox& box) const {
 Depths DepthLimits::caps() const {
   Depths caps;
   std::int64_t cap = num_micro_batches_;
-  for (const std::vector<Replica>& stage : stages_) {
-    for (const Replica& replica : stage) {
+  for (const StageLimits& stage : stages_) {
+    for (const Replica& replica : stage.replicas) {
       if (ignore_memory_ || replica.per_micro_batch.count == 0) continue;
       const std::int64_t room = (replica.limit - replica.fixed).count;
-      cap = std::min(cap, std::max<std::int64_t>(1, room / replica.per_micro_batch.count));
+      const std::int64_t depth = room / replica.per_micro_batch.count;
+      if (depth >= replica.micro_batches) continue;
+      cap = std::min(cap, std::max<std::int64_t>(1, depth) * stage.lanes);
     }
     caps.push_back(cap);
   }
@@ -259,12 +309,31 @@ std::vector<Depths> depth_families(std::size_t stages, std::int64_t num_micro_ba
   return families;
 }
 
-std::vector<Depths> neighbours(const Depths& depths, std::int64_t num_micro_batches) {
+std::vector<Depths> depths_of_dealt(const Plan& plan) {
+  std::vector<Depths> some;
+  constexpr std::int64_t kMostTimes = 3;
+  for (std::int64_t times = 1; times <= kMostTimes; ++times) {
+    Depths& depths = some.emplace_back(plan.stages.size());
+    std::int64_t replicas = 0;
+    for (std::size_t s = depths.size(); s-- > 0;) {
+      replicas += dealt_to(plan.stages[s]);
+      depths[s] = std::min(times * replicas, plan.num_micro_batches);
+    }
+  }
+  return some;
+}
+
+std::vector<Depths> neighbours(const Plan& plan) {
+  const Depths depths = pipeline_depths(plan);
   std::vector<Depths> result;
   for (std::size_t s = 0; s < depths.size(); ++s) {
     Depths deeper = depths;
-    for (std::size_t t = 0; t <= s; ++t) ++deeper[t];
-    if (deeper.front() <= num_micro_batches) result.push_back(std::move(deeper));
+    const std::int64_t lanes = dealt_to(plan.stages[s]);
+    for (std::size_t t = 0; t <= s; ++t) deeper[t] += lanes;
+    if (lanes > 1) {
+      for (std::int64_t& depth : deeper) depth = std::min(depth, plan.num_micro_batches);
+    }
+    if (deeper.front() <= plan.num_micro_batches) result.push_back(std::move(deeper));
     if (depths[s] > 1) {
       Depths shallower = depths;
       for (std::size_t t = s; t < depths.size(); ++t) {

@@ -3,13 +3,24 @@
 #include <algorithm>
 
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/search/decision_diagram/decision_diagram.h"
 #include "dapple/search/families/family_bound.h"
 #include "planner/request/micro_batches.h"
+#include "planner/request/search_problems.h"
 
 namespace dapple::planner {
 
 Duration work_lower_bound(const PlanningContext& context) {
   constexpr Duration kLongest{std::int64_t{1} << 60};
+  if (may_deal(context.options)) {
+    // (F6) to (F8) are of replicas that share every micro-batch.
+    Duration least = kLongest;
+    for (const search::SearchProblem& problem : search_problems(context)) {
+      least = std::min(least, search::DecisionDiagram::bound_of_work(context.profile,
+                                                                     context.topology, problem));
+    }
+    return least;
+  }
   const CostModel costs(context.profile, context.topology);
   Duration least = kLongest;
   for (const std::int64_t size : micro_batch_sizes(context.options).sizes) {

@@ -466,6 +466,10 @@ void ExactPlanner::add_cuts(bool covers_allowed_placements, SearchRecord& record
              count > 0 && !is_stopped_()) {
     record.cut.push_back(cut_too_long(count, static_cast<std::int64_t>(searches_.size())));
   }
+  const bool deals_untried =
+      std::any_of(searches_.begin(), searches_.end(),
+                  [](const auto& search) { return search->deals_untried(); });
+  if (deals_untried) record.cut.emplace_back(kCutDealt);
   if (!covers_allowed_placements) {
     const auto anywhere = static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1));
     // The bound on all placements holds for those that were tried, too.
@@ -494,6 +498,7 @@ Duration bound_of_any_order(const PlanningContext& context, Duration most) {
                std::min<int>(context.options.threads, kSearchLimits.completions_in_parallel),
                [&](std::size_t i) {
                  problems[i].any_order = true;
+                 problems[i].may_deal = false;
                  search::ExactSearch search(context.profile, context.topology, problems[i]);
                  search.prepare(most, {.work = std::min(completion_steps(context), all_steps),
                                        .kept = {context.options.memory_limit.count /

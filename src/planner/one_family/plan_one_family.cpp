@@ -16,6 +16,7 @@
 #include "dapple/planner/result/made_plan.h"
 #include "planner/baselines/baseline_search.h"
 #include "planner/candidates/as_pinned.h"
+#include "planner/candidates/work_lower_bound.h"
 #include "planner/memory/least_memory.h"
 #include "planner/one_family/dapple_planner.h"
 #include "planner/one_family/diagram_planner.h"
@@ -64,8 +65,11 @@ bool has_alike_devices(const Topology& topology) {
 }
 
 /// Whether no plan fits where the search for the least memory finds none: it does not try all
-/// numbers of replicas that shard state, nor other forms of parallelism than the first.
+/// numbers of replicas that shard state, nor other forms of parallelism than the first, nor
+/// micro-batches that are dealt.
 bool is_least_memory_proven(const PlanningContext& context) {
+  // Only replicas to which micro-batches are dealt may be more than the samples of one.
+  if (may_deal(context.options) && context.options.pins.replicas) return false;
   return !context.topology.description().shards_optimizer && context.profile.stage_forms.empty();
 }
 
@@ -111,16 +115,31 @@ void evaluate_chosen(MadePlan& made, const Plan& plan, const PlanningContext& co
 }
 
 /// Searches the space of one family. Where the exact search tries all placements, decision diagrams
-/// come first only if part of it would take too long. Elsewhere diagrams come first; in small
-/// problems part of the exact search follows, whose placements are others.
+/// come first only if part of it would take too long, and not where stages may deal micro-batches,
+/// which diagrams do not. Elsewhere diagrams come first; in small problems part of the exact search
+/// follows, whose placements are others.
 ExactPlans search_space(const PlanningContext& context, std::vector<SimulatedPlan> known,
                         const StopQuestion& is_stopped) {
+  const bool deals = may_deal(context.options);
   if (!is_for_diagrams(context)) {
     return plan_exactly(context, {.best = std::move(known),
                                   .lower_bound = {},
-                                  .may_use_diagrams = has_room_for_diagrams(context)});
+                                  .may_use_diagrams = !deals && has_room_for_diagrams(context)});
   }
+  // Diagrams begin with plans of their own kind.
+  const auto dealt = std::stable_partition(
+      known.begin(), known.end(), [](const auto& some) { return !deals_micro_batches(some.plan); });
+  std::vector<SimulatedPlan> others(dealt, known.end());
+  known.erase(dealt, known.end());
   ExactPlans plans = plan_by_diagrams(context, std::move(known));
+  if (deals) {
+    std::ranges::move(others, std::back_inserter(plans.best));
+    std::stable_sort(plans.best.begin(), plans.best.end(), better);
+    plans.lower_bound = std::min(plans.lower_bound, work_lower_bound(context));
+    plans.record.cut.emplace_back(kCutDealt);
+    plans.record.complete = false;
+    return plans;
+  }
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
   const bool is_small = layers * context.topology.device_count() <= kSearchLimits.small;
   const Duration best = plans.best.empty() ? Duration::infinite() : plans.best.front().iteration;
@@ -147,9 +166,10 @@ bool is_asked_for(const Plan& plan, const PlannerOptions& options) {
   if (options.micro_batch_size && plan.micro_batch_size != *options.micro_batch_size) return false;
   if (options.family && plan.family != *options.family) return false;
   return is_as_pinned(plan, options.pins) &&
-         std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
-           return stage.replication == Replication::Split;
-         });
+         (may_deal(options) ||
+          std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
+            return stage.replication == Replication::Split;
+          }));
 }
 
 std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& context,

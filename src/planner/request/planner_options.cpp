@@ -4,16 +4,32 @@
 
 namespace dapple::planner {
 
-bool has_shares_by_speed(const PlannerOptions& options, const Topology& topology) {
+namespace {
+
+/// Whether a search may choose how replicas divide micro-batches.
+bool may_divide_freely(const PlannerOptions& options) {
   const bool is_1f1b = !options.family || *options.family == ScheduleFamily::GPipe;
-  return options.shares == Shares::Any && options.planner == PlannerKind::Exact && is_1f1b &&
+  return options.planner == PlannerKind::Exact && is_1f1b &&
          options.replicas == Replicas::Together && options.transfers == Transfers::Overlapped &&
-         !options.pins.equal_shares && kinds_in_use(topology).size() > 1;
+         !options.pins.equal_shares;
+}
+
+}  // namespace
+
+bool has_shares_by_speed(const PlannerOptions& options, const Topology& topology) {
+  return options.shares == Shares::Any && may_divide_freely(options) &&
+         kinds_in_use(topology).size() > 1;
+}
+
+bool may_deal(const PlannerOptions& options) {
+  return options.replications == Replications::Any && may_divide_freely(options) &&
+         !options.every_family && !options.pins.least_depths;
 }
 
 FurtherDimensions further_dimensions(const PlannerOptions& options, const Topology& topology) {
   return {.bucket_sizes = !options.bucket_size,
-          .shares_by_speed = has_shares_by_speed(options, topology)};
+          .shares_by_speed = has_shares_by_speed(options, topology),
+          .dealt_micro_batches = may_deal(options)};
 }
 
 PlanRequest request_of(const PlannerOptions& options) {
@@ -31,6 +47,7 @@ PlanRequest request_of(const PlannerOptions& options) {
                       .max_tensor = options.max_tensor,
                       .sharding = options.sharding,
                       .shares = options.shares,
+                      .replications = options.replications,
                       .recomputed_layers = options.recomputed_layers,
                       .mixes_forms = options.mixes_forms,
                       .target = {},
@@ -59,6 +76,7 @@ PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_
                          .max_tensor = request.max_tensor,
                          .mixes_forms = request.mixes_forms,
                          .shares = request.shares,
+                         .replications = request.replications,
                          .recomputed_layers = request.recomputed_layers,
                          .sharding = request.sharding,
                          .baselines = request.baselines,

@@ -20,7 +20,8 @@ std::vector<search::SearchProblem> search_problems(const PlanningContext& contex
                           .replicas = options.replicas,
                           .transfers = options.transfers,
                           .pins = options.pins,
-                          .shares_by_speed = has_shares_by_speed(options, context.topology)});
+                          .shares_by_speed = has_shares_by_speed(options, context.topology),
+                          .may_deal = may_deal(options)});
     }
   }
   return problems;

@@ -220,6 +220,7 @@ std::variant<MadePlan, Infeasible> make_restricted_plan(const PlanningContext& c
     plan->document.request = request_of(context.options);
     plan->document.request->target = restriction.target;
     plan->document.request->shares = Shares::Equal;
+    plan->document.request->replications = Replications::Split;
     plan->document.warnings = warnings_of(plan->document, context.topology);
   }
   return made;

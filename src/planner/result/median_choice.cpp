@@ -188,7 +188,7 @@ bool MedianChoice::try_neighbours() {
   const Plan start = best().plan;
   const DepthLimits limits(start, costs_, options_.ignore_memory, options_.transfers);
   std::vector<Plan> plans;
-  for (const Depths& wanted : neighbours(start.warmup_depths, start.num_micro_batches)) {
+  for (const Depths& wanted : neighbours(start)) {
     auto fitting = limits.fit(wanted);
     if (!fitting) continue;
     plans.push_back(start);

@@ -72,9 +72,10 @@ search::Allowance::Limits BoundProver::limits(std::int64_t steps) const {
           .should_stop = [this] { return is_stopped_(); }};
 }
 
-/// Tries relaxed diagrams of rising width.
+/// Tries relaxed diagrams of rising width, which have no stages that deal their micro-batches.
 void BoundProver::prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::size_t last_width,
                                     bool keeps_nodes) const {
+  if (open.some->problem.may_deal) return;
   DecisionDiagram diagram(context_.profile, context_.topology, open.some->problem, bound_,
                           limits(steps));
   for (std::size_t width = 1; width <= last_width && !diagram.is_over(); width *= kWidening) {
@@ -93,6 +94,7 @@ void BoundProver::prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::
 }
 
 void BoundProver::prove_by_paths(OpenProblem& open, std::int64_t steps) const {
+  if (open.some->problem.may_deal) return;
   DecisionDiagram diagram(context_.profile, context_.topology, open.some->problem, bound_,
                           limits(steps));
   open.is_proven = diagram.bound_of_paths() >= bound_;

@@ -98,13 +98,16 @@ class PrefixLowerBound {
   }
 
  private:
-  // A number of replicas with a smaller largest share than any smaller number, and the layer tables
-  // of that share, one for each kind of device. With shares by speed some replica has as many
-  // samples or more, and times do not fall with samples.
+  // A number of replicas with a smaller largest share than any smaller number, or to which
+  // micro-batches are dealt, and the layer tables of that share, one for each kind of device. With
+  // shares by speed some replica has as many samples or more, and times do not fall with samples.
   struct Share {
     std::int64_t replicas = 1;
+    // Those of the busiest replica.
+    std::int64_t micro_batches = 1;
     std::vector<const LayerTable*> tables;
   };
+  static std::vector<const LayerTable*> tables_of(const CostModel& costs, std::int64_t samples);
   static Duration least(const std::vector<const LayerTable*>& tables, LayerRange layers);
   void fill_forwards(const std::vector<Share>& shares, std::int32_t layers);
   void fill_round_trips(const std::vector<Share>& shares, std::int32_t layers);
@@ -127,22 +130,36 @@ PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProbl
       devices_(costs.topology().device_count()),
       below_(problem.below),
       are_together_(problem.mode.replicas == Replicas::Together) {
-  const std::vector<std::int32_t> kinds = kinds_in_use(costs.topology());
   std::vector<Share> shares;
   std::optional<std::int64_t> last;
   for (std::int64_t count = 1; count <= std::min(devices_, micro_batch_size); ++count) {
     const std::int64_t largest = replica_share(micro_batch_size, count, 0).size();
     if (replicas ? count != *replicas : largest == last) continue;
     last = largest;
-    Share& share = shares.emplace_back(Share{.replicas = count, .tables = {}});
-    for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
-      for (const std::int32_t kind : kinds) {
-        share.tables.push_back(&costs.in(form).table(largest, kind));
-      }
-    }
+    shares.push_back({.replicas = count,
+                      .micro_batches = num_micro_batches_,
+                      .tables = tables_of(costs, largest)});
+  }
+  for (std::int64_t count = 2; count <= std::min(devices_, num_micro_batches_); ++count) {
+    if (!problem.may_deal || (replicas && count != *replicas)) continue;
+    shares.push_back({.replicas = count,
+                      .micro_batches = divide_up(num_micro_batches_, count),
+                      .tables = tables_of(costs, micro_batch_size)});
   }
   fill_forwards(shares, costs.layer_count());
   fill_round_trips(shares, costs.layer_count());
+}
+
+/// Returns the layer tables of so many samples, in every form and on every kind of device.
+std::vector<const LayerTable*> PrefixLowerBound::tables_of(const CostModel& costs,
+                                                           std::int64_t samples) {
+  std::vector<const LayerTable*> tables;
+  for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+    for (const std::int32_t kind : kinds_in_use(costs.topology())) {
+      tables.push_back(&costs.in(form).table(samples, kind));
+    }
+  }
+  return tables;
 }
 
 /// Returns the least forward and backward time of the layers over the tables.
@@ -185,7 +202,7 @@ void PrefixLowerBound::fill_round_trips(const std::vector<Share>& shares, std::i
       const std::vector<Duration>& before = round_trips_[static_cast<std::size_t>(begin)];
       for (const Share& share : shares) {
         const Duration one = least(share.tables, {begin, end});
-        const Duration work = num_micro_batches_ * one;
+        const Duration work = share.micro_batches * one;
         const Duration trip = are_together_ ? one : Duration{};
         for (auto n = static_cast<std::size_t>(share.replicas); n < columns; ++n) {
           const Duration to_here = before[n - static_cast<std::size_t>(share.replicas)];
@@ -221,6 +238,7 @@ class Exhaustive {
   bool can_be_completed(std::int32_t begin, Duration bound, const PlanCost& cost) const;
   std::vector<std::int64_t> depth_limits(const PlanCost& cost) const;
   void take_least_depths(const PlanCost& cost);
+  std::int64_t most_behind_others(std::size_t stage) const;
   void choose_depths(std::size_t stage, const PlanCost& cost);
   void simulate_plan();
   // Bounds without contention hold with it, too.
@@ -236,8 +254,9 @@ class Exhaustive {
   Progress* progress_;
   CostModel costs_;
   std::vector<AlikeDevices> groups_;
-  // The replicas of every stage, where their number is fixed.
+  // The replicas of every stage, where their number is fixed, and the most that a stage may have.
   std::optional<std::int64_t> replicas_;
+  std::int64_t most_replicas_ = 1;
   // At the plan's micro-batch size.
   std::optional<PrefixLowerBound> prefix_bound_;
   // The partial plan: its last stages so far.
@@ -289,8 +308,12 @@ ExhaustiveOutcome Exhaustive::run() {
 /// Enumerates all plans of one micro-batch size, with the given number of replicas of every stage,
 /// if any.
 void Exhaustive::go_through(std::int64_t micro_batch_size, std::optional<std::int64_t> replicas) {
-  // Every replica must have a sample of each micro-batch.
-  if (is_over() || replicas.value_or(1) > micro_batch_size) return;
+  // Every replica must have a sample of each micro-batch, or a whole one.
+  most_replicas_ = micro_batch_size;
+  if (problem_.may_deal) {
+    most_replicas_ = std::max(most_replicas_, problem_.global_batch_size / micro_batch_size);
+  }
+  if (is_over() || replicas.value_or(1) > most_replicas_) return;
   replicas_ = replicas;
   prefix_bound_.emplace(costs_, problem_, micro_batch_size, replicas);
   for (const GradientSynchronization& gradients : problem_.gradients) {
@@ -309,7 +332,7 @@ void Exhaustive::go_through(std::int64_t micro_batch_size, std::optional<std::in
 /// Tries every stage that ends at layer `end` in front of the partial plan.
 void Exhaustive::add_stage(std::int32_t end) {
   const std::vector<DeviceIndex> devices = std::exchange(devices_, {});
-  choose_devices(0, replicas_.value_or(plan_.micro_batch_size), end);
+  choose_devices(0, replicas_.value_or(most_replicas_), end);
   devices_ = devices;
 }
 
@@ -324,14 +347,17 @@ void Exhaustive::choose_devices(std::size_t group, std::int64_t left, std::int32
     if (problem_.pins.in_order && !are_devices_in_order()) return;
     std::vector<std::int64_t> others;
     if (problem_.shares_by_speed) {
-      others = costs_.shares_by_speed(plan_.micro_batch_size, devices_);
+      if (std::ssize(devices_) <= plan_.micro_batch_size) {
+        others = costs_.shares_by_speed(plan_.micro_batch_size, devices_);
+      }
     }
     for (std::int32_t begin = end - 1; begin >= 0; --begin) {
-      for (const search::StageForm form : search::stage_forms(costs_.form_count())) {
+      for (const search::StageForm form :
+           search::stage_forms(costs_.form_count(), problem_.may_deal)) {
         if (is_over()) return;
         if (!is_allowed({begin, end}, form)) continue;
         try_stage({begin, end}, form, {});
-        if (!others.empty() && !is_over()) try_stage({begin, end}, form, others);
+        if (!others.empty() && !form.deals && !is_over()) try_stage({begin, end}, form, others);
       }
     }
     return;
@@ -371,6 +397,9 @@ bool Exhaustive::is_allowed(LayerRange layers, search::StageForm form) const {
   const auto replicas = static_cast<std::int64_t>(devices_.size());
   const Pins& pins = problem_.pins;
   if (replicas_ && replicas != *replicas_) return false;
+  const bool has_work = form.deals ? replicas > 1 && replicas <= plan_.num_micro_batches
+                                   : replicas <= plan_.micro_batch_size;
+  if (!has_work) return false;
   if (form.recompute && !problem_.may_recompute) return false;
   if (!pins.allow(layers, replicas, form.recompute)) return false;
   const auto stages = static_cast<std::int32_t>(plan_.stages.size()) + 1;
@@ -383,18 +412,20 @@ bool Exhaustive::is_allowed(LayerRange layers, search::StageForm form) const {
 
 /// Lower bound on the time from the first forward of the partial plan to its last backward: the
 /// largest, over the stages, of the round trip to the stage plus its own work; (V3).
-Duration span_of(const PlanCost& cost, std::int64_t num_micro_batches, Replicas replicas) {
+Duration span_of(const Plan& plan, const PlanCost& cost, Replicas replicas) {
   Duration span;
   Duration to_here;
-  for (const StageCost& stage : cost.stages) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const bool deals = dealt_to(plan.stages[s]) > 1;
+    const StageCost& stage = cost.stages[s];
     Duration quickest = stage.forward + stage.backward;
-    Duration busiest = quickest;
-    for (const ReplicaCost& replica : stage.replicas) {
-      const Duration both = replica.forward + replica.backward;
-      busiest = std::max(busiest, both);
-      if (replicas == Replicas::Independent) quickest = std::min(quickest, both);
+    Duration busiest = deals ? Duration{} : plan.num_micro_batches * quickest;
+    for (std::size_t i = 0; i < stage.replicas.size(); ++i) {
+      const Duration both = stage.replicas[i].forward + stage.replicas[i].backward;
+      busiest = std::max(busiest, micro_batches_of(plan, plan.stages[s], i) * both);
+      if (deals || replicas == Replicas::Independent) quickest = std::min(quickest, both);
     }
-    span = std::max(span, to_here + num_micro_batches * busiest);
+    span = std::max(span, to_here + busiest);
     to_here += quickest;
   }
   return span;
@@ -409,7 +440,7 @@ bool Exhaustive::can_be_completed(std::int32_t begin, Duration bound, const Plan
   if (bound + prefix_bound_->forward(begin) >= problem_.below) return false;
   const Duration round_trip = prefix_bound_->round_trip(begin, left);
   if (round_trip.is_infinite()) return false;
-  const Duration span = span_of(cost, plan_.num_micro_batches, problem_.mode.replicas);
+  const Duration span = span_of(plan_, cost, problem_.mode.replicas);
   return round_trip + span < problem_.below;
 }
 
@@ -451,14 +482,21 @@ void Exhaustive::try_stage(LayerRange layers, search::StageForm form,
 
 /// Returns the largest depth of each stage; 0 for all stages if one of them does not fit.
 std::vector<std::int64_t> Exhaustive::depth_limits(const PlanCost& cost) const {
-  std::vector<std::int64_t> limits(cost.stages.size(), plan_.num_micro_batches);
+  const bool is_gpipe = problem_.family == ScheduleFamily::GPipe;
+  const std::int64_t all = plan_.num_micro_batches;
+  std::vector<std::int64_t> limits;
+  for (const StagePlan& stage : plan_.stages) {
+    limits.push_back(is_gpipe ? all : divide_up(all, dealt_to(stage)));
+  }
   if (problem_.ignore_memory) return limits;
   for (std::size_t s = 0; s < cost.stages.size(); ++s) {
-    for (const ReplicaCost& replica : cost.stages[s].replicas) {
-      limits[s] = std::min(limits[s], most_in_flight(replica, plan_.num_micro_batches));
+    for (std::size_t i = 0; i < cost.stages[s].replicas.size(); ++i) {
+      // A replica that has room for all of its micro-batches has no limit.
+      const std::int64_t own = micro_batches_of(plan_, plan_.stages[s], i);
+      const std::int64_t most = most_in_flight(cost.stages[s].replicas[i], own);
+      if (most < own) limits[s] = std::min(limits[s], most);
     }
-    const std::int64_t least =
-        problem_.family == ScheduleFamily::GPipe ? plan_.num_micro_batches : 1;
+    const std::int64_t least = is_gpipe ? all : 1;
     if (limits[s] < least) return std::vector<std::int64_t>(limits.size(), 0);
   }
   return limits;
@@ -476,20 +514,34 @@ void Exhaustive::take_least_depths(const PlanCost& cost) {
   plan_.warmup_depths = before;
 }
 
+/// Returns the largest depth of a stage with which no earlier stage waits for ever, at the depths
+/// chosen for those (L3): before its first backward a stage needs K - 1 further micro-batches for
+/// each replica to which they are dealt, and each earlier stage must be able to send as many.
+std::int64_t Exhaustive::most_behind_others(std::size_t stage) const {
+  std::int64_t most = limits_[stage];
+  const std::int64_t own = dealt_to(plan_.stages[stage]);
+  for (std::size_t s = 0; s < stage && problem_.family != ScheduleFamily::GPipe; ++s) {
+    const std::int64_t in_flight = plan_.warmup_depths[s] * dealt_to(plan_.stages[s]);
+    most = std::min(most, (in_flight - 1) / own + 1);
+  }
+  return most;
+}
+
 /// Tries all legal depths of a whole plan from this stage on; those of earlier stages are chosen.
 void Exhaustive::choose_depths(std::size_t stage, const PlanCost& cost) {
   if (is_over()) return;
   if (problem_.pins.least_depths) return take_least_depths(cost);
   if (stage == limits_.size()) return simulate_plan();
   const std::vector<std::int64_t> before = plan_.warmup_depths;
-  const std::int64_t most = stage == 0 ? limits_[0] : std::min(limits_[stage], before[stage - 1]);
+  const std::int64_t most = most_behind_others(stage);
   const bool is_gpipe = problem_.family == ScheduleFamily::GPipe;
   // Where transfers block, a depth is at most one above that of the next stage.
   const std::int64_t above = problem_.mode.blocks() && stage > 0 ? before[stage - 1] - 1 : 1;
   const std::int64_t least = is_gpipe ? most : std::max<std::int64_t>(1, above);
   for (std::int64_t depth = most; depth >= least; --depth) {
-    for (std::size_t s = stage; s < limits_.size(); ++s) {
-      plan_.warmup_depths[s] = std::min(limits_[s], depth);
+    plan_.warmup_depths[stage] = depth;
+    for (std::size_t s = stage + 1; s < limits_.size(); ++s) {
+      plan_.warmup_depths[s] = most_behind_others(s);
     }
     // The bound does not fall with smaller depths, here or on later stages.
     if (lower_bound(bounded(cost)) >= problem_.below) break;

@@ -32,6 +32,8 @@ struct ExhaustiveProblem {
   bool may_recompute = true;
   // Whether replicas may also have shares by speed (CostModel::shares_by_speed()).
   bool shares_by_speed = false;
+  // Whether stages may also deal whole micro-batches to their replicas in turn.
+  bool may_deal = false;
   // Only plans faster than this are searched for.
   Duration below;
   // The budget in partial plans costed; simulations count as the number that takes as long.

@@ -17,6 +17,7 @@
 #include "dapple/planner/verify/make_proof.h"
 #include "dapple/profile/variants.h"
 #include "dapple/search/families/family_bound.h"
+#include "planner/candidates/work_lower_bound.h"
 #include "planner/families/searched_order.h"
 #include "planner/one_family/exact_planner.h"
 #include "planner/request/gradient_synchronizations.h"
@@ -130,6 +131,7 @@ class BoundDerivation {
   PlanningContext context() const {
     return {claimed_.document.profile, claimed_.topology, options_, progress_};
   }
+  Duration least_work_of_pipelines() const;
   Duration of_pipelines(Duration stated, Claims& claims);
   Duration by_proof(Duration stated, ProofSource& source, Claims& claims);
   ExhaustiveOutcome go_through(Duration below, std::int64_t budget);
@@ -173,6 +175,7 @@ ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budge
                             .ignore_memory = options_.ignore_memory,
                             .pins = options_.pins,
                             .shares_by_speed = has_shares_by_speed(options_, claimed_.topology),
+                            .may_deal = may_deal(options_),
                             .below = below,
                             .budget = budget};
   if (claimed_.restriction) {
@@ -209,9 +212,16 @@ void BoundDerivation::refute(const Plan& faster, Duration iteration, Duration st
                             shape_of(faster, claimed_.topology), stated.ns));
 }
 
+/// Returns the bound of plans under 1F1B and GPipe that follows from their work.
+Duration BoundDerivation::least_work_of_pipelines() const {
+  // (F5) is of replicas that share every micro-batch.
+  return may_deal(options_) ? work_lower_bound(context())
+                            : least_work(claimed_, options_, ScheduleFamily::OneFOneB);
+}
+
 /// Returns the proven bound of plans under 1F1B and GPipe.
 Duration BoundDerivation::of_pipelines(Duration stated, Claims& claims) {
-  const Duration of_work = least_work(claimed_, options_, ScheduleFamily::OneFOneB);
+  const Duration of_work = least_work_of_pipelines();
   if (of_work >= stated || !has_known_space()) return of_work;
   const ExhaustiveOutcome outcome = go_through(stated, budget_ - budget_ / kPartOfRaising);
   if (outcome.faster) {
@@ -249,7 +259,7 @@ bool BoundDerivation::prove_by_search(Duration stated, Claims& claims) {
 
 /// Checks the proof that is given, or makes one. Returns what is proven.
 Duration BoundDerivation::by_proof(Duration stated, ProofSource& source, Claims& claims) {
-  const Duration of_work = least_work(claimed_, options_, ScheduleFamily::OneFOneB);
+  const Duration of_work = least_work_of_pipelines();
   const std::vector<SpaceProblem> problems =
       space_problems(context(), claimed_.restriction, parallelism_);
   BoundProver prover(context(), problems, stated);

@@ -73,6 +73,7 @@ std::vector<ExpectedLine> cuts_of_exact(const ClaimedPlan& claimed, const Planne
     lines.push_back(
         {.text = std::string{kTooLongPattern}, .has_figures = true, .may_be_missing = true});
   }
+  if (!all_placements && may_deal(options)) lines.push_back({.text = std::string{kCutDealt}});
   // The record of a restricted plan may be that of a part in which all allowed placements are
   // tried.
   if (!all_placements) {
@@ -87,6 +88,7 @@ std::vector<ExpectedLine> cuts_of_diagrams(const PlannerOptions& options) {
   std::vector<ExpectedLine> lines;
   if (options.family == ScheduleFamily::GPipe) lines.push_back({.text = std::string{kCutOrders}});
   lines.push_back({.text = std::string{kCutOfDiagrams}});
+  if (may_deal(options)) lines.push_back({.text = std::string{kCutDealt}});
   return lines;
 }
 

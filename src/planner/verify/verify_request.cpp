@@ -85,6 +85,14 @@ void check_shares(Claims& claims, const ClaimedPlan& claimed) {
                 "expected auto, as a stage of the plan has unequal shares, got equal");
 }
 
+/// Checks that only a search for them has found stages that deal their micro-batches.
+void check_replication(Claims& claims, const ClaimedPlan& claimed) {
+  const bool deals = deals_micro_batches(claimed.document.plan);
+  if (!deals || claimed.document.request->replications != Replications::Split) return;
+  claims.refuse("/request/replication",
+                "expected auto, as a stage of the plan deals micro-batches, got split");
+}
+
 void check_gradients(Claims& claims, const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const GradientSynchronization& gradients = document.plan.gradients;
@@ -170,6 +178,7 @@ void check_request(Claims& claims, const ClaimedPlan& claimed) {
   check_schedule(claims, claimed);
   check_sharding(claims, claimed);
   check_shares(claims, claimed);
+  check_replication(claims, claimed);
   check_gradients(claims, claimed);
   check_memory(claims, claimed);
   if (claims.empty()) check_pinned(claims, claimed);

@@ -1,6 +1,7 @@
 #include "dapple/search/bounds/bound.h"
 
 #include <algorithm>
+#include <map>
 
 #include "dapple/core/error.h"
 #include "search/bounds/last_gradients.h"
@@ -192,21 +193,76 @@ Duration slowest_replica(const StageCost& stage) {
   return slowest;
 }
 
+/// What passes each port: all bytes of the iteration, and the least latency.
+using PortTotals = std::map<PortIndex, PortBound>;
+
+/// Adds the transfers of a boundary in one direction: micro-batch m uses entry m modulo their
+/// number.
+void add_transfers(const std::vector<TransferCost>& transfers, std::int64_t num_micro_batches,
+                   const Topology& topology, PortTotals& totals) {
+  const std::int64_t entries = std::ssize(transfers);
+  for (std::int64_t e = 0; e < entries; ++e) {
+    const std::int64_t times = divide_up(num_micro_batches - e, entries);
+    for (const PortLoad& load : transfers[static_cast<std::size_t>(e)].ports) {
+      const auto [entry, is_new] = totals.try_emplace(load.port);
+      PortBound& port = entry->second;
+      port.bandwidth = topology.ports()[load.port.position()].bandwidth;
+      port.size += times * load.size;
+      port.time = is_new ? load.latency : std::min(port.time, load.latency);
+    }
+  }
+}
+
+/// Returns the longest time, latency included, for which a port carries all that passes it, rounded
+/// down.
+Duration longest_of(const PortTotals& totals) {
+  Duration longest;
+  for (const auto& [index, port] : totals) {
+    longest = std::max(longest, queue_at(port, 2) + port.time);
+  }
+  return longest;
+}
+
+/// Returns the largest queue of a boundary's transfers, latency included. Where micro-batches are
+/// dealt, it is that of all bytes that pass a port, whichever entries these are of (L2).
+Duration longest_queue_of(const std::vector<TransferCost>& transfers,
+                          std::int64_t num_micro_batches, const Topology& topology) {
+  if (transfers.size() == 1) {
+    return longest_queue(ports_of(transfers.front(), topology), num_micro_batches);
+  }
+  PortTotals totals;
+  add_transfers(transfers, num_micro_batches, topology, totals);
+  return longest_of(totals);
+}
+
+/// Returns the longest time, latency included, for which a port carries the transfers of all
+/// micro-batches over two boundaries (B6), rounded down.
+Duration busy_with_both(const std::vector<TransferCost>& one,
+                        const std::vector<TransferCost>& other, std::int64_t num_micro_batches,
+                        const Topology& topology) {
+  if (one.size() == 1 && other.size() == 1) {
+    return busiest_of_both(one.front(), other.front(), num_micro_batches, topology);
+  }
+  PortTotals totals;
+  add_transfers(one, num_micro_batches, topology, totals);
+  add_transfers(other, num_micro_batches, topology, totals);
+  return longest_of(totals);
+}
+
 /// Returns the bounds of the boundary behind stage `i`. Times are taken from `path` (R1), and the
 /// loads of ports from the costs of all replicas (R3). `last` is of the stage behind the boundary,
 /// or null if unknown.
 BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std::size_t i,
                           const LastSending* last) {
   const PlanCost& costs = bounded.costs;
-  const TransferCost& forward = costs.boundaries[i].forward.front();
-  const TransferCost& backward = costs.boundaries[i].backward.front();
+  const BoundaryCost& own = costs.boundaries[i];
   BoundaryBound boundary;
   boundary.forward = path.boundaries[i].forward.front().time;
   boundary.backward = path.boundaries[i].backward.front().time;
   boundary.occupied = occupied_by(bounded.mode.transfers, boundary.forward, boundary.backward);
   const std::int64_t all = bounded.plan.num_micro_batches;
-  boundary.forward_queue = longest_queue(ports_of(forward, bounded.topology), all);
-  boundary.backward_queue = longest_queue(ports_of(backward, bounded.topology), all);
+  boundary.forward_queue = longest_queue_of(own.forward, all, bounded.topology);
+  boundary.backward_queue = longest_queue_of(own.backward, all, bounded.topology);
   if (bounded.mode.contention == Contention::Off) return boundary;
   if (last != nullptr) {
     boundary.last_backward = last->gradient;
@@ -215,10 +271,9 @@ BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std:
   if (i + 1 == costs.boundaries.size()) return boundary;
   const BoundaryCost& next = costs.boundaries[i + 1];
   boundary.sent_by_next = path.stages[i + 1].forward +
-                          busiest_of_both(next.forward.front(), backward, all, bounded.topology);
-  boundary.received_by_next =
-      path.stages[i + 1].backward +
-      busiest_of_both(forward, next.backward.front(), all, bounded.topology);
+                          busy_with_both(next.forward, own.backward, all, bounded.topology);
+  boundary.received_by_next = path.stages[i + 1].backward +
+                              busy_with_both(own.forward, next.backward, all, bounded.topology);
   return boundary;
 }
 
@@ -226,7 +281,8 @@ BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std:
 Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
   const std::int64_t all = bounded.plan.num_micro_batches;
   const bool counts_on_sharing = bounded.mode.contention == Contention::Shared &&
-                                 !follows_least_path(bounded) && !bounded.mode.blocks();
+                                 !follows_least_path(bounded) && !bounded.mode.blocks() &&
+                                 !deals_micro_batches(bounded.plan);
   const std::vector<LastSending> last = counts_on_sharing
                                             ? last_sendings(bounded.costs, bounded.topology)
                                             : std::vector<LastSending>{};
@@ -238,12 +294,13 @@ Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
                      .after_backward = time_after_last_backward(cost),
                      .depth_limit = bounded.plan.warmup_depths[i]};
     if (follows_least_path(bounded)) stage.slowest = slowest_replica(bounded.costs.stages[i]);
+    const std::int64_t own = divide_up(all, dealt_to(bounded.plan.stages[i]));
     label =
         i + 1 == path.stages.size()
-            ? initial_label(stage, all)
+            ? initial_label(stage, own)
             : extend_label(
                   stage, boundary_of(bounded, path, i, counts_on_sharing ? &last[i + 1] : nullptr),
-                  label, all);
+                  label, own);
   }
   return label.end;
 }
@@ -255,6 +312,9 @@ bool follows_least_path(const BoundedPlan& bounded) {
 }
 
 Duration lower_bound(const BoundedPlan& bounded) {
+  if (deals_micro_batches(bounded.plan)) {
+    return bound_along(bounded, least_path_of_dealt(bounded.plan, bounded.costs));
+  }
   return follows_least_path(bounded) ? bound_along(bounded, least_path(bounded.costs))
                                      : bound_along(bounded, bounded.costs);
 }
@@ -274,6 +334,7 @@ Duration lower_bound_with_contention(const Plan& plan, const PlanCost& costs,
 }
 
 Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs) {
+  if (deals_micro_batches(plan)) return {};
   const std::size_t stages = costs.stages.size();
   const std::int64_t all = plan.num_micro_batches;
   std::vector<Duration> round_trip(stages);

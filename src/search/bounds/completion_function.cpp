@@ -27,8 +27,8 @@ void add_depth_tradeoff(CompletionFunction& result, const CompletionFunction& fu
     CompletionFunction other;
     other.crossing = {
         divide_down(Wide{rising.ns} * fall.ns + Wide{falling.ns} * rise.ns, stage.backward.ns)};
-    other.tail_parts =
-        divide_down(Wide{rise.ns} * CompletionFunction::kTailParts, stage.backward.ns);
+    other.tail_parts = static_cast<std::int32_t>(
+        divide_down(Wide{rise.ns} * CompletionFunction::kTailParts, stage.backward.ns));
     if (other.crossed(tail) > result.crossed(tail)) {
       result.crossing = other.crossing;
       result.tail_parts = other.tail_parts;
@@ -49,7 +49,8 @@ Duration completed(const CompletionFunction& function, const BoundLabel& label) 
 }
 
 CompletionFunction with_stage(const CompletionFunction& function, const StageBound& stage,
-                              std::int64_t micro_batches) {
+                              const StageWork& work) {
+  const std::int64_t micro_batches = work.num_micro_batches;
   const Duration both = stage.forward + stage.backward;
   const std::int64_t depth = std::min(stage.depth_limit, micro_batches);
   const std::int64_t rest = micro_batches - 1;
@@ -78,13 +79,20 @@ CompletionFunction with_stage(const CompletionFunction& function, const StageBou
     result.waves = waves;
     result.steep = steep;
   }
-  result.slowest = std::max(function.slowest, stage.forward);
+  result.last_deals = work.deals;
+  // Replicas with micro-batches of their own send them side by side.
+  result.slowest = work.deals ? function.slowest : std::max(function.slowest, stage.forward);
   result.sent = function.sent + stage.forward;
   result.received = function.received + stage.backward;
   // These terms are (B1) and (B8).
   result.own = std::max(
       {function.own, span + stage.work(micro_batches), last + both + stage.after_backward});
-  add_depth_tradeoff(result, function, stage, span, micro_batches);
+  if (work.deals) {
+    result.crossing = function.crossed(stage.forward);
+    result.tail_parts = function.tail_parts;
+  } else {
+    add_depth_tradeoff(result, function, stage, span, micro_batches);
+  }
   return result;
 }
 
@@ -132,6 +140,7 @@ CompletionFunction componentwise_minimum(const CompletionFunction& a, const Comp
   best.sent = std::min(a.sent, b.sent);
   best.received = std::min(a.received, b.received);
   best.last_stage = a.last_stage;
+  best.last_deals = a.last_deals;
   best.begin = a.begin == b.begin ? a.begin : CompletionFunction::kNoCut;
   return best;
 }

@@ -33,6 +33,7 @@ namespace dapple::search {
 /// | sent       | sent       | ns       | for (C5)                  | (C3), then (C2) |
 /// | received   | received   | ns       | for (C5)                  | (C3), then (C2) |
 /// | last_stage | last_stage | index    | for (C3), (C5) and (C6)   | (C2)            |
+/// | last_deals | last_stage | 1        | for (C3) and (C6)         | (C2)            |
 /// | begin      | begin      | index    | for (C5)                  | (C2)            |
 struct CompletionFunction {
   // The earliest start of the first forward behind the cut.
@@ -51,7 +52,9 @@ struct CompletionFunction {
   // The trade-off of a stage's depth between its first backward and its last forward, and the share
   // of the tail that is added, in units of 1 / kTailParts. See order_bound.h.
   Duration crossing;
-  std::int64_t tail_parts = 0;
+  std::int32_t tail_parts = 0;
+  // Whether the last stage deals its micro-batches.
+  bool last_deals = false;
   // The slowest forward of the stages, or transfer of one micro-batch over their boundaries.
   Duration slowest;
 
@@ -65,7 +68,7 @@ struct CompletionFunction {
   CutIndex begin = kNoCut;
 
   static constexpr CutIndex kNoCut{-1};
-  static constexpr std::int64_t kTailParts = std::int64_t{1} << 20;
+  static constexpr std::int32_t kTailParts = std::int32_t{1} << 20;
 
   /// Lower bound from the depth trade-off (C4), for that tail behind the cut.
   Duration crossed(Duration tail) const {
@@ -78,12 +81,20 @@ struct CompletionFunction {
 /// Requires: the function includes the boundary between them.
 Duration completed(const CompletionFunction& function, const BoundLabel& label);
 
+/// How a stage divides the micro-batches.
+struct StageWork {
+  // Those of its busiest replica.
+  std::int64_t num_micro_batches = 1;
+  // Whether they are dealt to its replicas in turn.
+  bool deals = false;
+};
+
 /// Returns the function with one more stage behind (C2). `last_stage` and `begin` of the result are
 /// those of no stage.
 /// Requires: the function includes the boundary to the stage; the function of no stages is all
 /// zero.
 CompletionFunction with_stage(const CompletionFunction& function, const StageBound& stage,
-                              std::int64_t num_micro_batches);
+                              const StageWork& work);
 
 /// Returns the function with a boundary behind its last stage (C3): a function of the label in
 /// front of the boundary becomes one of the label behind it.

@@ -19,138 +19,248 @@ Duration time_to_pass(const PortLoad& load, const Topology& topology) {
 
 }  // namespace
 
-EarliestStartBound::Way EarliestStartBound::way_of(const TransferCost& transfer,
-                                                   const Topology* topology) {
-  Way way{.time = transfer.time, .queues = {}};
-  for (const PortLoad& load : transfer.ports) {
-    Queue queue{.busy = {load.busy.count / kTicksPerNanosecond},
-                .time = round_up(load.busy) + load.latency,
-                .anchor = kNever};
-    if (topology != nullptr) queue.busy = time_to_pass(load, *topology);
-    const bool is_known = std::any_of(way.queues.begin(), way.queues.end(), [&](const Queue& q) {
-      return q.busy >= queue.busy && q.time >= queue.time;
-    });
-    if (!is_known) way.queues.push_back(queue);
-  }
-  return way;
+void EarliestStartBound::Queue::reset() {
+  passed = 0;
+  anchor = kNever;
 }
 
+/// Computes (T3) for one port.
+Duration EarliestStartBound::Queue::arrival(Duration ready) {
+  anchor = std::max(anchor, ready - passed * busy);
+  return anchor + passed++ * busy + time;
+}
+
+EarliestStartBound::Ways::Ways(const std::vector<TransferCost>& transfers, std::int64_t senders,
+                               std::int64_t receivers, const Topology* topology)
+    : senders_(senders), recent_(static_cast<std::size_t>(senders)) {
+  for (const TransferCost& transfer : transfers) {
+    Way& way = ways_.emplace_back(Way{.time = transfer.time, .queues = {}});
+    const std::size_t first = senders == 1 ? 0 : queues_.size();
+    for (const PortLoad& load : transfer.ports) {
+      Queue queue{.port = load.port,
+                  .busy = {load.busy.count / kTicksPerNanosecond},
+                  .time = round_up(load.busy) + load.latency,
+                  .anchor = kNever};
+      if (topology != nullptr) queue.busy = time_to_pass(load, *topology);
+      // Of ports that the same transfers pass, one that is slower in both stands for the other.
+      const bool is_alone = transfers.size() == 1;
+      const auto known = std::find_if(
+          queues_.begin() + static_cast<std::ptrdiff_t>(first), queues_.end(), [&](const Queue& q) {
+            return is_alone ? q.busy >= queue.busy && q.time >= queue.time : q.port == queue.port;
+          });
+      if (known == queues_.end()) {
+        way.queues.push_back(queues_.size());
+        queues_.push_back(queue);
+      } else if (!is_alone) {
+        known->busy = std::min(known->busy, queue.busy);
+        known->time = std::min(known->time, queue.time);
+        way.queues.push_back(static_cast<std::size_t>(known - queues_.begin()));
+      }
+    }
+  }
+  if (senders > 1 && receivers == 1) find_common_ports();
+}
+
+/// Finds the ports that the transfers of all senders pass.
+void EarliestStartBound::Ways::find_common_ports() {
+  for (const std::size_t of_first : ways_.front().queues) {
+    Queue common = queues_[of_first];
+    const bool is_common = std::all_of(ways_.begin(), ways_.end(), [&](const Way& way) {
+      return std::any_of(way.queues.begin(), way.queues.end(), [&](std::size_t position) {
+        const Queue& queue = queues_[position];
+        if (queue.port != common.port) return false;
+        common.busy = std::min(common.busy, queue.busy);
+        common.time = std::min(common.time, queue.time);
+        return true;
+      });
+    });
+    if (is_common) common_.push_back(common);
+  }
+}
+
+void EarliestStartBound::Ways::reset() {
+  for (Queue& queue : queues_) queue.reset();
+  for (Queue& queue : common_) queue.reset();
+  micro_batches_ = 0;
+}
+
+/// Computes (T3).
+Duration EarliestStartBound::Ways::arrival(Duration ready) {
+  const std::int64_t count = std::ssize(ways_);
+  const Way& way = ways_[static_cast<std::size_t>(count == 1 ? 0 : micro_batches_ % count)];
+  Duration arrival = ready + way.time;
+  for (const std::size_t position : way.queues) {
+    arrival = std::max(arrival, queues_[position].arrival(ready));
+  }
+  const std::int64_t micro_batch = micro_batches_++;
+  if (common_.empty()) return arrival;
+  recent_[static_cast<std::size_t>(micro_batch % senders_)] = ready;
+  if (micro_batches_ < senders_) return arrival;
+  // No micro-batch from the first of the recent ones on is sent before the earliest of them.
+  const Duration earliest = *std::min_element(recent_.begin(), recent_.end());
+  for (Queue& queue : common_) {
+    // The recent ones behind the first pass the port as well.
+    arrival = std::max(arrival, queue.arrival(earliest) + (senders_ - 1) * queue.busy);
+  }
+  return arrival;
+}
+
+namespace {
+
+/// Returns the costs that hold on every path of a micro-batch through the plan.
+PlanCost path_of(const BoundedPlan& bounded) {
+  if (deals_micro_batches(bounded.plan)) return least_path_of_dealt(bounded.plan, bounded.costs);
+  return follows_least_path(bounded) ? least_path(bounded.costs) : bounded.costs;
+}
+
+}  // namespace
+
 EarliestStartBound::EarliestStartBound(const BoundedPlan& bounded)
-    : EarliestStartBound(follows_least_path(bounded) ? least_path(bounded.costs) : bounded.costs,
-                         bounded,
+    : EarliestStartBound(path_of(bounded), bounded,
                          bounded.mode.contention == Contention::Shared &&
-                             !follows_least_path(bounded) && !bounded.mode.blocks()) {}
+                             !follows_least_path(bounded) && !bounded.mode.blocks() &&
+                             !deals_micro_batches(bounded.plan)) {}
 
 EarliestStartBound::EarliestStartBound(const PlanCost& costs, const BoundedPlan& bounded,
                                        bool counts_on_sharing)
     : micro_batches_(bounded.plan.num_micro_batches), gradient_here_(costs.stages.size()) {
   const std::vector<LastSending> last =
       counts_on_sharing ? last_sendings(costs, bounded.topology) : std::vector<LastSending>{};
-  const Topology* shared = counts_on_sharing ? &bounded.topology : nullptr;
+  const bool deals = deals_micro_batches(bounded.plan);
+  const bool shares_links =
+      counts_on_sharing || (deals && bounded.mode.contention == Contention::Shared);
+  const Topology* shared = shares_links ? &bounded.topology : nullptr;
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& cost = costs.stages[s];
     Stage& stage = stages_.emplace_back();
-    stage.forward = cost.forward;
-    stage.backward = cost.backward;
+    stage.lanes = lanes_of(bounded.plan.stages[s], cost, bounded.costs.stages[s]);
     stage.after_backward = time_after_last_backward(cost);
     gradient_here_[s].resize(static_cast<std::size_t>(micro_batches_));
     if (s == 0) continue;
-    stage.activations = way_of(costs.boundaries[s - 1].forward.front(), shared);
-    stage.gradients = way_of(costs.boundaries[s - 1].backward.front(), shared);
-    stage.last_gradient = stage.gradients.time;
+    // Where micro-batches are dealt, each way has its own time.
+    const BoundaryCost& boundary =
+        deals ? bounded.costs.boundaries[s - 1] : costs.boundaries[s - 1];
+    const std::int64_t front = dealt_to(bounded.plan.stages[s - 1]);
+    const std::int64_t back = dealt_to(bounded.plan.stages[s]);
+    stage.activations = Ways(boundary.forward, front, back, shared);
+    stage.gradients = Ways(boundary.backward, back, front, shared);
     if (!counts_on_sharing) continue;
     stage.last_gradient = last[s].gradient;
     stage.after_backward = last[s].after_backward;
   }
 }
 
-std::int64_t EarliestStartBound::steps() const {
-  return 2 * static_cast<std::int64_t>(stages_.size()) * micro_batches_;
+/// Returns the lanes of a stage: the replicas to which it deals its micro-batches, whose own costs
+/// are `own`, or one with the times of `cost`.
+std::vector<EarliestStartBound::Lane> EarliestStartBound::lanes_of(const StagePlan& stage,
+                                                                   const StageCost& cost,
+                                                                   const StageCost& own) const {
+  const std::int64_t count = dealt_to(stage);
+  std::vector<Lane> lanes(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto position = static_cast<std::size_t>(i);
+    lanes[position].forward = count > 1 ? own.replicas[position].forward : cost.forward;
+    lanes[position].backward = count > 1 ? own.replicas[position].backward : cost.backward;
+    lanes[position].micro_batches = divide_up(micro_batches_ - i, count);
+  }
+  return lanes;
 }
 
-/// Computes (T3).
-Duration EarliestStartBound::Way::arrival(Duration ready, std::int64_t micro_batch) {
-  Duration arrival = ready + time;
-  for (Queue& queue : queues) {
-    queue.anchor = std::max(queue.anchor, ready - micro_batch * queue.busy);
-    arrival = std::max(arrival, queue.anchor + micro_batch * queue.busy + queue.time);
-  }
-  return arrival;
+std::int64_t EarliestStartBound::steps() const {
+  return 2 * static_cast<std::int64_t>(stages_.size()) * micro_batches_;
 }
 
 void EarliestStartBound::reset(const DepthBox& box) {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
-    stage.least = box.least[s];
-    stage.most = box.most[s];
-    stage.from_forwards = kNever;
-    stage.from_backwards = kNever;
-    stage.from_old_backwards = kNever;
-    stage.old_backwards = 0;
+    const std::int64_t lanes = std::ssize(stage.lanes);
     stage.backwards = 0;
-    stage.last_forward_end = Duration{};
-    stage.backward_end.clear();
-    for (Queue& queue : stage.activations.queues) queue.anchor = kNever;
-    for (Queue& queue : stage.gradients.queues) queue.anchor = kNever;
-  }
-}
-
-/// Returns the earliest end of a forward (T1). Requires: all earlier forwards, and the backwards
-/// that precede this one at every depth of the box, have been visited.
-Duration EarliestStartBound::forward(Stage& stage, std::int64_t micro_batch, Duration earliest) {
-  const std::int64_t before = std::max<std::int64_t>(0, micro_batch - stage.most + 1);
-  Duration start = std::max(earliest, stage.last_forward_end);
-  if (before > 0) {
-    start = std::max(start, stage.backward_end[static_cast<std::size_t>(before - 1)]);
-    for (; stage.old_backwards < before; ++stage.old_backwards) {
-      const std::int64_t h = stage.old_backwards;
-      const Duration began = stage.backward_end[static_cast<std::size_t>(h)] - stage.backward;
-      const std::int64_t forwards = std::min(micro_batches_, h + stage.most);
-      stage.from_old_backwards =
-          std::max(stage.from_old_backwards, began - forwards * stage.forward - h * stage.backward);
+    for (Lane& lane : stage.lanes) {
+      lane.least = divide_up(box.least[s], lanes);
+      lane.most = divide_up(box.most[s], lanes);
+      lane.from_forwards.clear();
+      lane.from_backwards = kNever;
+      lane.from_old_backwards = kNever;
+      lane.old_backwards = 0;
+      lane.forward_end.clear();
+      lane.backward_end.clear();
     }
-    const Duration work = micro_batch * stage.forward + before * stage.backward;
-    start = std::max(start, work + std::max(stage.from_forwards, stage.from_old_backwards));
+    stage.activations.reset();
+    stage.gradients.reset();
   }
-  const std::int64_t backwards = std::max<std::int64_t>(0, micro_batch - stage.least + 1);
-  stage.from_forwards = std::max(stage.from_forwards,
-                                 start - micro_batch * stage.forward - backwards * stage.backward);
-  stage.last_forward_end = start + stage.forward;
-  return stage.last_forward_end;
 }
 
-/// Returns the earliest end of a backward (T2). Requires: exactly the forwards that precede it at
-/// every depth of the box have been visited.
-Duration EarliestStartBound::backward(Stage& stage, std::int64_t micro_batch, Duration earliest) {
-  const std::int64_t forwards = std::min(micro_batches_, micro_batch + stage.least);
-  Duration start = std::max(earliest, stage.last_forward_end);
-  if (micro_batch > 0) start = std::max(start, stage.backward_end.back());
-  const Duration work = forwards * stage.forward + micro_batch * stage.backward;
-  start = std::max(start, work + std::max(stage.from_forwards, stage.from_backwards));
-  const std::int64_t at_most = std::min(micro_batches_, micro_batch + stage.most);
-  stage.from_backwards = std::max(stage.from_backwards,
-                                  start - at_most * stage.forward - micro_batch * stage.backward);
-  stage.backward_end.push_back(start + stage.backward);
-  return start + stage.backward;
+/// Returns the earliest end of a forward (T1). Requires: all earlier forwards of the lane, and the
+/// backwards that precede this one at every depth of the box, have been visited.
+Duration EarliestStartBound::forward(Lane& lane, std::int64_t number, Duration earliest) {
+  const std::int64_t before = std::max<std::int64_t>(0, number - lane.most + 1);
+  const Duration from_forwards = number == 0 ? kNever : lane.from_forwards.back();
+  Duration start = number == 0 ? earliest : std::max(earliest, lane.forward_end.back());
+  if (before > 0) {
+    start = std::max(start, lane.backward_end[static_cast<std::size_t>(before - 1)]);
+    for (; lane.old_backwards < before; ++lane.old_backwards) {
+      const std::int64_t h = lane.old_backwards;
+      const Duration began = lane.backward_end[static_cast<std::size_t>(h)] - lane.backward;
+      const std::int64_t forwards = std::min(lane.micro_batches, h + lane.most);
+      lane.from_old_backwards =
+          std::max(lane.from_old_backwards, began - forwards * lane.forward - h * lane.backward);
+    }
+    const Duration work = number * lane.forward + before * lane.backward;
+    start = std::max(start, work + std::max(from_forwards, lane.from_old_backwards));
+  }
+  const std::int64_t backwards = std::max<std::int64_t>(0, number - lane.least + 1);
+  lane.from_forwards.push_back(
+      std::max(from_forwards, start - number * lane.forward - backwards * lane.backward));
+  lane.forward_end.push_back(start + lane.forward);
+  return lane.forward_end.back();
 }
 
-/// Visits all backwards that precede the next forward of their stage at the least depths. It begins
-/// with the last stage: a stage is no deeper than the one in front of it, so the gradients that a
-/// backward needs have been visited.
+/// Returns the earliest end of a backward (T2). Requires: the forwards that precede it at every
+/// depth of the box have been visited.
+Duration EarliestStartBound::backward(Lane& lane, std::int64_t number, Duration earliest) {
+  const std::int64_t forwards = std::min(lane.micro_batches, number + lane.least);
+  const auto last = static_cast<std::size_t>(forwards - 1);
+  Duration start = std::max(earliest, lane.forward_end[last]);
+  if (number > 0) start = std::max(start, lane.backward_end.back());
+  const Duration work = forwards * lane.forward + number * lane.backward;
+  start = std::max(start, work + std::max(lane.from_forwards[last], lane.from_backwards));
+  const std::int64_t at_most = std::min(lane.micro_batches, number + lane.most);
+  lane.from_backwards =
+      std::max(lane.from_backwards, start - at_most * lane.forward - number * lane.backward);
+  lane.backward_end.push_back(start + lane.backward);
+  return start + lane.backward;
+}
+
+/// Whether what a backward needs has been visited, where all stages have visited so many forwards:
+/// those that precede it at the least depths, and its gradients.
+bool EarliestStartBound::may_run_backward(std::size_t s, std::int64_t micro_batch,
+                                          std::int64_t forwards) const {
+  if (s + 1 < stages_.size() && stages_[s + 1].backwards <= micro_batch) return false;
+  const std::int64_t lanes = std::ssize(stages_[s].lanes);
+  const Lane& lane = stages_[s].lanes[static_cast<std::size_t>(micro_batch % lanes)];
+  const std::int64_t needed = std::min(lane.micro_batches, micro_batch / lanes + lane.least);
+  return micro_batch % lanes + (needed - 1) * lanes < forwards;
+}
+
+/// Visits all backwards that precede the next forward of their stage at the least depths, in the
+/// order of their micro-batches. It begins with the last stage, on whose gradients the others wait.
+/// As depths do not rise from stage to stage, the backwards that the next forward needs are
+/// visited.
 void EarliestStartBound::run_backwards(std::int64_t forwards) {
-  const bool is_end = forwards == micro_batches_;
   for (std::size_t s = stages_.size(); s-- > 0;) {
     Stage& stage = stages_[s];
-    const std::int64_t until = is_end ? micro_batches_ : forwards - stage.least + 1;
-    for (; stage.backwards < until; ++stage.backwards) {
+    const std::int64_t lanes = std::ssize(stage.lanes);
+    for (; stage.backwards < micro_batches_ && may_run_backward(s, stage.backwards, forwards);
+         ++stage.backwards) {
       const std::int64_t m = stage.backwards;
       const auto position = static_cast<std::size_t>(m);
       Duration earliest = gradient_here_[s][position];
       if (known_ != nullptr) earliest = std::max(earliest, known_->backwards[s][position]);
-      const Duration end = backward(stage, m, earliest);
+      const Duration end =
+          backward(stage.lanes[static_cast<std::size_t>(m % lanes)], m / lanes, earliest);
       if (s == 0) continue;
       Duration& arrival = gradient_here_[s - 1][position];
-      arrival = stage.gradients.arrival(end, m);
+      arrival = stage.gradients.arrival(end);
       if (m + 1 == micro_batches_) arrival = std::max(arrival, end + stage.last_gradient);
     }
   }
@@ -161,9 +271,11 @@ void EarliestStartBound::run_forwards(std::int64_t micro_batch) {
   Duration end;
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
-    Duration earliest = s == 0 ? Duration{} : stage.activations.arrival(end, micro_batch);
+    Duration earliest = s == 0 ? Duration{} : stage.activations.arrival(end);
     if (known_ != nullptr) earliest = std::max(earliest, known_->forwards[s][position]);
-    end = forward(stage, micro_batch, earliest);
+    const std::int64_t lanes = std::ssize(stage.lanes);
+    end = forward(stage.lanes[static_cast<std::size_t>(micro_batch % lanes)], micro_batch / lanes,
+                  earliest);
   }
 }
 
@@ -177,7 +289,9 @@ Duration EarliestStartBound::bound(const DepthBox& box, const EarliestStarts* kn
   }
   Duration end;
   for (const Stage& stage : stages_) {
-    end = std::max(end, stage.backward_end.back() + stage.after_backward);
+    for (const Lane& lane : stage.lanes) {
+      end = std::max(end, lane.backward_end.back() + stage.after_backward);
+    }
   }
   return end;
 }

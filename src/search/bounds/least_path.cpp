@@ -87,6 +87,33 @@ TransferCost quickest_pair(const TransferCost& transfer, std::size_t pairs) {
 
 }  // namespace
 
+namespace {
+
+/// A transfer that takes the least time of these.
+TransferCost quickest(const std::vector<TransferCost>& transfers) {
+  TransferCost least;
+  least.time =
+      std::min_element(transfers.begin(), transfers.end(),
+                       [](const TransferCost& a, const TransferCost& b) { return a.time < b.time; })
+          ->time;
+  return least;
+}
+
+}  // namespace
+
+/// Computes the figures of (L1) and (L2).
+PlanCost least_path_of_dealt(const Plan& plan, const PlanCost& costs) {
+  PlanCost least = costs;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (dealt_to(plan.stages[s]) > 1) least.stages[s] = quickest_replica(costs.stages[s]);
+  }
+  for (BoundaryCost& boundary : least.boundaries) {
+    if (boundary.forward.size() == 1) continue;
+    boundary = {{quickest(boundary.forward)}, {quickest(boundary.backward)}};
+  }
+  return least;
+}
+
 PlanCost least_path(const PlanCost& costs) {
   PlanCost least;
   least.overlap_slowdown = costs.overlap_slowdown;

@@ -38,23 +38,25 @@ void OrderedStages::clear() {
 }
 
 void OrderedStages::append(const StageBound& stage, const BoundaryTimes& boundary,
-                           const BoundLabel& label) {
+                           const BoundLabel& label, bool deals) {
   finish_ = std::max(finish_, stage.after_backward);
-  stages_.push_back({.forward = stage.forward,
-                     .backward = stage.backward,
-                     .backward_pace = std::max(stage.backward, boundary.backward_pace),
-                     .start = start_,
-                     .round_trip = label.round_trip,
-                     .tail = label.tail,
-                     .finish = finish_,
-                     .back = back_,
-                     .most_in_flight = stage.depth_limit,
-                     .slowest_before = slowest_before_});
+  if (!deals) {
+    stages_.push_back({.forward = stage.forward,
+                       .backward = stage.backward,
+                       .backward_pace = std::max(stage.backward, boundary.backward_pace),
+                       .start = start_,
+                       .round_trip = label.round_trip,
+                       .tail = label.tail,
+                       .finish = finish_,
+                       .back = back_,
+                       .most_in_flight = stage.depth_limit,
+                       .slowest_before = slowest_before_});
+    slowest_before_ = std::max({slowest_before_, stage.forward, boundary.forward_pace});
+  }
   // What ends on the next stage is followed by the transfer back and this stage's backward.
   start_ += stage.forward + boundary.forward;
   back_ += boundary.backward + stage.backward;
   finish_ += boundary.backward + stage.backward;
-  slowest_before_ = std::max({slowest_before_, stage.forward, boundary.forward_pace});
 }
 
 Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePart& before,

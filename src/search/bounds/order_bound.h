@@ -81,8 +81,11 @@ class OrderedStages {
   void clear();
 
   /// Appends the stage behind those that are there. `boundary` is the one behind the new stage, all
-  /// zero behind the last stage; `label` is that of the partial plan that begins with it. O(1).
-  void append(const StageBound& stage, const BoundaryTimes& boundary, const BoundLabel& label);
+  /// zero behind the last stage; `label` is that of the partial plan that begins with it. A stage
+  /// that deals its micro-batches is not listed: it counts as a part of the ways between the
+  /// others. O(1).
+  void append(const StageBound& stage, const BoundaryTimes& boundary, const BoundLabel& label,
+              bool deals = false);
 
  private:
   std::vector<OrderedStage> stages_;

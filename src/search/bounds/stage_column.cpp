@@ -96,8 +96,7 @@ class ColumnBuilder {
   ColumnBuilder(const CostModel& costs, const StageDevices& stage, const ColumnRequest& request)
       : costs_(costs.in(request.form.form)),
         request_(request),
-        kinds_(replica_kinds(costs.topology(), stage.devices,
-                             {request.micro_batch_size, std::ssize(stage.devices), stage.samples})),
+        kinds_(replica_kinds(costs.topology(), stage.devices, shares_of(stage, request))),
         reductions_(stage.reductions),
         replica_count_(std::ssize(stage.devices)) {
     for (const ReplicaKind& kind : kinds_) {
@@ -131,19 +130,33 @@ class ColumnBuilder {
       const StageBound replica{.forward = forward, .backward = backward, .after_backward = after};
       if (k == 0) {
         stage = replica;
-      } else if (request_.replicas == Replicas::Together) {
+      } else if (are_together()) {
         join_slowest(stage, replica);
       } else {
         join_quickest(stage, replica);
       }
       stage.slowest = std::max(stage.slowest, forward + backward);  // (R2)
     }
+    // Of replicas to which micro-batches are dealt, the slowest may have one fewer than others.
     if (request_.replicas == Replicas::Together) stage.slowest = {};
     stage.depth_limit = depth_limit(layers);
     return stage;
   }
 
  private:
+  /// Returns the samples that each replica processes at a time.
+  static ReplicaShares shares_of(const StageDevices& stage, const ColumnRequest& request) {
+    const std::int64_t replicas = std::ssize(stage.devices);
+    if (!request.form.deals) return {request.micro_batch_size, replicas, stage.samples};
+    // Each has a whole micro-batch.
+    return {replicas * request.micro_batch_size, replicas, {}};
+  }
+
+  /// Whether all replicas process a micro-batch together.
+  bool are_together() const {
+    return request_.replicas == Replicas::Together && !request_.form.deals;
+  }
+
   Duration least_update(LayerRange layers) const {
     // Elsewhere it does not depend on the reduction.
     if (!costs_.topology().description().shards_optimizer) {
@@ -166,7 +179,8 @@ class ColumnBuilder {
     stage.after_backward = replica.after_backward;
   }
 
-  /// Joins the figures of a replica to those of a stage whose replicas are independent (R1).
+  /// Joins the figures of a replica to those of a stage whose replicas are independent, or have
+  /// micro-batches of their own (R1).
   static void join_quickest(StageBound& stage, const StageBound& replica) {
     stage.forward = std::min(stage.forward, replica.forward);
     stage.backward = std::min(stage.backward, replica.backward);

@@ -76,6 +76,7 @@ struct ColumnRequest {
   CutIndex last;
   CutIndex end;
   std::int64_t micro_batch_size = 1;
+  // Those of the stage's busiest replica.
   std::int64_t num_micro_batches = 1;
   StageForm form = {};
   bool ignore_memory = false;

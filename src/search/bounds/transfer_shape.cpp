@@ -1,6 +1,7 @@
 #include "search/bounds/transfer_shape.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace dapple::search {
 namespace {
@@ -118,6 +119,30 @@ TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batc
   return shape;
 }
 
+std::vector<TransferShape> dealt_shapes(const BoundarySides& sides, std::int64_t micro_batch_size,
+                                        const Topology& topology) {
+  // Replica i of a stage that deals has micro-batches i, i + r, i + 2r and so on.
+  const auto lanes = [](const BoundarySide& side) {
+    return side.deals ? std::ssize(side.devices) : std::ptrdiff_t{1};
+  };
+  const auto one_lane = [](const BoundarySide& side, std::ptrdiff_t lane) {
+    return side.deals ? BoundarySide{.devices = {side.devices[static_cast<std::size_t>(lane)]},
+                                     .samples = {}}
+                      : side;
+  };
+  const std::ptrdiff_t common = std::gcd(lanes(sides.front), lanes(sides.back));
+  std::vector<TransferShape> shapes;
+  for (std::ptrdiff_t front = 0; front < lanes(sides.front); ++front) {
+    for (std::ptrdiff_t back = front % common; back < lanes(sides.back); back += common) {
+      shapes.push_back(transfer_shape({one_lane(sides.front, front), one_lane(sides.back, back)},
+                                      micro_batch_size, topology, Replicas::Together));
+    }
+  }
+  std::sort(shapes.begin(), shapes.end());
+  shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
+  return shapes;
+}
+
 std::int64_t least_overlap(std::int64_t micro_batch_size, std::int64_t front, std::int64_t back) {
   std::int64_t least = micro_batch_size;
   for (std::int64_t i = 0, j = 0; i < front && j < back;) {
@@ -150,6 +175,44 @@ BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& v
   boundary.backward_queue = longest_queue(backward.ports, num_micro_batches);
   boundary.occupied = occupied_by(transfers, forward.time, backward.time);
   return boundary;
+}
+
+BoundaryBound least_of(const BoundaryBound& a, const BoundaryBound& b) {
+  BoundaryBound least;
+  least.forward = std::min(a.forward, b.forward);
+  least.backward = std::min(a.backward, b.backward);
+  least.forward_pace = std::min(a.forward_pace, b.forward_pace);
+  least.backward_pace = std::min(a.backward_pace, b.backward_pace);
+  least.forward_queue = std::min(a.forward_queue, b.forward_queue);
+  least.backward_queue = std::min(a.backward_queue, b.backward_queue);
+  least.occupied = std::min(a.occupied, b.occupied);
+  return least;
+}
+
+/// Computes c and d of (L2).
+BoundaryBound dealt_boundary_bound(const std::vector<TransferShape>& shapes,
+                                   const BoundaryVolume& volume) {
+  BoundaryBound least;
+  bool is_first = true;
+  for (const TransferShape& shape : shapes) {
+    const BoundaryBound other = boundary_bound(shape, volume, 1, Transfers::Overlapped);
+    least = is_first ? other : least_of(least, other);
+    is_first = false;
+  }
+  // Transfers of different replicas may be under way at the same time.
+  least.forward_pace = {};
+  least.backward_pace = {};
+  return least;
+}
+
+void raise_queues(BoundaryBound& boundary, const PortShape& forward, const PortShape& backward,
+                  const BoundaryVolume& volume, std::int64_t num_micro_batches) {
+  if (volume.whole.count == 0) return;
+  const auto queue = [&](const PortShape& shape) {
+    return longest_queue({bound_of(shape, volume)}, num_micro_batches);
+  };
+  boundary.forward_queue = std::max(boundary.forward_queue, queue(forward));
+  boundary.backward_queue = std::max(boundary.backward_queue, queue(backward));
 }
 
 BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut,

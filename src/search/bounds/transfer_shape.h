@@ -40,6 +40,8 @@ struct BoundarySide {
   std::vector<DeviceIndex> devices;
   // The samples of each; empty for those of replica_share().
   std::vector<std::int64_t> samples;
+  // Whether the stage deals its micro-batches, so that each replica has whole ones.
+  bool deals = false;
 };
 
 /// The stages in front of and behind a boundary.
@@ -50,6 +52,12 @@ struct BoundarySides {
 
 TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batch_size,
                              const Topology& topology, Replicas replicas);
+
+/// Returns the distinct shapes of the transfers over a boundary where micro-batches are dealt on
+/// some side: one for each replica of that side or, where they are on both sides, for each pair
+/// that a micro-batch passes. O(pairs * (replicas + ports)).
+std::vector<TransferShape> dealt_shapes(const BoundarySides& sides, std::int64_t micro_batch_size,
+                                        const Topology& topology);
 
 /// The fewest samples that any replica of one side sends to a replica of the other side, for
 /// `front` and `back` replicas with equal shares.
@@ -69,6 +77,20 @@ struct BoundaryVolume {
 /// Returns the bounds for a boundary of that shape and volume.
 BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume,
                              std::int64_t num_micro_batches, Transfers transfers);
+
+/// Returns figures that bound two boundaries whose links are not shared: none is larger than
+/// either.
+BoundaryBound least_of(const BoundaryBound& a, const BoundaryBound& b);
+
+/// Returns the bounds for a boundary where micro-batches are dealt on some side: its transfers have
+/// one of these shapes each. Queues are those of a single transfer, and no pace is known.
+BoundaryBound dealt_boundary_bound(const std::vector<TransferShape>& shapes,
+                                   const BoundaryVolume& volume);
+
+/// Raises the queues of a boundary to those at a port of which every micro-batch is known to pass
+/// so many samples, in each direction.
+void raise_queues(BoundaryBound& boundary, const PortShape& forward, const PortShape& backward,
+                  const BoundaryVolume& volume, std::int64_t num_micro_batches);
 
 /// Lower bound on the bytes of `samples` samples of a micro-batch.
 Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume);

@@ -110,7 +110,7 @@ void PrefixCompletions::append_stages(const CompletionFunction& function, std::i
                              extension.form.recompute)) {
       continue;
     }
-    CompletionFunction grown = with_stage(function, stage, micro_batches_);
+    CompletionFunction grown = with_stage(function, stage, {.num_micro_batches = micro_batches_});
     // Merged functions have no trade-off of depths in common.
     grown.crossing = {};
     grown.tail_parts = 0;

@@ -162,7 +162,7 @@ Duration RelaxedTree::bound_of_depths() const {
             .micro_batch_size = problem_.micro_batch_size,
             .num_micro_batches = micro_batches_,
             .warmup_depths = {},
-            .stages = {}};
+            .stages = std::vector<StagePlan>(path_.size())};
   PlanCost path;
   DepthBox all;
   std::int64_t most = micro_batches_;

@@ -237,18 +237,6 @@ BoundarySides sides_of(const PlacementSpace& placements, AllocationIndex front,
       .back = {.devices = std::move(devices[1]), .samples = placements.allocation(back).samples}};
 }
 
-BoundaryBound least_of(const BoundaryBound& a, const BoundaryBound& b) {
-  BoundaryBound least;
-  least.forward = std::min(a.forward, b.forward);
-  least.backward = std::min(a.backward, b.backward);
-  least.forward_pace = std::min(a.forward_pace, b.forward_pace);
-  least.backward_pace = std::min(a.backward_pace, b.backward_pace);
-  least.forward_queue = std::min(a.forward_queue, b.forward_queue);
-  least.backward_queue = std::min(a.backward_queue, b.backward_queue);
-  least.occupied = std::min(a.occupied, b.occupied);
-  return least;
-}
-
 AllocationClasses::AllocationClasses(const CostModel& costs, PlacementSpace& placements,
                                      const SearchProblem& problem)
     : costs_(costs),
@@ -530,13 +518,16 @@ bool AllocationClasses::counts_for_itself(AllocationClassIndex index) const {
          replica_share(micro_batch_size_, wanted - 1, 0).size();
 }
 
-AllocationClasses::BusyTimes AllocationClasses::busy_with_neighbours(AllocationClassIndex index,
-                                                                     CutIndex begin,
+AllocationClasses::BusyTimes AllocationClasses::busy_with_neighbours(Side stage, CutIndex begin,
                                                                      CutIndex end) const {
-  const DeviceShapes shapes = links_.busiest_anywhere(replicas(index), micro_batch_size_);
+  // The first of several replicas to which micro-batches are dealt has as many as any.
+  const DeviceShapes shapes =
+      links_.busiest_anywhere(stage.deals ? 1 : stage.replicas, micro_batch_size_);
   const BothBoundaries both{.before = boundary_volume(costs_, begin, micro_batch_size_),
                             .behind = boundary_volume(costs_, end, micro_batch_size_),
-                            .num_micro_batches = micro_batches_};
+                            .num_micro_batches = stage.deals
+                                                     ? divide_up(micro_batches_, stage.replicas)
+                                                     : micro_batches_};
   return {.out = busy_with_both(shapes.out, both), .in = busy_with_both(shapes.in, both)};
 }
 
@@ -637,6 +628,23 @@ BoundaryLowerBound AllocationClasses::boundary_lower_bound(const std::vector<Tra
 BoundaryLowerBound AllocationClasses::bound_between(CutIndex cut, AllocationClassIndex front,
                                                     AllocationClassIndex back) {
   return boundary_lower_bound(shapes_between(front, back), cut);
+}
+
+/// Computes the figures of (L2) over any devices.
+BoundaryBound AllocationClasses::bound_dealt(CutIndex cut, Side front, Side back) const {
+  const BoundaryVolume volume = boundary_volume(costs_, cut, micro_batch_size_);
+  // A replica has whole micro-batches, as the only replica of a stage has.
+  const auto sharing = [](Side side) { return side.deals ? 1 : side.replicas; };
+  BoundaryBound bound = dealt_boundary_bound({widest(sharing(front), sharing(back))}, volume);
+  if (!front.deals) {
+    const DeviceShapes here = links_.busiest_anywhere(front.replicas, micro_batch_size_);
+    raise_queues(bound, here.out, here.in, volume, micro_batches_);
+  }
+  if (!back.deals) {
+    const DeviceShapes there = links_.busiest_anywhere(back.replicas, micro_batch_size_);
+    raise_queues(bound, there.in, there.out, volume, micro_batches_);
+  }
+  return bound;
 }
 
 /// Computes c and d of (D6).

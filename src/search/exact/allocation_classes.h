@@ -25,10 +25,6 @@ namespace dapple::search {
 /// fit beside each other.
 using BoundaryLowerBound = std::optional<BoundaryBound>;
 
-/// Returns figures that bound two boundaries whose links are not shared: none is larger than
-/// either.
-BoundaryBound least_of(const BoundaryBound& a, const BoundaryBound& b);
-
 /// Returns disjoint devices for two stages with these allocations, and their shares.
 /// Requires: the allocations fit beside each other.
 BoundarySides sides_of(const PlacementSpace& placements, AllocationIndex front,
@@ -97,6 +93,17 @@ class AllocationClasses {
   /// behind.
   BoundaryLowerBound before(CutIndex cut, AllocationClassIndex front, AllocationIndex back);
 
+  /// The replicas on one side of a boundary, and whether micro-batches are dealt to them.
+  struct Side {
+    std::int32_t replicas = 1;
+    bool deals = false;
+
+    friend auto operator<=>(const Side&, const Side&) = default;
+  };
+  /// Returns bounds for a boundary where micro-batches are dealt on some side, wherever the devices
+  /// are. O(layers).
+  BoundaryBound bound_dealt(CutIndex cut, Side front, Side back) const;
+
   /// Whether all servers are equal switch servers with several devices each, so that stages whose
   /// boundary stays within servers can be told from others (D6).
   bool tells_servers_apart() const {
@@ -130,7 +137,7 @@ class AllocationClasses {
   };
   /// Returns busy_out and busy_in of (C5) for a stage with layers [begin, end), wherever its
   /// devices are.
-  BusyTimes busy_with_neighbours(AllocationClassIndex index, CutIndex begin, CutIndex end) const;
+  BusyTimes busy_with_neighbours(Side stage, CutIndex begin, CutIndex end) const;
 
   /// The bytes of all remembered boundaries and representatives, by the sizes of their elements.
   Bytes kept_bytes() const {

@@ -15,7 +15,8 @@ constexpr std::size_t kMostAlikeOfMany = 4;
 
 /// Which functions of a list are comparable, and how many comparable ones are kept.
 struct Dominance {
-  // Whether functions are comparable even if their last stages are of different classes.
+  // Whether functions are comparable even if their last stages are of different classes, or only
+  // one of them deals its micro-batches.
   bool across_classes = false;
   std::size_t most = SIZE_MAX;
 };
@@ -26,7 +27,8 @@ struct Dominance {
 void insert(std::vector<CompletionFunction>& functions, const CompletionFunction& function,
             const Dominance& dominance) {
   const auto comparable = [&](const CompletionFunction& other) {
-    return dominance.across_classes || other.last_stage == function.last_stage;
+    return dominance.across_classes ||
+           (other.last_stage == function.last_stage && other.last_deals == function.last_deals);
   };
   std::size_t count = 0;
   for (const CompletionFunction& other : functions) {
@@ -66,9 +68,8 @@ CompletionBounds::CompletionBounds(const CostModel& costs, PlacementSpace& place
     : costs_(costs),
       placements_(placements),
       problem_(problem),
-      micro_batches_(problem.num_micro_batches()),
       end_of_model_{costs.layer_count()},
-      forms_(stage_forms(costs.form_count())),
+      forms_(stage_forms(costs.form_count(), problem.may_deal && placements.is_complete())),
       threshold_(threshold),
       allowance_(limits),
       tables_(costs),
@@ -117,6 +118,7 @@ const StageColumn& CompletionBounds::column(CutIndex end, AllocationClassIndex d
   if (found != least_columns_.end()) return found->second;
   std::vector<StageDevices> representatives;
   for (const DeviceAllocation* allocation : classes_.allocations(devices)) {
+    if (form.deals && !allocation->samples.empty()) continue;
     representatives.push_back({.devices = allocation->devices,
                                .samples = allocation->samples,
                                .reductions = {&allocation->reduction}});
@@ -147,32 +149,58 @@ void CompletionBounds::extend_state(CutIndex cut, AllocationClassIndex used) {
   for (const AllocationClassIndex devices : classes_.not_empty()) {
     if (!is_stopped_ && devices.value % kClassesBetweenPolls == 0) is_stopped_ = must_stop();
     if (is_stopped_) return;
-    if (classes_.replicas(devices) > problem_.micro_batch_size) continue;
     if (!classes_.counts_for_itself(devices)) continue;
     const std::optional<AllocationClassIndex> used_after = classes_.sum(used, devices);
     if (!used_after) continue;
-    const std::vector<CompletionFunction> functions = functions_before(cut, used, devices);
-    Extension extension{.cut = cut, .devices = devices, .used_after = *used_after};
-    if (is_heavy(cut, devices)) extension.tracked_begin = cut;
-    for (const StageForm form : forms_) {
-      extension.form = form;
-      append_stages(functions, extension);
+    for (const bool deals : {false, true}) {
+      const AllocationClasses::Side stage{classes_.replicas(devices), deals};
+      Extension extension{.cut = cut, .devices = devices, .used_after = *used_after};
+      extension.form.deals = deals;
+      if (!is_tried(extension.form, stage.replicas)) continue;
+      const std::vector<CompletionFunction> functions = functions_before(cut, used, devices, deals);
+      if (is_heavy(cut, stage)) extension.tracked_begin = cut;
+      for (const StageForm form : forms_) {
+        if (form.deals != deals) continue;
+        extension.form = form;
+        append_stages(functions, extension);
+      }
     }
   }
+}
+
+/// Whether a stage with so many replicas may deal its micro-batches, or not, as `form` says.
+bool CompletionBounds::is_tried(StageForm form, std::int32_t replicas) const {
+  return forms_.back().deals >= form.deals && problem_.allows(form, replicas);
 }
 
 /// Returns the functions of a state, with the boundary to a stage on `devices` appended. At the
 /// first cut that is the function of no stages, which is all zero.
 std::vector<CompletionFunction> CompletionBounds::functions_before(CutIndex cut,
                                                                    AllocationClassIndex used,
-                                                                   AllocationClassIndex devices) {
+                                                                   AllocationClassIndex devices,
+                                                                   bool deals) {
   if (cut == CutIndex{}) return {CompletionFunction{}};
   std::vector<CompletionFunction> functions;
   for (const CompletionFunction& function : kept_[cut][used]) {
+    if (deals || function.last_deals) {
+      const BoundaryBound bound = bound_dealt(cut, function, {classes_.replicas(devices), deals});
+      functions.push_back(append_boundary(function, bound, cut));
+      continue;
+    }
     const BoundaryLowerBound& boundary = classes_.between(cut, function.last_stage, devices);
     if (boundary) functions.push_back(append_boundary(function, *boundary, cut));
   }
   return functions;
+}
+
+/// Returns the bounds of the boundary between the last stage of a function and the stage behind it,
+/// one of which deals its micro-batches.
+BoundaryBound CompletionBounds::bound_dealt(CutIndex cut, const CompletionFunction& front,
+                                            AllocationClasses::Side back) {
+  const AllocationClasses::Side side{classes_.replicas(front.last_stage), front.last_deals};
+  const auto [entry, is_new] = dealt_boundaries_.try_emplace({cut, side, back});
+  if (is_new) entry->second = classes_.bound_dealt(cut, side, back);
+  return entry->second;
 }
 
 /// Appends the stages of `extension`, for every last layer, to each of the functions. Stages that
@@ -191,7 +219,7 @@ void CompletionBounds::append_stages(const std::vector<CompletionFunction>& func
     // Recomputation does not lower the bound of a stage that can hold all micro-batches without it.
     if (extension.form.recompute && !is_worth_recomputing(stages, problem_.pins)) continue;
     const StageBound& stage = column(end, extension.devices, extension.form).at(extension.cut);
-    if (stage.work(micro_batches_) >= threshold_) return;
+    if (stage.work(problem_.micro_batches_of(extension.form, replicas)) >= threshold_) return;
     if (stage.depth_limit == 0 || (!is_last && left <= 0)) continue;
     const LayerRange layers = layers_between(extension.cut, end);
     if (!problem_.pins.allow(layers, replicas, extension.form.recompute)) continue;
@@ -206,7 +234,11 @@ void CompletionBounds::append_stages(const std::vector<CompletionFunction>& func
 /// fathomed; those of complete plans only lower the root bound (C7).
 void CompletionBounds::append_stage(const CompletionFunction& function, const StageBound& stage,
                                     const Extension& extension, CutIndex end) {
-  CompletionFunction grown = with_stage(function, stage, micro_batches_);
+  const std::int32_t replicas = classes_.replicas(extension.devices);
+  CompletionFunction grown =
+      with_stage(function, stage,
+                 {.num_micro_batches = problem_.micro_batches_of(extension.form, replicas),
+                  .deals = extension.form.deals});
   if (problem_.any_order) {
     grown.crossing = {};
     grown.tail_parts = 0;
@@ -231,8 +263,8 @@ CompletionFunction CompletionBounds::append_boundary(const CompletionFunction& f
                                                      CutIndex cut) const {
   CompletionFunction result = with_boundary(function, boundary);
   if (function.begin == CompletionFunction::kNoCut) return result;
-  const AllocationClasses::BusyTimes busy =
-      classes_.busy_with_neighbours(function.last_stage, function.begin, cut);
+  const AllocationClasses::BusyTimes busy = classes_.busy_with_neighbours(
+      {classes_.replicas(function.last_stage), function.last_deals}, function.begin, cut);
   result.own = std::max({function.own, function.sent + busy.out, function.received + busy.in});
   return result;
 }
@@ -240,10 +272,10 @@ CompletionFunction CompletionBounds::append_boundary(const CompletionFunction& f
 /// Whether transfers over the boundary at `cut` may matter beside those of the next boundary. Only
 /// there does a function keep where its last stage begins (C5), because this makes functions
 /// incomparable and their lists longer.
-bool CompletionBounds::is_heavy(CutIndex cut, AllocationClassIndex devices) const {
+bool CompletionBounds::is_heavy(CutIndex cut, AllocationClasses::Side stage) const {
   if (!problem_.links_are_shared || cut == CutIndex{}) return false;
   constexpr std::int64_t kPart = 5;  // a fifth of the threshold, one way
-  const AllocationClasses::BusyTimes twice = classes_.busy_with_neighbours(devices, cut, cut);
+  const AllocationClasses::BusyTimes twice = classes_.busy_with_neighbours(stage, cut, cut);
   return twice.out.ns / 2 >= threshold_.ns / kPart;
 }
 
@@ -279,13 +311,17 @@ const std::vector<CompletionFunction>& CompletionBounds::choices(const PartialPl
   const std::int32_t side = placements_.is_complete()
                                 ? state.allocation.value
                                 : placements_.allocation(state.allocation).replicas;
-  const auto [entry, is_new] = choices_.try_emplace({state.cut, free, side});
+  const auto [entry, is_new] = choices_.try_emplace({state.cut, free, side, state.deals});
   std::vector<CompletionFunction>& choices = entry->second;
   if (!is_new) return choices;
-  std::map<AllocationClassIndex, BoundaryLowerBound> boundaries;
+  const std::int32_t replicas = placements_.allocation(state.allocation).replicas;
+  std::map<std::pair<AllocationClassIndex, bool>, BoundaryLowerBound> boundaries;
   for (const CompletionFunction& function : kept_[state.cut][free]) {
-    const auto [boundary, is_unknown] = boundaries.try_emplace(function.last_stage);
-    if (is_unknown) {
+    const auto [boundary, is_unknown] =
+        boundaries.try_emplace({function.last_stage, function.last_deals});
+    if (is_unknown && (state.deals || function.last_deals)) {
+      boundary->second = bound_dealt(state.cut, function, {replicas, state.deals});
+    } else if (is_unknown) {
       boundary->second = classes_.before(state.cut, function.last_stage, state.allocation);
     }
     if (boundary->second) {

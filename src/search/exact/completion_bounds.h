@@ -48,8 +48,9 @@ class CompletionBounds {
     CutIndex cut;
     // The devices in use there.
     UseIndex used;
-    // The device allocation of its first stage.
+    // The device allocation of its first stage, and whether that deals its micro-batches.
     AllocationIndex allocation;
+    bool deals = false;
   };
   /// Returns the completion functions of the stages that may stand in front of `state`, including
   /// the boundary between them. O(log choices) once known.
@@ -87,14 +88,17 @@ class CompletionBounds {
   }
   void enumerate();
   void extend_state(CutIndex cut, AllocationClassIndex used);
+  bool is_tried(StageForm form, std::int32_t replicas) const;
   std::vector<CompletionFunction> functions_before(CutIndex cut, AllocationClassIndex used,
-                                                   AllocationClassIndex devices);
+                                                   AllocationClassIndex devices, bool deals);
+  BoundaryBound bound_dealt(CutIndex cut, const CompletionFunction& front,
+                            AllocationClasses::Side back);
   void append_stages(const std::vector<CompletionFunction>& functions, const Extension& extension);
   void append_stage(const CompletionFunction& function, const StageBound& stage,
                     const Extension& extension, CutIndex end);
   CompletionFunction append_boundary(const CompletionFunction& function,
                                      const BoundaryBound& boundary, CutIndex cut) const;
-  bool is_heavy(CutIndex cut, AllocationClassIndex devices) const;
+  bool is_heavy(CutIndex cut, AllocationClasses::Side stage) const;
   void leave_idle(CutIndex cut);
   AllocationClassIndex free_class(UseIndex used);
   const StageColumn& column(CutIndex end, AllocationClassIndex devices, StageForm form);
@@ -102,7 +106,6 @@ class CompletionBounds {
   const CostModel& costs_;
   PlacementSpace& placements_;
   const SearchProblem& problem_;
-  std::int64_t micro_batches_;
   CutIndex end_of_model_;
   std::vector<StageForm> forms_;
   Duration threshold_;
@@ -122,11 +125,14 @@ class CompletionBounds {
   // The class of the devices that a use leaves free; kUnknown until it is asked for.
   IndexedVector<UseIndex, AllocationClassIndex> free_classes_;
   static constexpr AllocationClassIndex kUnknown{-1};
-  // By cut, class of the free devices, and the device allocation behind, or only its number of
-  // replicas where the space is not complete.
-  std::map<std::tuple<CutIndex, AllocationClassIndex, std::int32_t>,
+  // By cut, class of the free devices, the device allocation behind, or only its number of replicas
+  // where the space is not complete, and whether micro-batches are dealt to it.
+  std::map<std::tuple<CutIndex, AllocationClassIndex, std::int32_t, bool>,
            std::vector<CompletionFunction>>
       choices_;
+  // Boundaries where micro-batches are dealt on some side.
+  std::map<std::tuple<CutIndex, AllocationClasses::Side, AllocationClasses::Side>, BoundaryBound>
+      dealt_boundaries_;
   std::int64_t function_count_ = 0;
   std::int64_t choice_count_ = 0;
 };

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 #include <queue>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,8 +50,8 @@ class ExactSearch::Search {
       : costs_(profile, topology),
         problem_(problem),
         micro_batches_(problem.num_micro_batches()),
-        forms_(stage_forms(costs_.form_count())),
         placements_(topology, problem.pins.in_order, other_shares(costs_, problem_)),
+        forms_(stage_forms(costs_.form_count(), problem.may_deal && placements_.is_complete())),
         shapes_(costs_, problem.micro_batch_size, problem.replicas) {}
 
   void prepare(Duration threshold, const Allowance::Limits& limits);
@@ -67,10 +69,15 @@ class ExactSearch::Search {
 
   /// Returns the bound anywhere (C9).
   Duration bound_anywhere() const {
-    return placements_.has_all_allowed(problem_.pins) ? bound() : std::min(bound(), root_bound_);
+    const Duration bound_of_dealt = deals_untried() ? bound_of_work_ : Duration::infinite();
+    return std::min(bound_of_dealt, placements_.has_all_allowed(problem_.pins)
+                                        ? bound()
+                                        : std::min(bound(), root_bound_));
   }
 
   bool covers_allowed_placements() const { return placements_.has_all_allowed(problem_.pins); }
+  /// Whether stages may deal micro-batches, and none does in the plans that are tried.
+  bool deals_untried() const { return problem_.may_deal && !forms_.back().deals; }
   bool is_prepared() const { return root_ != RootState::NotBounded; }
   const Waiting& waiting() const { return waiting_; }
   bool is_exhausted() const { return root_ != RootState::Open && open_.empty(); }
@@ -100,7 +107,9 @@ class ExactSearch::Search {
   void release_completion_bounds();
   void branch(NodeIndex index);
   void prepend_stages(const ParentNode& parent, const PlacementChoice& option, StageForm form);
-  BoundaryBound boundary_to(const SearchNode& next, AllocationIndex allocation);
+  BoundaryBound boundary_to(const SearchNode& next, AllocationIndex allocation, bool deals);
+  BoundaryBound dealt_boundary_to(const SearchNode& next, AllocationIndex allocation, bool deals,
+                                  const BoundaryVolume& volume);
   bool is_within_pins(const SearchNode& node) const;
   Duration bound_of(const SearchNode& node);
   void list_stages(const SearchNode& node);
@@ -109,13 +118,18 @@ class ExactSearch::Search {
   CostModel costs_;
   SearchProblem problem_;
   std::int64_t micro_batches_;
-  std::vector<StageForm> forms_;
   PlacementSpace placements_;
+  std::vector<StageForm> forms_;
   TransferShapeCache<AllocationIndex> shapes_;
+  // The same where micro-batches are dealt in front of the boundary, behind it, or both.
+  std::map<std::tuple<AllocationIndex, bool, AllocationIndex, bool>, std::vector<TransferShape>>
+      dealt_shapes_;
   Duration threshold_;
   RootState root_ = RootState::NotBounded;
   // Lower bound on all plans: (C7), or (P1) while the root is not bounded.
   Duration root_bound_;
+  // The same from the work alone (P1).
+  Duration bound_of_work_;
   // These three are present where the root is open or expanded.
   std::optional<DeviceLinks> links_;
   std::optional<CompletionBounds> completions_;
@@ -139,7 +153,8 @@ class ExactSearch::Search {
 void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& limits) {
   threshold_ = threshold;
   const PrefixBound work(costs_, problem_.micro_batch_size, problem_.global_batch_size);
-  root_bound_ = std::min(threshold, work.work_alone());
+  bound_of_work_ = std::min(threshold, work.work_alone());
+  root_bound_ = bound_of_work_;
   const bool is_stopped = limits.should_stop && limits.should_stop();
   if (costs_.topology().device_count() > kMostDevices || is_stopped) return;
   if (!CompletionBounds::has_room(costs_, placements_, problem_, limits)) return;
@@ -193,8 +208,10 @@ void ExactSearch::Search::branch(NodeIndex index) {
     parent.cut = parent.node.begin;
   }
   const UseIndex used = parent.is_root() ? PlacementSpace::kNothing : parent.node.used;
-  const std::int64_t most =
-      std::min<std::int64_t>(placements_.free_devices(used), problem_.micro_batch_size);
+  const std::int64_t most_useful = forms_.back().deals
+                                       ? std::max(problem_.micro_batch_size, micro_batches_)
+                                       : problem_.micro_batch_size;
+  const std::int64_t most = std::min<std::int64_t>(placements_.free_devices(used), most_useful);
   const bool skips_counts = placements_.merges_replica_counts() && !problem_.pins.replicas &&
                             problem_.replicas == Replicas::Together;
   const auto largest_share = [&](std::int64_t replicas) {
@@ -207,7 +224,12 @@ void ExactSearch::Search::branch(NodeIndex index) {
     // A copy, because the space may find new choices during the loop.
     const std::vector<PlacementChoice> options = placements_.options(used, replicas);
     for (const PlacementChoice& option : options) {
-      for (const StageForm form : forms_) prepend_stages(parent, option, form);
+      for (const StageForm form : forms_) {
+        const bool is_allowed =
+            problem_.allows(form, replicas) &&
+            !(form.deals && !placements_.allocation(option.allocation).samples.empty());
+        if (is_allowed) prepend_stages(parent, option, form);
+      }
     }
   }
 }
@@ -216,6 +238,7 @@ void ExactSearch::Search::branch(NodeIndex index) {
 void ExactSearch::Search::prepend_stages(const ParentNode& parent, const PlacementChoice& option,
                                          StageForm form) {
   const DeviceAllocation& allocation = placements_.allocation(option.allocation);
+  const std::int64_t micro_batches = problem_.micro_batches_of(form, allocation.replicas);
   const StageColumn& stages = columns_->column(parent.cut, allocation, option.allocation, form);
   const StageColumn& without_recomputation =
       columns_->column(parent.cut, allocation, option.allocation, form.plain());
@@ -228,7 +251,7 @@ void ExactSearch::Search::prepend_stages(const ParentNode& parent, const Placeme
   BoundaryBound boundary;
   if (!parent.is_root()) {
     node.stages = parent.node.stages + 1;
-    boundary = boundary_to(parent.node, option.allocation);
+    boundary = boundary_to(parent.node, option.allocation, form.deals);
     node.boundary = times_of(boundary);
   }
   const bool is_room_left = placements_.free_devices(option.used) > 0;
@@ -236,16 +259,16 @@ void ExactSearch::Search::prepend_stages(const ParentNode& parent, const Placeme
        node.begin = node.begin.previous()) {
     node.stage = stages.at(node.begin);
     // By (B1) this stage and all longer ones are fathomed.
-    if (node.stage.work(micro_batches_) >= threshold_) return;
+    if (node.stage.work(micro_batches) >= threshold_) return;
     if (node.stage.depth_limit == 0 || (!node.is_complete() && !is_room_left)) continue;
     if (!is_within_pins(node)) continue;
     ++states_;
     ++work_;
     node.label = parent.is_root()
-                     ? initial_label(node.stage, micro_batches_)
-                     : extend_label(node.stage, boundary, parent.node.label, micro_batches_);
+                     ? initial_label(node.stage, micro_batches)
+                     : extend_label(node.stage, boundary, parent.node.label, micro_batches);
     const bool is_needless =
-        form.recompute && without_recomputation.at(node.begin).depth_limit >= micro_batches_;
+        form.recompute && without_recomputation.at(node.begin).depth_limit >= micro_batches;
     node.needless = parent.node.needless + (is_needless ? 1 : 0);
     // (C8): bounds never fall along a branch.
     node.bound = std::max(parent.node.bound, bound_of(node));
@@ -267,21 +290,62 @@ bool ExactSearch::Search::is_within_pins(const SearchNode& node) const {
 /// Returns the bounds of the boundary between a stage with that device allocation and a partial
 /// plan and, where links are shared, X_out and X_in of (B6): the transfers over both boundaries of
 /// the partial plan's first stage.
-BoundaryBound ExactSearch::Search::boundary_to(const SearchNode& next, AllocationIndex allocation) {
-  const TransferShape& shape = shapes_.shape(allocation, next.allocation, [&] {
-    return sides_of(placements_, allocation, next.allocation);
-  });
+BoundaryBound ExactSearch::Search::boundary_to(const SearchNode& next, AllocationIndex allocation,
+                                               bool deals) {
   const BoundaryVolume volume = boundary_volume(costs_, next.begin, problem_.micro_batch_size);
-  BoundaryBound boundary = boundary_bound(shape, volume, micro_batches_, problem_.transfers);
+  BoundaryBound boundary;
+  if (deals || next.form.deals) {
+    boundary = dealt_boundary_to(next, allocation, deals, volume);
+  } else {
+    const TransferShape& shape = shapes_.shape(allocation, next.allocation, [&] {
+      return sides_of(placements_, allocation, next.allocation);
+    });
+    boundary = boundary_bound(shape, volume, micro_batches_, problem_.transfers);
+  }
   if (!problem_.links_are_shared || next.behind == kNoNode) return boundary;
   const DeviceAllocation& behind = placements_.allocation(next.allocation);
+  // Of a stage that deals its micro-batches, the first replica has as many as any, and whole ones.
   const DeviceShapes shapes =
-      links_->busiest(behind.devices, {problem_.micro_batch_size, behind.replicas, behind.samples});
-  const BothBoundaries both{.before = volume,
-                            .behind = boundary_volume(costs_, next.end, problem_.micro_batch_size),
-                            .num_micro_batches = micro_batches_};
+      next.form.deals
+          ? links_->busiest({behind.devices.front()}, {problem_.micro_batch_size, 1, {}})
+          : links_->busiest(behind.devices,
+                            {problem_.micro_batch_size, behind.replicas, behind.samples});
+  const BothBoundaries both{
+      .before = volume,
+      .behind = boundary_volume(costs_, next.end, problem_.micro_batch_size),
+      .num_micro_batches = problem_.micro_batches_of(next.form, behind.replicas)};
   boundary.sent_by_next = next.stage.forward + busy_with_both(shapes.out, both);
   boundary.received_by_next = next.stage.backward + busy_with_both(shapes.in, both);
+  return boundary;
+}
+
+/// Returns the bounds of a boundary where micro-batches are dealt on some side (L2): the least over
+/// their ways, and the queues at the devices of a side that shares each micro-batch.
+BoundaryBound ExactSearch::Search::dealt_boundary_to(const SearchNode& next,
+                                                     AllocationIndex allocation, bool deals,
+                                                     const BoundaryVolume& volume) {
+  const auto [entry, is_new] =
+      dealt_shapes_.try_emplace({allocation, deals, next.allocation, next.form.deals});
+  if (is_new) {
+    BoundarySides sides = sides_of(placements_, allocation, next.allocation);
+    sides.front.deals = deals;
+    sides.back.deals = next.form.deals;
+    entry->second = dealt_shapes(sides, problem_.micro_batch_size, costs_.topology());
+  }
+  BoundaryBound boundary = dealt_boundary_bound(entry->second, volume);
+  const auto shapes_at = [&](AllocationIndex side) {
+    const DeviceAllocation& devices = placements_.allocation(side);
+    return links_->busiest(devices.devices,
+                           {problem_.micro_batch_size, devices.replicas, devices.samples});
+  };
+  if (!deals) {
+    const DeviceShapes here = shapes_at(allocation);
+    raise_queues(boundary, here.out, here.in, volume, micro_batches_);
+  }
+  if (!next.form.deals) {
+    const DeviceShapes there = shapes_at(next.allocation);
+    raise_queues(boundary, there.in, there.out, volume, micro_batches_);
+  }
   return boundary;
 }
 
@@ -297,7 +361,10 @@ Duration ExactSearch::Search::bound_of(const SearchNode& node) {
     return std::max(node.label.end, bound_of_order(stages_.list(), {}, micro_batches_));
   }
   const std::vector<CompletionFunction>& choices =
-      completions_->choices({.cut = node.begin, .used = node.used, .allocation = node.allocation});
+      completions_->choices({.cut = node.begin,
+                             .used = node.used,
+                             .allocation = node.allocation,
+                             .deals = node.form.deals});
   Duration least = Duration::infinite();
   bool is_listed = false;
   for (const CompletionFunction& function : choices) {
@@ -319,7 +386,7 @@ Duration ExactSearch::Search::bound_of(const SearchNode& node) {
 void ExactSearch::Search::list_stages(const SearchNode& node) {
   stages_.clear();
   for (const SearchNode* here = &node;; here = &nodes_[here->behind]) {
-    stages_.append(here->stage, here->boundary, here->label);
+    stages_.append(here->stage, here->boundary, here->label, here->form.deals);
     if (here->behind == kNoNode) return;
   }
 }
@@ -399,6 +466,9 @@ void ExactSearch::advance(Duration threshold, const SearchBudget& budget) {
 }
 Candidate ExactSearch::take() {
   return search_->take();
+}
+bool ExactSearch::deals_untried() const {
+  return search_->deals_untried();
 }
 std::size_t ExactSearch::waiting() const {
   return search_->waiting().size();

@@ -42,22 +42,24 @@ const StageColumn& StageColumnCache::column(CutIndex end, const DeviceAllocation
   return made;
 }
 
+/// Makes a column; that of stages that deal has the figures of (L1).
 StageColumn StageColumnCache::make(CutIndex end, const StageDevices& devices, CutIndex last,
                                    StageForm form) {
   // The capacity if all devices were of the quickest kind.
   const auto capacity = static_cast<double>(devices.devices.size());
   const CutIndex first = work_.first_begin_within(end, capacity, threshold_);
-  return make_stage_column(costs_, devices,
-                           {.first = first,
-                            .last = std::max(first, last),
-                            .end = end,
-                            .micro_batch_size = problem_.micro_batch_size,
-                            .num_micro_batches = problem_.num_micro_batches(),
-                            .form = form,
-                            .ignore_memory = problem_.ignore_memory,
-                            .gradients = problem_.gradients,
-                            .hold_all = problem_.gpipe,
-                            .replicas = problem_.replicas});
+  return make_stage_column(
+      costs_, devices,
+      {.first = first,
+       .last = std::max(first, last),
+       .end = end,
+       .micro_batch_size = problem_.micro_batch_size,
+       .num_micro_batches = problem_.micro_batches_of(form, std::ssize(devices.devices)),
+       .form = form,
+       .ignore_memory = problem_.ignore_memory,
+       .gradients = problem_.gradients,
+       .hold_all = problem_.gpipe,
+       .replicas = problem_.replicas});
 }
 
 /// Merges a column into `least`. The column of more replicas may begin at a lower layer.

@@ -55,6 +55,7 @@ class DepthSearch {
   void push(search::DepthBox box, const OpenBox& parent, const SimulatedPlan& best, Score& score);
   void split(const OpenBox& open, const SimulatedPlan& best, Score& score);
   void begin(OpenBox open, SimulatedPlan& best, Score& score);
+  bool is_one_plan(const search::DepthBox& box) const;
   void simulate(OpenBox open, SimulatedPlan& best, Score& score);
 
   const Topology& topology_;

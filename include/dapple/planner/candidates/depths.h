@@ -12,7 +12,19 @@
 
 namespace dapple::planner {
 
-using Depths = std::vector<std::int64_t>;  // per stage
+/// The depth of each stage. Where stages deal their micro-batches, these are depths of the
+/// pipeline, and those of the plan follow by lane_depths(); elsewhere they are the plan's own.
+using Depths = std::vector<std::int64_t>;
+
+/// Returns the warm-up depths of a plan with these depths of the pipeline. A stage that deals its
+/// micro-batches to r replicas has the depth divided by r, rounded up; but GPipe's depth is that of
+/// all micro-batches. Depths of the pipeline that do not rise from stage to stage give the warm-up
+/// depths of (L3), and all of these. O(stages).
+Depths lane_depths(const Plan& plan, Depths depths);
+
+/// Returns the least depths of the pipeline that do not rise and give the plan its warm-up depths.
+/// O(stages).
+Depths pipeline_depths(const Plan& plan);
 
 /// The warm-up depths of a plan that fit into the memory of its devices. Where transfers block,
 /// each is also at most one above that of the next stage, as else both stages may wait for each
@@ -49,6 +61,8 @@ class DepthLimits {
  private:
   // The memory of one kind of replica, linear in its own depth and those of its neighbours.
   struct Replica {
+    // The micro-batches that it processes.
+    std::int64_t micro_batches = 0;
     // The bytes held at depth 1 on every stage, communication buffers included, without the one
     // micro-batch.
     Bytes fixed;
@@ -58,13 +72,22 @@ class DepthLimits {
     Bytes behind;
     Bytes limit;
   };
+  struct StageLimits {
+    // The replicas to which the stage deals micro-batches; 1 if it deals none.
+    std::int64_t lanes = 1;
+    std::vector<Replica> replicas;
+  };
   bool fits(std::size_t stage, const Depths& depths) const;
+  bool may_fit(std::size_t stage, const search::DepthBox& box) const;
+  std::int64_t lane_depth(std::size_t stage, std::int64_t depth) const;
   void lower_steps(Depths& depths) const;
 
   std::int64_t num_micro_batches_;
   bool ignore_memory_;
   bool blocks_;
-  std::vector<std::vector<Replica>> stages_;
+  bool deals_;
+  bool is_gpipe_;
+  std::vector<StageLimits> stages_;
 };
 
 /// Returns distinct depths to try for a plan with `stages` stages, regardless of memory: policy B
@@ -76,6 +99,10 @@ std::vector<Depths> depth_families(std::size_t stages, std::int64_t num_micro_ba
 /// Returns policy A of DAPPLE (PPoPP'21) section 3.2: S-s at stage s of S, at most the number of
 /// micro-batches.
 Depths least_depths(std::size_t stages, std::int64_t num_micro_batches);
+
+/// Returns depths to try besides where stages deal their micro-batches: with once to three times as
+/// many micro-batches in flight at a stage as keep all replicas from there on busy. O(stages).
+std::vector<Depths> depths_of_dealt(const Plan& plan);
 
 /// Returns depths for an iteration that ends at `target`. Each stage has in flight as many
 /// micro-batches as hide `slack` times its round trip at the pace of the slowest stage, and as many
@@ -92,8 +119,9 @@ std::int64_t count_legal_depths(std::size_t stages, std::int64_t num_micro_batch
 /// Returns all legal depth vectors in ascending order. O(their number * stages).
 std::vector<Depths> legal_depths(std::size_t stages, std::int64_t num_micro_batches);
 
-/// Returns the neighbouring depths: those with one more on all stages up to some stage, and those
-/// with one less on all stages from some stage on.
-std::vector<Depths> neighbours(const Depths& depths, std::int64_t num_micro_batches);
+/// Returns the neighbours of the plan's own depths: those with one more on all stages up to some
+/// stage, and those with one less on all stages from some stage on. Where stages deal their
+/// micro-batches, one more is as much as adds one to every replica of that stage.
+std::vector<Depths> neighbours(const Plan& plan);
 
 }  // namespace dapple::planner

@@ -83,6 +83,10 @@ struct PlannerOptions {
   /// replicas are independent or transfers block, for a target runtime, with the DAPPLE planner,
   /// and in families besides 1F1B and GPipe.
   Shares shares = Shares::Equal;
+  /// Whether stages may also deal whole micro-batches to their replicas in turn, with the exact
+  /// planner under 1F1B or GPipe. None does where replicas are independent or transfers block, or
+  /// for a target runtime.
+  Replications replications = Replications::Split;
   /// Whether only the first layers of every stage may recompute, where a form recomputes parts of
   /// layers. All do where stages may differ in their form, or a target runtime has no other way.
   RecomputedLayers recomputed_layers = RecomputedLayers::All;
@@ -133,6 +137,9 @@ struct PlanningContext {
 /// Whether stages may have shares by speed: this is asked for, there are several kinds of device,
 /// and nothing else forbids it. O(devices).
 bool has_shares_by_speed(const PlannerOptions& options, const Topology& topology);
+
+/// Whether stages may deal micro-batches: this is asked for, and nothing else forbids it.
+bool may_deal(const PlannerOptions& options);
 
 /// Returns what is searched on request, or on some devices. O(devices).
 FurtherDimensions further_dimensions(const PlannerOptions& options, const Topology& topology);

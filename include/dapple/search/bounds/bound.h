@@ -16,6 +16,10 @@
 // to replica. It may then count no more than the least such path takes: the quickest replica of a
 // stage and the quickest pair of replicas of a boundary (least_path()). Where all replicas and all
 // pairs are alike nothing is lost by this, except departure 6 and ports that several pairs share.
+//
+// A stage that deals its micro-batches has the figures of its quickest replica as well, and in all
+// equations of its own the micro-batches of its busiest one in place of all (docs/bounds.md,
+// section 3).
 #pragma once
 
 #include <cstdint>
@@ -154,7 +158,8 @@ struct BoundLabel {
 /// Whether no component of `a` is larger than that of `b`.
 bool is_no_larger(const BoundLabel& a, const BoundLabel& b);
 
-/// Returns the label of the last stage, with which the recursion begins.
+/// Returns the label of the last stage, with which the recursion begins. Here and below
+/// `num_micro_batches` are those of the stage's busiest replica.
 BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches);
 
 /// Returns the label after one more stage is put in front. Every component is monotone in every
@@ -165,15 +170,15 @@ BoundLabel extend_label(const StageBound& stage, const BoundaryBound& boundary,
 
 /// Lower bounds (B10) at the plan's own depths for replicas that start together. No simulation of
 /// the plan with these costs ends before the first one, with or without contention, and none with
-/// contention ends before the second one. Requires: no dealt stage.
+/// contention ends before the second one.
 Duration lower_bound(const Plan& plan, const PlanCost& costs, const Topology& topology);
 Duration lower_bound_with_contention(const Plan& plan, const PlanCost& costs,
                                      const Topology& topology);
 
 /// Lower bound from the fixed order of 1F1B, GPipe's included (B5). It covers
 /// the waits between any two stages whose depths differ by little, and the forwards that a stage
-/// waits for before its first backward. It holds at exactly these depths and not at lower ones.
-/// O(stages^2). Requires: no dealt stage.
+/// waits for before its first backward. It holds at exactly these depths and not at lower ones. It
+/// is zero where a stage deals its micro-batches. O(stages^2).
 Duration lower_bound_of_order(const Plan& plan, const PlanCost& costs);
 
 /// Returns the costs of the least path through a plan with independent replicas (R1): for every
@@ -195,8 +200,14 @@ struct BoundedPlan {
 /// Whether the replicas are independent and the paths through them may differ.
 bool follows_least_path(const BoundedPlan& bounded);
 
-/// Return the bounds above in the form that holds in the mode of `bounded`. Requires: no dealt
-/// stage.
+/// Returns the costs of the least path through a plan of which some stages deal their
+/// micro-batches: those of such a stage as in least_path(), and for a boundary of such a stage the
+/// least time over its transfers, without ports. Other stages and boundaries keep their own costs.
+/// O(replicas + flows).
+PlanCost least_path_of_dealt(const Plan& plan, const PlanCost& costs);
+
+/// Return the bounds above in the form that holds in the mode of `bounded`. Requires: replicas are
+/// together, or no stage deals its micro-batches.
 Duration lower_bound(const BoundedPlan& bounded);
 Duration lower_bound_of_order(const BoundedPlan& bounded);
 

@@ -11,11 +11,17 @@
 // per transfer.
 // Source: the order of 1F1B in DAPPLE (PPoPP'21) section 3.2; the bound is a longest path over the
 // precedences that all orders of the box have in common. GPipe is the depth M.
+//
+// A stage that deals its micro-batches to r replicas has r lanes. A depth K of the stage is then
+// one of K / r, rounded up, on each of its lanes, so that depths do not rise from stage to stage
+// there either (docs/bounds.md, section 3).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
 #include "dapple/cost/plan_cost.h"
 #include "dapple/cost/transfer.h"
@@ -42,8 +48,9 @@ struct EarliestStarts {
 class EarliestStartBound {
  public:
   /// With contention, the bound includes how boundaries and all-reduces slow each other down. With
-  /// independent replicas it does not; it then follows their least_path(). The depths of the plan
-  /// itself are ignored. Requires: no dealt stage.
+  /// independent replicas it does not; it then follows their least_path(). Nor does it where a
+  /// stage deals its micro-batches; it then follows the least_path_of_dealt(). The depths of the
+  /// plan itself are ignored. Requires: replicas are together, or no stage deals its micro-batches.
   explicit EarliestStartBound(const BoundedPlan& bounded);
 
   /// Returns a lower bound on the plan's time for all depth vectors in the box. If `known` is
@@ -61,68 +68,114 @@ class EarliestStartBound {
   /// | ------ | ---------------------- | ---- | --------- |
   /// | busy   | busy_p                 | ns   | (T3)      |
   /// | time   | time_p                 | ns   | (T3)      |
+  /// | passed | m                      | 1    | (T3)      |
   /// | anchor | ready_h - h busy_p     | ns   | (T3)      |
   struct Queue {
+    PortIndex port;
     // Occupation of the port by one transfer, rounded down.
     Duration busy;
     // Time of one transfer, latency included.
     Duration time;
+    // The transfers so far.
+    std::int64_t passed = 0;
     // Maximum of ready_h - h * busy over the transfers h so far.
     Duration anchor;
+
+    void reset();
+    /// Lower bound on the arrival of the next transfer, if it and all later ones are ready at
+    /// `ready` or later.
+    Duration arrival(Duration ready);
   };
-  /// The boundary in front of a stage, in one direction.
+  /// What a transfer takes, and the queues that it passes, by position.
   struct Way {
     Duration time;
-    std::vector<Queue> queues;
-    Duration arrival(Duration ready, std::int64_t micro_batch);
+    std::vector<std::size_t> queues;
   };
-  /// A stage, and what has been visited of it.
+  /// The boundary in front of a stage, in one direction.
+  class Ways {
+   public:
+    Ways() = default;
+    /// `topology` is null unless links are shared. There, ends of transfers are rounded up to a
+    /// tick per sender and not per port, so the occupation of a port is computed from its bytes
+    /// instead of its ticks. `senders` and `receivers` are the lanes of both sides.
+    Ways(const std::vector<TransferCost>& transfers, std::int64_t senders, std::int64_t receivers,
+         const Topology* topology);
+
+    void reset();
+    /// Lower bound on the moment at which the next micro-batch has arrived, which is sent at
+    /// `ready`; if there is one receiver, and those before it.
+    Duration arrival(Duration ready);
+
+   private:
+    void find_common_ports();
+
+    std::int64_t senders_ = 1;
+    // Micro-batch m takes way m modulo their number.
+    std::vector<Way> ways_;
+    // Each is of transfers that one lane sends, one after another.
+    std::vector<Queue> queues_;
+    // Ports that all micro-batches pass on their way from several lanes to one.
+    std::vector<Queue> common_;
+    std::int64_t micro_batches_ = 0;
+    // When the last micro-batches were sent, one of each sender.
+    std::vector<Duration> recent_;
+  };
+  /// A lane of a stage, and what has been visited of it. The numbers of its micro-batches are those
+  /// among its own.
   ///
   /// | member             | symbol, docs/bounds.md         | unit | equations        |
   /// | ------------------ | ------------------------------ | ---- | ---------------- |
   /// | forward, backward  | F, B                           | ns   | (T1), (T2)       |
-  /// | after_backward     | A                              | ns   | (T4), (B12)      |
-  /// | activations        | c, ready_m, busy_p, time_p     | ns   | (T3)             |
-  /// | gradients          | the same of gradients          | ns   | (T3)             |
-  /// | last_gradient      | d_last                         | ns   | (B12)            |
+  /// | micro_batches      | M                              | 1    | (T1), (T2)       |
   /// | least, most        | least, most                    | 1    | (T1), (T2)       |
   /// | from_forwards      | f_h - hF - max(0, h-least+1) B | ns   | (T1), (T2)       |
   /// | from_backwards     | g_h - min(M, h+most) F - hB    | ns   | (T2)             |
   /// | from_old_backwards | the same for h < n             | ns   | (T1)             |
-  /// | last_forward_end   | f_{i-1} + F                    | ns   | (T1), (T2)       |
+  /// | forward_end        | f_h + F                        | ns   | (T1), (T2)       |
   /// | backward_end       | g_h + B                        | ns   | (T1), (T2), (T4) |
-  struct Stage {
+  struct Lane {
     Duration forward;
     Duration backward;
-    Duration after_backward;
-    // From the stage in front.
-    Way activations;
-    // Back to the stage in front.
-    Way gradients;
-    Duration last_gradient;
+    std::int64_t micro_batches = 0;
     std::int64_t least = 1;
     std::int64_t most = 1;
-    // Maxima over earlier computations of their start less the most work that may precede it. No
-    // computation starts before such a maximum plus the work that surely precedes it.
-    Duration from_forwards;
+    // Maxima over computations so far of their start less the most work that may precede it. No
+    // later computation starts before such a maximum plus the work that surely precedes it.
+    std::vector<Duration> from_forwards;
     Duration from_backwards;
     // Only over the backwards that precede the next forward at every depth of the box.
     Duration from_old_backwards;
     std::int64_t old_backwards = 0;
-    // Backwards visited so far.
-    std::int64_t backwards = 0;
-    Duration last_forward_end;
+    std::vector<Duration> forward_end;
     std::vector<Duration> backward_end;
+  };
+  /// A stage: its lanes, and the boundary in front of it.
+  ///
+  /// | member             | symbol, docs/bounds.md         | unit | equations        |
+  /// | ------------------ | ------------------------------ | ---- | ---------------- |
+  /// | after_backward     | A                              | ns   | (T4), (B12)      |
+  /// | activations        | c, ready_m, busy_p, time_p     | ns   | (T3)             |
+  /// | gradients          | the same of gradients          | ns   | (T3)             |
+  /// | last_gradient      | d_last                         | ns   | (B12)            |
+  struct Stage {
+    // Micro-batch m is on lane m modulo their number.
+    std::vector<Lane> lanes;
+    Duration after_backward;
+    // From the stage in front and back to it.
+    Ways activations;
+    Ways gradients;
+    Duration last_gradient;
+    // Backwards visited so far, of all lanes.
+    std::int64_t backwards = 0;
   };
 
   EarliestStartBound(const PlanCost& costs, const BoundedPlan& bounded, bool counts_on_sharing);
-  /// `topology` is null unless links are shared. There, ends of transfers are rounded up to a tick
-  /// per sender and not per port, so the occupation of a port is computed from its bytes instead of
-  /// its ticks.
-  static Way way_of(const TransferCost& transfer, const Topology* topology);
+  std::vector<Lane> lanes_of(const StagePlan& stage, const StageCost& cost,
+                             const StageCost& own) const;
   void reset(const DepthBox& box);
-  Duration forward(Stage& stage, std::int64_t micro_batch, Duration earliest);
-  Duration backward(Stage& stage, std::int64_t micro_batch, Duration earliest);
+  static Duration forward(Lane& lane, std::int64_t number, Duration earliest);
+  static Duration backward(Lane& lane, std::int64_t number, Duration earliest);
+  bool may_run_backward(std::size_t s, std::int64_t micro_batch, std::int64_t forwards) const;
   void run_forwards(std::int64_t micro_batch);
   void run_backwards(std::int64_t forwards);
 

@@ -75,6 +75,10 @@ class ExactSearch {
   /// the same.
   bool covers_allowed_placements() const;
 
+  /// Whether stages may deal their micro-batches, but none does in the plans that are tried, as not
+  /// all placements are; bound_anywhere() is then at most the bound of the work alone.
+  bool deals_untried() const;
+
   /// Stages tried in front of partial plans, plus the completion functions kept by prepare().
   std::int64_t states() const;
   /// The number of partial plans, complete plans and completion functions kept, of some 200 bytes

@@ -1,0 +1,134 @@
+"""Whole micro-batches dealt to replicas in turn, with their arithmetic."""
+
+import tool
+from tool import BAD_INPUT, DONE, USAGE, ToolTest
+
+MILLISECOND = 10**6  # nanoseconds
+MEGABYTE = 10**6
+
+
+def layer(name, forward, stash):
+    """A layer that takes as long for one sample as for two, and twice as long backward."""
+    return {"name": name, "parameter_bytes": 400 * MEGABYTE,
+            "measurements": [{"batch_size": 2, "forward_ns": forward * MILLISECOND,
+                              "backward_ns": 2 * forward * MILLISECOND, "output_bytes": 0,
+                              "stash_bytes": 2 * stash * MEGABYTE}]}
+
+
+def profile(stash=300):
+    return {"schema": "dapple-profile/1", "name": "made", "source": "made up",
+            "global_batch_size": 8, "device": "gpu", "batch_scaling": "floor",
+            "optimizer": {"name": "sgd", "state_bytes_per_parameter_byte": 0},
+            "layers": [layer("a", 4, 0), layer("b", 2, stash)]}
+
+
+def topology(devices=3, memory=1500 * MEGABYTE):
+    link = {"bandwidth": "1 TB/s", "latency": "0 ns", "source": "made up"}
+    return {"schema": "dapple-topology/1", "name": "made", "source": "made up",
+            "devices": {"gpu": {"memory": f"{memory} B", "reserved": "0 B"}},
+            "servers": [{"name": "s", "count": 1, "device": "gpu", "devices": devices,
+                         "nics": [link], "links": {"kind": "switch", **link}}],
+            "network": {"kind": "switch", **link}}
+
+
+class Deal(ToolTest):
+    def run_plan(self, *more, cluster=None):
+        return self.run_tool("--model", self.write("m.json", profile()), "--topo",
+                             self.write("t.json", cluster or topology()), "-o", "plan.json", *more)
+
+    def planned(self, *more, cluster=None):
+        run = self.run_plan(*more, cluster=cluster)
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+        return self.read("plan.json")
+
+    def test_micro_batches_are_dealt_where_neither_halves_nor_large_ones_will_do(self):
+        # The 400 MB of parameters of a layer and as many of gradients leave no room for both layers
+        # on one of the devices of 1.5 GB, nor for the stash of four samples of layer b. Of
+        # micro-batches of two samples, layer a takes 4 + 8 ms, and as long for one sample, so that
+        # nothing is gained if two devices share them: 4 micro-batches take 48 ms. Dealt to two
+        # devices, micro-batches follow each other through layer b, which takes 2 + 4 ms: the last of
+        # the four has gone back through it at 4 + 4 * 6 ms, and then has 8 ms of layer a. The
+        # all-reduce of 400 MB over two devices takes 0.4 ms.
+        split = self.planned()
+        self.assertEqual(split["predicted"]["iteration_ns"], 48 * MILLISECOND)
+        self.assertNotIn("replication", split["request"])
+        dealt = self.planned("--deal")
+        self.assertEqual(dealt["stages"][0]["replication"], "deal")
+        self.assertEqual(dealt["request"]["replication"], "auto")
+        self.assertIn("micro-batches: shared by replicas, or dealt to them in turn",
+                      dealt["search_space"]["searched"])
+        iteration = 36 * MILLISECOND + 400_000
+        self.assertEqual(dealt["predicted"]["iteration_ns"], iteration)
+        self.assertEqual(dealt["predicted"]["lower_bound_ns"], iteration)
+        for options in (("--pin", "replicas=1"), ("--pin", "stages=1", "--unlimited-memory")):
+            with self.subTest(options=options):
+                pinned = self.planned("--deal", *options)
+                self.assertGreaterEqual(pinned["predicted"]["iteration_ns"],
+                                        pinned["predicted"]["lower_bound_ns"])
+
+    def test_gpipe_deals_too(self):
+        # Nothing can be shared of a micro-batch of one sample. Of eight of them, which take 6 + 12 ms
+        # each through both layers, one of three replicas has three. GPipe's depth is that of all.
+        plan = self.planned("--schedule", "gpipe", "--deal", "--unlimited-memory",
+                            "--micro-batch", "1", "--pin", "stages=1")
+        self.assertEqual(plan["stages"][0]["replication"], "deal")
+        self.assertGreaterEqual(plan["predicted"]["iteration_ns"], 54 * MILLISECOND)
+        self.assertEqual(plan["predicted"]["lower_bound_ns"], plan["predicted"]["iteration_ns"])
+        self.assertEqual(plan["schedule"]["warmup_depths"], [8])
+
+    def test_a_pinned_number_of_replicas_may_exceed_the_samples_of_a_micro_batch(self):
+        options = ("--micro-batch", "1", "--pin", "replicas=3", "--unlimited-memory")
+        self.assertNotEqual(self.run_plan(*options).returncode, DONE)
+        plan = self.planned(*options, "--deal")
+        self.assertEqual(plan["stages"][0]["replication"], "deal")
+
+    def test_false_claims_are_refused(self):
+        plan = self.planned("--deal")
+        for change, place in [
+                (lambda file: file["request"].pop("replication"), "/request/replication"),
+                (lambda file: file["predicted"].update(
+                    lower_bound_ns=plan["predicted"]["iteration_ns"] + 1),
+                 "/predicted/lower_bound_ns")]:
+            with self.subTest(place=place):
+                changed = self.read("plan.json")
+                change(changed)
+                run = self.run_tool("verify", self.write("changed.json", changed))
+                self.assertEqual(run.returncode, BAD_INPUT, run.stdout)
+                self.assertIn(place, run.stdout + run.stderr)
+        # A plan that shares every micro-batch is not the fastest of those that may deal them.
+        split = self.planned()
+        split["request"]["replication"] = "auto"
+        split["search_space"]["searched"] = plan["search_space"]["searched"]
+        run = self.run_tool("verify", self.write("changed.json", split))
+        self.assertEqual(run.returncode, BAD_INPUT, run.stdout)
+        self.assertIn("expected at most", run.stdout + run.stderr)
+
+    def test_options_beside_which_none_deals_are_refused(self):
+        for options, expected in [
+                (("--schedule", "zb-h1"), "needs --schedule 1f1b or gpipe"),
+                (("--schedule", "auto"), "needs --schedule 1f1b or gpipe"),
+                (("--replicas", "independent"), "needs --replicas together"),
+                (("--planner", "dapple"), "needs --planner exact"),
+                (("--runtime", "deepspeed"), "needs transfers beside computations"),
+                (("--pin", "depths=least"), "got depths=least"),
+                (("--for", "torch-csv"), "cannot be used with --for"),
+                (("--proof", "p.json"), "cannot be used with --proof"),
+                (("--alternatives", "2"), "cannot be used with --alternatives"),
+                (("--jitter", "5%"), "cannot be used with --jitter")]:
+            with self.subTest(options=options):
+                run = self.run_plan("--deal", *options)
+                self.assertEqual(run.returncode, USAGE, run.stdout + run.stderr)
+                self.assertIn(expected, run.stderr)
+
+    def test_where_not_all_placements_are_tried_the_bound_is_of_the_work(self):
+        cluster = topology(devices=8)
+        cluster["servers"][0]["count"] = 8
+        plan = self.planned("--deal", "--unlimited-memory", cluster=cluster)
+        self.assertTrue(any(line.startswith("micro-batches dealt to replicas in turn")
+                            for line in plan["search_space"]["cut"]))
+        self.assertFalse(plan["search_space"]["complete"])
+
+
+if __name__ == "__main__":
+    tool.main()
