@@ -61,7 +61,8 @@ class Deal(ToolTest):
         iteration = 36 * MILLISECOND + 400_000
         self.assertEqual(dealt["predicted"]["iteration_ns"], iteration)
         self.assertEqual(dealt["predicted"]["lower_bound_ns"], iteration)
-        for options in (("--pin", "replicas=1"), ("--pin", "stages=1", "--unlimited-memory")):
+        for options in (("--pin", "replicas=1"), ("--jitter", "5%"),
+                        ("--pin", "stages=1", "--unlimited-memory")):
             with self.subTest(options=options):
                 pinned = self.planned("--deal", *options)
                 self.assertGreaterEqual(pinned["predicted"]["iteration_ns"],
@@ -114,8 +115,7 @@ class Deal(ToolTest):
                 (("--pin", "depths=least"), "got depths=least"),
                 (("--for", "torch-csv"), "cannot be used with --for"),
                 (("--proof", "p.json"), "cannot be used with --proof"),
-                (("--alternatives", "2"), "cannot be used with --alternatives"),
-                (("--jitter", "5%"), "cannot be used with --jitter")]:
+                (("--alternatives", "2"), "cannot be used with --alternatives")]:
             with self.subTest(options=options):
                 run = self.run_plan("--deal", *options)
                 self.assertEqual(run.returncode, USAGE, run.stdout + run.stderr)

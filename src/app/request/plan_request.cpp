@@ -273,7 +273,7 @@ void check_dealing(const command_line::Options& options, const PlanCommandReques
   if (std::find(request.pins.begin(), request.pins.end(), kLeastDepths) != request.pins.end()) {
     throw command_line::usage_error(option, "needs depths that are searched, got depths=least");
   }
-  for (const char* const other : {"for", "proof", "alternatives", "jitter"}) {
+  for (const char* const other : {"for", "proof", "alternatives"}) {
     if (!options.has(other)) continue;
     throw command_line::usage_error(option, fmt::format("cannot be used with --{}", other));
   }

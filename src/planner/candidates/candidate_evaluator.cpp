@@ -82,9 +82,8 @@ std::vector<Depths> CandidateEvaluator::depths_to_try(const Plan& plan, const Pl
   for (Depths& family : depth_families(stages, micro_batches)) depths.push_back(std::move(family));
   for (const std::int64_t slack : {1, 2, 3}) {
     for (const std::int64_t percent : {0, 2, 5, 12}) {
-      if (deals) continue;
       const Duration target{bound.ns / 100 * (100 + percent)};
-      depths.push_back(depths_for_target(costs, micro_batches, target, slack));
+      depths.push_back(depths_for_target(plan, costs, target, slack));
     }
   }
   if (count_legal_depths(stages, micro_batches, kFewDepths + 1) > kFewDepths) {

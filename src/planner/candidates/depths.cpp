@@ -232,8 +232,9 @@ std::vector<Depths> legal_depths(std::size_t stages, std::int64_t num_micro_batc
   }
 }
 
-Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, Duration target,
+Depths depths_for_target(const Plan& plan, const PlanCost& costs, Duration target,
                          std::int64_t slack) {
+  const std::int64_t num_micro_batches = plan.num_micro_batches;
   const std::size_t stages = costs.stages.size();
   Duration pace{1};
   std::vector<Duration> fill(stages);        // start of the first forward
@@ -241,7 +242,8 @@ Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, 
   std::vector<Duration> tail(stages);        // from the start of the last forward to the end
   for (std::size_t s = 0; s < stages; ++s) {
     const StageCost& stage = costs.stages[s];
-    pace = std::max(pace, stage.forward + stage.backward);
+    pace = std::max(
+        pace, Duration{divide_up((stage.forward + stage.backward).ns, dealt_to(plan.stages[s]))});
     if (s + 1 < stages) {
       fill[s + 1] = fill[s] + stage.forward + costs.boundaries[s].forward.front().time;
     }
@@ -271,10 +273,12 @@ Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, 
                                             : Duration{});
       depth = depths[s + 1] + std::max<std::int64_t>(0, divide_up(slack * trip.ns, pace.ns) - 1);
     }
-    const Duration room = target - fill[s] - tail[s] - (num_micro_batches - 1) * stage.forward;
+    const std::int64_t lanes = dealt_to(plan.stages[s]);
+    const std::int64_t own = divide_up(num_micro_batches, lanes);
+    const Duration room = target - fill[s] - tail[s] - (own - 1) * stage.forward;
     const std::int64_t backwards =
         std::max<std::int64_t>(0, room.ns) / std::max<std::int64_t>(1, stage.backward.ns);
-    depth = std::max(depth, num_micro_batches - backwards);
+    depth = std::max(depth, (own - backwards) * lanes);
     depths[s] = std::clamp<std::int64_t>(depth, 1, num_micro_batches);
   }
   return depths;

@@ -172,14 +172,14 @@ void MedianChoice::add_depths(const DrawnPlan& start, std::vector<Plan>& plans) 
   const PlanCost costs = costs_.plan_cost(start.plan);
   for (const std::int64_t slack : {1, 2, 3}) {
     for (const Duration target : {start.iteration, start.median}) {
-      wanted.push_back(depths_for_target(costs, micro_batches, target, slack));
+      wanted.push_back(depths_for_target(start.plan, costs, target, slack));
     }
   }
   for (Depths& depths : wanted) {
     auto fitting = limits.fit(std::move(depths));
     if (!fitting) continue;
     plans.push_back(start.plan);
-    plans.back().warmup_depths = *std::move(fitting);
+    plans.back().warmup_depths = lane_depths(plans.back(), *std::move(fitting));
   }
 }
 
@@ -192,7 +192,7 @@ bool MedianChoice::try_neighbours() {
     auto fitting = limits.fit(wanted);
     if (!fitting) continue;
     plans.push_back(start);
-    plans.back().warmup_depths = *std::move(fitting);
+    plans.back().warmup_depths = lane_depths(plans.back(), *std::move(fitting));
   }
   compare(std::move(plans));
   return !is_same(best().plan, start);

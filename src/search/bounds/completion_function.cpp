@@ -11,14 +11,17 @@ namespace {
 /// cross. `function.end` is the earliest start of the stage's first forward, and `span` adds the
 /// time from its last backward to the end of the iteration.
 void add_depth_tradeoff(CompletionFunction& result, const CompletionFunction& function,
-                        const StageBound& stage, Duration span, std::int64_t micro_batches) {
+                        const StageBound& stage, Duration span, const StageWork& work) {
+  const std::int64_t micro_batches = work.num_micro_batches;
   result.crossing = function.crossed(stage.forward);
   result.tail_parts = function.tail_parts;
   // Up to this tail the bound without the trade-off does not grow; beyond it, it grows faster than
   // this term.
   const Duration tail = std::max(Duration{}, result.own - result.last);
   const Duration both = stage.forward + stage.backward;
-  const Duration rise = std::max(function.slowest, stage.forward) - stage.forward;
+  // A lane has every n-th of the micro-batches that arrive.
+  const Duration pace = work.lanes * function.slowest;
+  const Duration rise = std::max(pace, stage.forward) - stage.forward;
   const Duration fall = stage.backward - rise;
   if (rise > Duration{} && fall > Duration{}) {
     const Duration rising = span + micro_batches * both - rise;
@@ -79,20 +82,15 @@ CompletionFunction with_stage(const CompletionFunction& function, const StageBou
     result.waves = waves;
     result.steep = steep;
   }
-  result.last_deals = work.deals;
-  // Replicas with micro-batches of their own send them side by side.
-  result.slowest = work.deals ? function.slowest : std::max(function.slowest, stage.forward);
+  result.last_deals = work.lanes > 1;
+  // Lanes send their micro-batches side by side.
+  result.slowest = work.lanes > 1 ? function.slowest : std::max(function.slowest, stage.forward);
   result.sent = function.sent + stage.forward;
   result.received = function.received + stage.backward;
   // These terms are (B1) and (B8).
   result.own = std::max(
       {function.own, span + stage.work(micro_batches), last + both + stage.after_backward});
-  if (work.deals) {
-    result.crossing = function.crossed(stage.forward);
-    result.tail_parts = function.tail_parts;
-  } else {
-    add_depth_tradeoff(result, function, stage, span, micro_batches);
-  }
+  add_depth_tradeoff(result, function, stage, span, work);
   return result;
 }
 

@@ -85,8 +85,8 @@ Duration completed(const CompletionFunction& function, const BoundLabel& label);
 struct StageWork {
   // Those of its busiest replica.
   std::int64_t num_micro_batches = 1;
-  // Whether they are dealt to its replicas in turn.
-  bool deals = false;
+  // The lanes to which they are dealt in turn.
+  std::int64_t lanes = 1;
 };
 
 /// Returns the function with one more stage behind (C2). `last_stage` and `begin` of the result are

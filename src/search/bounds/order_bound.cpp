@@ -38,46 +38,67 @@ void OrderedStages::clear() {
 }
 
 void OrderedStages::append(const StageBound& stage, const BoundaryTimes& boundary,
-                           const BoundLabel& label, bool deals) {
+                           const BoundLabel& label, std::int64_t lanes) {
   finish_ = std::max(finish_, stage.after_backward);
-  if (!deals) {
-    stages_.push_back({.forward = stage.forward,
-                       .backward = stage.backward,
-                       .backward_pace = std::max(stage.backward, boundary.backward_pace),
-                       .start = start_,
-                       .round_trip = label.round_trip,
-                       .tail = label.tail,
-                       .finish = finish_,
-                       .back = back_,
-                       .most_in_flight = stage.depth_limit,
-                       .slowest_before = slowest_before_});
-    slowest_before_ = std::max({slowest_before_, stage.forward, boundary.forward_pace});
-  }
+  stages_.push_back({.forward = stage.forward,
+                     .backward = stage.backward,
+                     .backward_pace = std::max(stage.backward, boundary.backward_pace),
+                     .start = start_,
+                     .round_trip = label.round_trip,
+                     .tail = label.tail,
+                     .finish = finish_,
+                     .back = back_,
+                     .most_in_flight = stage.depth_limit,
+                     .slowest_before = slowest_before_,
+                     .lanes = lanes});
   // What ends on the next stage is followed by the transfer back and this stage's backward.
   start_ += stage.forward + boundary.forward;
   back_ += boundary.backward + stage.backward;
   finish_ += boundary.backward + stage.backward;
+  slowest_before_ = std::max(slowest_before_, boundary.forward_pace);
+  // Lanes send their micro-batches side by side.
+  if (lanes == 1) slowest_before_ = std::max(slowest_before_, stage.forward);
 }
+
+namespace {
+
+/// Returns a line that is no higher, as a function of the depth D of the pipeline, than one of the
+/// depth of each of `lanes` lanes, which is D / lanes, rounded up (L3). Rounded down.
+DepthLine of_pipeline(const DepthLine& line, std::int64_t lanes) {
+  if (lanes == 1) return line;
+  const auto part = [&](std::int64_t ns) { return Duration{-divide_up(-ns, lanes)}; };
+  const Duration most_above =
+      line.slope < Duration{} ? part((lanes - 1) * line.slope.ns) : Duration{};
+  return {.at = line.at + most_above, .slope = part(line.slope.ns)};
+}
+
+}  // namespace
 
 Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePart& before,
                         std::int64_t num_micro_batches) {
-  const std::int64_t all = num_micro_batches;
-  // Rising lines of this stage and those in front, whose depths are no smaller.
+  // Rising lines of this stage and those in front, whose depths are no smaller: depths of the
+  // pipeline where stages deal their micro-batches.
   std::vector<DepthLine> large_depth_waits;
   const OrderedStage* slowest_backward = nullptr;
   Duration bound;
   for (const OrderedStage& stage : stages) {
+    // Those of its first lane, which come at intervals of as many micro-batches as there are lanes.
+    const std::int64_t all = divide_up(num_micro_batches, stage.lanes);
     const Duration begin = before.end + stage.start;
     const Duration after =
         stage.start + std::max(before.end + stage.finish, before.span + stage.back);
     const Duration both = stage.forward + stage.backward;
-    const Duration pace = std::max({before.slowest, stage.slowest_before, stage.forward});
+    const Duration pace =
+        std::max(stage.lanes * std::max(before.slowest, stage.slowest_before), stage.forward);
     // (O1): K forwards at the pace at which they arrive, then all backwards and the other forwards.
     const DepthLine first_backward{.at = after + all * both + stage.forward - pace,
                                    .slope = pace - stage.forward};
-    if (first_backward.slope > Duration{}) large_depth_waits.push_back(first_backward);
+    if (first_backward.slope > Duration{}) {
+      large_depth_waits.push_back(of_pipeline(first_backward, stage.lanes));
+    }
     // (O2): the last K backwards follow each other, and an earlier stage may be slower at them.
-    if (slowest_backward != nullptr && slowest_backward->backward_pace > stage.backward) {
+    if (slowest_backward != nullptr && slowest_backward->backward_pace > stage.backward &&
+        stage.lanes == 1) {
       const OrderedStage& slow = *slowest_backward;
       const Duration then = stage.start + stage.back - slow.back +
                             std::max(before.end + slow.finish, before.span + slow.back);
@@ -95,8 +116,10 @@ Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePar
          .slope = Duration{} - stage.forward},
         {.at = after + stage.round_trip + (all - 1) * stage.forward + all * stage.backward,
          .slope = Duration{} - stage.backward}};
-    const std::int64_t most = std::min(stage.most_in_flight, all);
-    for (const DepthLine& small : small_depth_waits) {
+    const std::int64_t most =
+        std::min(std::min(stage.most_in_flight, all) * stage.lanes, num_micro_batches);
+    for (const DepthLine& of_lane : small_depth_waits) {
+      const DepthLine small = of_pipeline(of_lane, stage.lanes);
       // A line that does not fall is least at a depth of one.
       if (small.slope >= Duration{}) {
         bound = std::max(bound, small(1));
@@ -107,7 +130,8 @@ Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePar
         bound = std::max(bound, lowest_crossing(small, large, most));
       }
     }
-    if (slowest_backward == nullptr || stage.backward_pace > slowest_backward->backward_pace) {
+    if (stage.lanes == 1 &&
+        (slowest_backward == nullptr || stage.backward_pace > slowest_backward->backward_pace)) {
       slowest_backward = &stage;
     }
   }

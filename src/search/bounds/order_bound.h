@@ -47,10 +47,12 @@ struct OrderedStage {
   Duration finish;
   // From the end of its last backward to that of the partial plan's first stage.
   Duration back;
-  // Upper bound on its depth.
+  // Upper bound on its depth, or that of each of its lanes.
   std::int64_t most_in_flight = 1;
   // The slowest forward, or transfer of one micro-batch, in front of it within the partial plan.
   Duration slowest_before;
+  // The lanes to which it deals its micro-batches.
+  std::int64_t lanes = 1;
 };
 
 /// The boundary behind a stage. All durations are lower bounds.
@@ -81,11 +83,10 @@ class OrderedStages {
   void clear();
 
   /// Appends the stage behind those that are there. `boundary` is the one behind the new stage, all
-  /// zero behind the last stage; `label` is that of the partial plan that begins with it. A stage
-  /// that deals its micro-batches is not listed: it counts as a part of the ways between the
-  /// others. O(1).
+  /// zero behind the last stage; `label` is that of the partial plan that begins with it, and the
+  /// stage deals its micro-batches to so many lanes. O(1).
   void append(const StageBound& stage, const BoundaryTimes& boundary, const BoundLabel& label,
-              bool deals = false);
+              std::int64_t lanes = 1);
 
  private:
   std::vector<OrderedStage> stages_;

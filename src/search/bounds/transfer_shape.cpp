@@ -208,11 +208,13 @@ BoundaryBound dealt_boundary_bound(const std::vector<TransferShape>& shapes,
 void raise_queues(BoundaryBound& boundary, const PortShape& forward, const PortShape& backward,
                   const BoundaryVolume& volume, std::int64_t num_micro_batches) {
   if (volume.whole.count == 0) return;
-  const auto queue = [&](const PortShape& shape) {
-    return longest_queue({bound_of(shape, volume)}, num_micro_batches);
+  const auto raise = [&](const PortShape& shape, Duration time, Duration& queue, Duration& pace) {
+    const PortBound port = bound_of(shape, volume);
+    queue = std::max(queue, longest_queue({port}, num_micro_batches));
+    if (port.time >= time) pace = std::max(pace, queue_at(port, 2));
   };
-  boundary.forward_queue = std::max(boundary.forward_queue, queue(forward));
-  boundary.backward_queue = std::max(boundary.backward_queue, queue(backward));
+  raise(forward, boundary.forward, boundary.forward_queue, boundary.forward_pace);
+  raise(backward, boundary.backward, boundary.backward_queue, boundary.backward_pace);
 }
 
 BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut,

@@ -88,7 +88,7 @@ BoundaryBound dealt_boundary_bound(const std::vector<TransferShape>& shapes,
                                    const BoundaryVolume& volume);
 
 /// Raises the queues of a boundary to those at a port of which every micro-batch is known to pass
-/// so many samples, in each direction.
+/// so many samples, in each direction, and its pace where no transfer takes less than at that port.
 void raise_queues(BoundaryBound& boundary, const PortShape& forward, const PortShape& backward,
                   const BoundaryVolume& volume, std::int64_t num_micro_batches);
 

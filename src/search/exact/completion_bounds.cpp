@@ -238,7 +238,7 @@ void CompletionBounds::append_stage(const CompletionFunction& function, const St
   CompletionFunction grown =
       with_stage(function, stage,
                  {.num_micro_batches = problem_.micro_batches_of(extension.form, replicas),
-                  .deals = extension.form.deals});
+                  .lanes = extension.form.deals ? replicas : 1});
   if (problem_.any_order) {
     grown.crossing = {};
     grown.tail_parts = 0;

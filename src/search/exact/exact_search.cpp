@@ -386,7 +386,9 @@ Duration ExactSearch::Search::bound_of(const SearchNode& node) {
 void ExactSearch::Search::list_stages(const SearchNode& node) {
   stages_.clear();
   for (const SearchNode* here = &node;; here = &nodes_[here->behind]) {
-    stages_.append(here->stage, here->boundary, here->label, here->form.deals);
+    const std::int64_t lanes =
+        here->form.deals ? placements_.allocation(here->allocation).replicas : 1;
+    stages_.append(here->stage, here->boundary, here->label, lanes);
     if (here->behind == kNoNode) return;
   }
 }

@@ -108,8 +108,8 @@ std::vector<Depths> depths_of_dealt(const Plan& plan);
 /// micro-batches as hide `slack` times its round trip at the pace of the slowest stage, and as many
 /// as let its last forward start in time for all that follows it, all-reduces included. The second
 /// condition matters where an early stage is the slowest and a late one has much to reduce.
-/// Requires: no dealt stage; some time is positive. O(stages).
-Depths depths_for_target(const PlanCost& costs, std::int64_t num_micro_batches, Duration target,
+/// Requires: some time is positive. O(stages).
+Depths depths_for_target(const Plan& plan, const PlanCost& costs, Duration target,
                          std::int64_t slack);
 
 /// Counts the legal depth vectors, M >= K_0 >= ... >= K_{S-1} >= 1, up to `most`.
