@@ -123,10 +123,16 @@ class TrainedGroups(ToolTest):
                     self.assertAlmostEqual(loss, other, delta=1e-4)
                 verified = self.executor("train", plan, "--steps", 1, "--verify")
                 self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
-        plan = self.plan("sharded.json", 1, 1, "--pin", "context=2", "--pin", "replicas=2",
-                         "--shard", "optimizer")
-        self.assert_error(self.executor("train", plan), BAD_INPUT,
-                          "the optimizer's alone only without context parallelism")
+        # Ranks with parts of the same sequences, and groups of them, shard the optimizer's state.
+        for number, replicas in enumerate((1, 2)):
+            plan = self.plan(f"sharded{number}.json", 1, 1, "--pin", "context=2", "--pin",
+                             f"replicas={replicas}", "--shard", "optimizer")
+            self.assertEqual(self.read(plan)["parallelism"],
+                             {"tensor": 1, "context": 2, "sharding": "optimizer"})
+            losses = self.losses(plan, "--steps", 2, "--clip-norm", 10, "--checkpoint", "two")
+            losses += self.losses("0.json", "--steps", 2, "--resume", "two")
+            for loss, other in zip(losses, expected, strict=True):
+                self.assertAlmostEqual(loss, other, delta=1e-4)
 
     def test_parts_that_are_computed_again_change_no_loss(self):
         self.measured("gpt2-tiny", "2", "--recompute", "full,core_attn+mlp")
@@ -150,12 +156,6 @@ class TrainedGroups(ToolTest):
                 verified = self.executor("train", "mixed.json", "--steps", 1, "--verify")
                 self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
             self.assertEqual(len(losses), 1)
-            if tensor == 1:
-                continue
-            self.write("mixed.json", {**mixed, "stages": stages, "stage_forms": [
-                {"tensor": 2, "sequence": not form.get("sequence", False)}]})
-            self.assert_error(self.executor("train", "mixed.json"), BAD_INPUT,
-                              "/stage_forms: expected forms that differ in recomputed layers")
         blocks = next(layer for layer in self.read("profile.json")["layers"]
                       if layer["name"].startswith("block"))
         kept = {(variant["tensor_parallel"], variant.get("sequence_parallel", False),
@@ -229,6 +229,162 @@ class TrainedGroups(ToolTest):
         self.assertEqual(sizes[-1], 4 * (64 * 2 * 64 + 4))
         plan = self.plan("sharded.json", 1, 1, "--pin", "experts=2", "--shard", "optimizer")
         self.assert_error(self.executor("train", plan), BAD_INPUT,
+                          "whole experts on ranks with different positions and unsharded state")
+
+    # Stages in different forms.
+
+    def measured_halves(self, *degrees, model="gpt2-tiny", tied=False):
+        """Measures a model whose blocks are two layers, and whose head has weights of its own
+        unless it is tied."""
+        specification = json.loads((ROOT / "profiles" / f"{model}.json").read_text())
+        layers = []
+        for layer in specification["layers"]:
+            if layer["name"] == "head" and not tied:
+                layer.pop("tied_to", None)
+                layer["parameter_bytes"] = 4 * 64 * 256
+            halves = ("early", "late") if "repeat" in layer else ()
+            layers += [{**layer, "name": name, "repeat": layer["repeat"] // 2}
+                       for name in halves] or [layer]
+        result = self.executor("profile", "--spec", self.write(
+            "halves.json", {**specification, "layers": layers}), "-o", "profile.json", *degrees,
+                               "--repeat", 1, "--batch-sizes", "1,4", "--device-name", "core")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+
+    def plan_by_stage(self, name, forms, *more, replicas=1):
+        """Plans stages on groups of four in any forms, where the layers up to the early blocks, the
+        late ones and those behind them are fast in one form each: tensor, sequence, context and
+        expert parallelism. Returns the forms of stages."""
+        profile = self.read("profile.json")
+        parts = {"tokens": 0, "positions": 0, "early": 0, "late": 1}
+        for layer in profile["layers"]:
+            fast = forms[parts.get(layer["name"].split(".")[0], len(forms) - 1)]
+            for figures in [layer, *layer.get("variants", [])]:
+                form = (figures.get("tensor_parallel", 1),
+                        figures.get("sequence_parallel", False),
+                        figures.get("context_parallel", 1))
+                experts = figures.get("expert_parallel", 1)
+                is_fast = form == fast[:3] and (experts == (*fast, 1)[3] or
+                                                layer["op"].get("experts") is None)
+                for point in figures["measurements"]:
+                    point.pop("input_gradient_ns", None)
+                    point.pop("weight_gradient_ns", None)
+                    point.update(forward_ns=10 ** 5 if is_fast else 10 ** 8,
+                                 backward_ns=2 * 10 ** 5 if is_fast else 2 * 10 ** 8)
+        topology = cores(4 * len(forms) * replicas, "100 GB/s")
+        result = self.run_tool("--model", self.write("halves.json", profile), "--topo",
+                               self.write("topology.json", topology), "-o", name,
+                               "--global-batch", 8, "--per-stage", "--no-baselines", "--pin",
+                               f"stages={len(forms)}", "--pin", f"replicas={replicas}", *more)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        plan = self.read(name)
+        used = [plan.get("parallelism", {"tensor": 1}), *plan["stage_forms"]]
+        return [used[stage.get("form", 0)] for stage in plan["stages"]]
+
+    def test_stages_in_different_forms_have_the_losses_of_one_device(self):
+        self.measured_halves("--tensor", "2,4", "--context", "2,4")
+        cases = [
+            ([(4, False, 1), (1, False, 1)], 1, [],
+             [{"tensor": 4}, {"tensor": 1, "data": 4}]),
+            ([(4, True, 1), (2, False, 2)], 2, [],
+             [{"tensor": 4, "sequence": True}, {"tensor": 2, "context": 2}]),
+            ([(4, False, 1), (2, True, 1), (1, False, 1)], 1, ["--micro-batch", 4],
+             [{"tensor": 4}, {"tensor": 2, "sequence": True, "data": 2},
+              {"tensor": 1, "data": 4}]),
+            ([(2, True, 1), (1, False, 4)], 1, ["--shard", "optimizer"],
+             [{"tensor": 2, "sequence": True, "data": 2, "sharding": "optimizer"},
+              {"tensor": 1, "context": 4, "sharding": "optimizer"}]),
+            ([(1, False, 4), (4, True, 1)], 2, ["--shard", "optimizer"],
+             [{"tensor": 1, "context": 4, "sharding": "optimizer"},
+              {"tensor": 4, "sequence": True, "sharding": "optimizer"}]),
+            ([(1, False, 1), (1, False, 4)], 1, ["--shard", "full"],
+             [{"tensor": 1, "sharding": "full", "shards": 4},
+              {"tensor": 1, "context": 4, "sharding": "full", "shards": 4}])]
+        whole = self.plan("whole.json", 1, 1, *ALONE)
+        expected = self.losses(whole, "--steps", STEPS, "--clip-norm", 1)
+        for number, (forms, replicas, more, found) in enumerate(cases):
+            with self.subTest(forms=found):
+                plan = f"{number}.json"
+                self.assertEqual(self.plan_by_stage(plan, forms, *more, replicas=replicas), found)
+                losses = self.losses(plan, "--steps", STEPS, "--clip-norm", 1)
+                for loss, other in zip(losses, expected, strict=True):
+                    self.assertAlmostEqual(loss, other, delta=1e-4)
+                verified = self.executor("train", plan, "--steps", 1, "--verify", "--clip-norm", 1)
+                self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+        # What is sent between stages is what the plan prices.
+        for plan in ("0.json", "2.json"):
+            result = self.executor("train", plan, "--steps", 1, "--timeline", "measured.json")
+            self.assertEqual(result.returncode, DONE, result.stderr)
+            result = self.run_tool("simulate", plan, "--timeline", "simulated.json")
+            self.assertEqual(result.returncode, DONE, result.stderr)
+            measured, simulated = (
+                {action["action"]: action["bytes"] for action in self.read(name)["actions"]
+                 if "SEND" in action["action"]} for name in ("measured.json", "simulated.json"))
+            self.assertGreaterEqual(len(measured), 2)
+            self.assertEqual(measured, simulated)
+        # A training goes on in other forms, and without.
+        losses = []
+        for number, plan in enumerate(["0.json", "3.json", whole, "5.json", "1.json"]):
+            start = ["--resume", f"after{number}"] if number else []
+            losses += self.losses(plan, "--steps", STEPS // 5, "--clip-norm", 1, "--checkpoint",
+                                  f"after{number + 1}", *start)
+        for loss, other in zip(losses, expected, strict=True):
+            self.assertAlmostEqual(loss, other, delta=1e-4)
+        # Ranks may be processes.
+        for plan, ranks in (("0.json", 8), ("3.json", 8)):
+            self.assertEqual(self.losses(plan, "--steps", 3, "--clip-norm", 1, ranks=ranks),
+                             self.losses(plan, "--steps", 3, "--clip-norm", 1))
+            verified = self.executor("train", plan, "--steps", 1, "--verify", ranks=ranks)
+            self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+
+    def test_tied_weights_of_stages_in_different_forms(self):
+        self.measured_halves("--tensor", "2", "--context", "2", tied=True)
+        expected = self.losses(self.plan("whole.json", 1, 1, *ALONE), "--steps", 4)
+        for shard in ("none", "optimizer"):
+            forms = self.plan_by_stage("tied.json", [(2, True, 1), (2, False, 2)],
+                                       "--shard", shard)
+            sharding = {} if shard == "none" else {"sharding": shard}
+            self.assertEqual(forms, [{"tensor": 2, "sequence": True, "data": 2, **sharding},
+                                     {"tensor": 2, "context": 2, **sharding}])
+            losses = self.losses("tied.json", "--steps", 4, "--clip-norm", 10)
+            for loss, other in zip(losses, expected, strict=True):
+                self.assertAlmostEqual(loss, other, delta=1e-4)
+            verified = self.executor("train", "tied.json", "--steps", 1, "--verify")
+            self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+
+    def test_experts_in_some_stages(self):
+        self.measured_halves("--tensor", "2", "--context", "2", "--experts", "2,4",
+                             model="mixtral-tiny")
+        expected = self.losses(self.plan("whole.json", 1, 1, *ALONE), "--steps", 4)
+        for number, (forms, found) in enumerate([
+                ([(1, False, 1, 4), (2, True, 1, 2)],
+                 [{"tensor": 1, "experts": 4, "expert_tensor": 1},
+                  {"tensor": 2, "sequence": True, "data": 2, "experts": 2, "expert_tensor": 1}]),
+                ([(2, False, 1), (1, False, 2, 4)],
+                 [{"tensor": 2, "data": 2},
+                  {"tensor": 1, "context": 2, "experts": 4, "expert_tensor": 1}])]):
+            with self.subTest(forms=found):
+                self.assertEqual(self.plan_by_stage("plan.json", forms, "--micro-batch", 4), found)
+                losses = self.losses("plan.json", "--steps", 4, "--clip-norm", 10)
+                for loss, other in zip(losses, expected, strict=True):
+                    self.assertAlmostEqual(loss, other, delta=1e-4)
+                verified = self.executor("train", "plan.json", "--steps", 1, "--verify")
+                self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+
+    def test_stages_in_different_forms_that_are_not_trained_are_refused(self):
+        self.measured_halves("--tensor", "2,4")
+        self.plan_by_stage("plan.json", [(4, False, 1), (1, False, 1)], "--micro-batch", 2)
+        self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,
+                          "/stages/1/devices/0: expected at least 4 samples of a micro-batch, as so "
+                          "many devices of the group train on different ones, got 2")
+        self.assert_error(self.executor("train", "plan.json", "--device", "cuda"), BAD_INPUT,
+                          "as groups train on CPUs only")
+        self.measured_halves("--experts", "2,4", model="mixtral-tiny")
+        self.plan_by_stage("plan.json", [(1, False, 1, 4), (1, False, 1, 2)], "--micro-batch", 4)
+        plan = self.read("plan.json")
+        for form in (plan["parallelism"], *plan["stage_forms"]):
+            form["sharding"] = "optimizer"
+        self.write("plan.json", plan)
+        self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,
                           "whole experts on ranks with different positions and unsharded state")
 
     def test_experts_that_cannot_be_are_refused(self):

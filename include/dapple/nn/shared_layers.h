@@ -97,11 +97,32 @@ bool has_any_of(RecomputedParts parts, const Operation& operation);
 /// order of the whole layers' parameters and with their names. `operation` remains that of the
 /// whole layer; the first layer takes, and the last one compares with, whole sequences. Throws
 /// Error(BadInput), naming the layer, if the ranks cannot share a layer: heads, the feed-forward's
-/// width, the experts or the sequence do not divide; a layer of images; without an embedding as the
-/// first layer, where sequences are divided; or, where they are tensor-parallel, a linear layer
-/// other than one before the loss, or a loss behind another layer than that. O(layers). Requires:
-/// make_model() has made the whole layers; only parts in kRecomputable are computed again.
+/// width, the experts or the sequence do not divide; a layer of images, where ranks share or
+/// recompute layers; without an embedding as the first layer, where sequences are divided; or,
+/// where they are tensor-parallel, a linear layer other than one before the loss, or a loss behind
+/// another layer than that. O(layers). Requires: make_model() has made the whole layers; only parts
+/// in kRecomputable are computed again.
 std::vector<ModelLayer> share_model(const std::vector<ModelLayer>& whole, const LayerRank& rank,
                                     const std::string& source_name);
+
+/// What a rank has of each sample of a layer's output, or of the gradient of it.
+struct OutputPart {
+  using Range = ParameterPart::Range;
+
+  /// The positions, ascending. A sample that is no sequence has a single one.
+  std::vector<Range> positions;
+  /// The numbers of each position.
+  Range columns;
+  /// How many numbers the rank holds of each position: `columns`, and padding behind them.
+  std::int64_t width = 0;
+  /// The rank's number among the tensor-parallel ranks that have the same part, and how many these
+  /// are.
+  std::int64_t copy = 0;
+  std::int64_t copies = 1;
+};
+
+/// Returns what the rank has of a whole layer's output. Requires: share_model() can share the
+/// layer, and it is no loss.
+OutputPart output_part(const ModelLayer& whole, const LayerRank& rank);
 
 }  // namespace dapple::nn

@@ -37,20 +37,15 @@ class TiedReductionBuffer : public HostReductionBuffer {
 
 }  // namespace
 
-CpuMath::CpuMath(const TrainingJob& job, const TrainingDevice& device)
-    : tensor_group_(device.layers.tensor.group),
-      copies_(device.copy.group),
-      expert_copies_(device.expert_copy.group),
-      shard_group_(device.shard.group),
-      layers_(*job.layers) {
-  if (runs_whole_layers(job.plan, device.layers)) return;
-  shared_ = layers_by_stage(*job.layers, job.plan, device.layers, "");
+CpuMath::CpuMath(const TrainingJob& job, const TrainingDevice& device) : layers_(*job.layers) {
+  if (runs_whole_layers(device.forms)) return;
+  shared_ = layers_by_stage(*job.layers, job.plan, device.forms, "");
   layers_ = shared_;
 }
 
-void CpuMath::add_shard(std::span<float> all, Numbers sum) {
+void CpuMath::add_shard(nn::RankGroup& group, std::span<float> all, Numbers sum) {
   std::vector<float> own(sum.size());
-  shard_group_->reduce_scatter(all, own);
+  group.reduce_scatter(all, own);
   std::transform(own.begin(), own.end(), sum.begin(), sum.begin(), std::plus<>());
 }
 
@@ -125,8 +120,7 @@ void CpuArrays::update(ElementRange range, std::int64_t number) {
 }
 
 std::unique_ptr<ReductionBuffer> CpuArrays::buffer(ElementRange range) {
-  return std::make_unique<HostReductionBuffer>(
-      std::span(parameters_).subspan(range.begin, range.size()));
+  return std::make_unique<HostReductionBuffer>(replaced(range));
 }
 
 std::span<const float> CpuArrays::values(TensorKind kind) const {

@@ -82,22 +82,13 @@ class CpuMath {
   void weight_gradient(std::int32_t layer, Stash& stash, Gradients sums) {
     module(layer).weight_gradient(stash, sums);
   }
-  /// Sums complete gradients over tensor-parallel ranks, of which each has computed a part.
-  void sum_over_tensor_ranks(Numbers gradients) { tensor_group_->all_reduce(gradients); }
-  /// Sums complete gradients over the ranks that hold the same parameters.
-  void sum_over_copies(Numbers gradients, bool are_of_experts) {
-    nn::RankGroup* const group = are_of_experts ? expert_copies_ : copies_;
-    if (group != nullptr) group->all_reduce(gradients);
-  }
+  /// Sums complete gradients over the ranks of a group.
+  void sum(nn::RankGroup& group, Numbers gradients) { group.all_reduce(gradients); }
   /// The same, but each rank has the sum of its part, which the second function gathers again.
-  void scatter_over_copies(Numbers all, Numbers own) { copies_->reduce_scatter(all, own); }
-  void gather_over_copies(Numbers own, Numbers all) { copies_->all_gather(own, all); }
-  /// Gathers all shards from the one that is held here.
-  void gather_shards(ParameterView own, std::span<float> all) {
-    shard_group_->all_gather(own, all);
-  }
+  void scatter(nn::RankGroup& group, Numbers all, Numbers own) { group.reduce_scatter(all, own); }
+  void gather(nn::RankGroup& group, ParameterView own, Numbers all) { group.all_gather(own, all); }
   /// Adds the sum over the ranks that hold shards to the one that is held here.
-  void add_shard(std::span<float> all, Numbers sum);
+  void add_shard(nn::RankGroup& group, std::span<float> all, Numbers sum);
 
   /// Returns a buffer over complete gradients that another thread reduces after adding `others`.
   std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others);
@@ -119,11 +110,7 @@ class CpuMath {
     return *layers_[static_cast<std::size_t>(layer)].module;
   }
 
-  nn::RankGroup* tensor_group_;
-  nn::RankGroup* copies_;
-  nn::RankGroup* expert_copies_;
-  nn::RankGroup* shard_group_;
-  /// The rank's layers, which use its group; empty for a device that shares none.
+  /// The rank's layers, which use its groups; empty for a device that shares none.
   std::vector<nn::ModelLayer> shared_;
   std::span<const nn::ModelLayer> layers_;
 };
@@ -138,6 +125,10 @@ class CpuArrays {
   CpuMath::ParameterView parameters(ElementRange range) const {
     const ElementRange held = layout_.held(range);
     return std::span(parameters_).subspan(held.begin, held.size());
+  }
+  /// Returns parameters that collectives replace. Requires: no shards are held.
+  CpuMath::Numbers replaced(ElementRange range) {
+    return std::span(parameters_).subspan(range.begin, range.size());
   }
   CpuMath::Numbers gradients(ElementRange range) {
     const ElementRange held = layout_.held(range);

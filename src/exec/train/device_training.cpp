@@ -27,14 +27,6 @@ enum Exchange : std::int32_t {
   kAnswer = kTensors + 3,
 };
 
-const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
-  const auto found =
-      std::find_if(job.devices.begin(), job.devices.end(),
-                   [&](const DeviceSchedule& schedule) { return schedule.device == device; });
-  check(found != job.devices.end(), "a device trains that the plan does not use");
-  return *found;
-}
-
 /// Passes on whether the norm of all gradients is finite, and clips the gradients if requested.
 void heed_norm(double norm, std::optional<double> clip_norm, TrainingBackend& backend) {
   backend.judge_gradients(std::isfinite(norm));
@@ -53,10 +45,10 @@ DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex number, Trans
       groups_(std::make_unique<RankGroups>(job, own_.device, own_.number, transport)),
       backend_(make_backend(job, groups_->device())),
       interpreter_(
-          schedule_of(job, own_.device),
+          groups_->schedule(),
           [this](const Action& reduction) { return job_.groups.of(reduction); }, *backend_,
           groups_->between_devices(),
-          job.settings.clip_norm || backend_->scales_loss() || job.scatters_copies()
+          job.settings.clip_norm || backend_->scales_loss() || job.gathers_copies()
               ? BeforeSteps([this](std::int64_t) { look_at_gradients(); })
               : nullptr) {}
 
@@ -84,9 +76,11 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
 std::vector<DeviceTraining::Rank> DeviceTraining::holders_of(StageIndex stage,
                                                              TensorKind kind) const {
   std::vector<DeviceIndex> replicas = job_.plan.stages[stage.position()].devices;
-  if (kind == TensorKind::Parameters || !is_sharded(job_, stage)) replicas.resize(1);
-  const std::int64_t ranks =
-      job_.expert_ranks() > 1 ? job_.ranks() : job_.tensor_ranks() * job_.shard_ranks();
+  const bool is_in_shards = kind != TensorKind::Parameters && is_sharded(job_, stage);
+  if (!is_in_shards) replicas.resize(1);
+  const Parallelism& form = job_.form(stage);
+  const bool are_all_different = is_in_shards || form.experts > 1;
+  const std::int64_t ranks = are_all_different ? job_.ranks() : form.tensor * form.full_shards;
   std::vector<Rank> holders;
   for (const DeviceIndex replica : replicas) {
     for (std::int64_t rank = 0; rank < ranks; ++rank) holders.push_back({replica, rank});
@@ -104,7 +98,13 @@ MessageKey DeviceTraining::key(StageIndex stage, std::int32_t step, DeviceIndex 
 }
 
 void DeviceTraining::look_at_gradients() {
-  if (job_.scatters_copies()) backend_->gather_gradients();
+  if (job_.gathers_copies()) {
+    for (const StageIndex stage : backend_->stages()) {
+      // No other messages within a group are of a reduction.
+      groups_->begin({ActionKind::AllReduce, 0, stage});
+      backend_->gather_gradients(stage);
+    }
+  }
   if (!job_.settings.clip_norm && !backend_->scales_loss()) return;
   heed_norm(norm_of(squares()), job_.settings.clip_norm, *backend_);
 }
@@ -143,10 +143,10 @@ std::vector<double> DeviceTraining::squares() {
 /// tell.
 double DeviceTraining::loss() {
   const StageIndex last = index_at<StageIndex>(job_.plan.stages.size() - 1);
+  const Parallelism& form = job_.form(last);
   std::vector<Rank> tellers;
   for (const DeviceIndex replica : job_.plan.stages.back().devices) {
-    for (std::int64_t rank = 0; rank < job_.ranks();
-         rank += job_.tensor_ranks() * job_.context_ranks()) {
+    for (std::int64_t rank = 0; rank < job_.ranks(); rank += form.tensor * form.context) {
       tellers.push_back({replica, rank});
     }
   }
@@ -207,8 +207,10 @@ std::optional<MeasuredRun> DeviceTraining::gather_measured(
   }
   const DeviceMeasurements own{.sent = {sent.count / iterations_ * count},
                                .iterations = std::move(iterations)};
-  const auto place =
-      static_cast<std::size_t>(&schedule_of(job_, own_.device) - job_.devices.data());
+  const auto found =
+      std::find_if(job_.devices.begin(), job_.devices.end(),
+                   [&](const DeviceSchedule& schedule) { return schedule.device == own_.device; });
+  const auto place = static_cast<std::size_t>(found - job_.devices.begin());
   return exec::gather(own, job_.devices, place, iteration_ + 1, kOne, groups_->between_devices());
 }
 

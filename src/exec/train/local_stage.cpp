@@ -2,18 +2,65 @@
 
 #include <algorithm>
 
+#include "dapple/core/error.h"
+
 namespace dapple::exec {
 
-std::optional<LocalStage> local_stage(const TrainingJob& job, StageIndex stage,
-                                      DeviceIndex device) {
+namespace {
+
+/// Returns the share of its replica's samples that a rank has, where the plan has the samples of
+/// all ranks.
+SampleRange samples_of_rank(const TrainingJob& job, StageIndex stage, std::size_t replica,
+                            std::int64_t rank) {
+  const Parallelism& form = job.form(stage);
+  const SampleRange of_replica = samples_of(job.plan, job.plan.stages[stage.position()], replica);
+  const SampleRange own = replica_share(of_replica.size(), form.replicas_in_group(),
+                                        rank / (form.tensor * form.context));
+  return {of_replica.begin + own.begin, of_replica.begin + own.end};
+}
+
+/// Returns the ranks of a stage, other than this one, with which it exchanges any numbers of a
+/// micro-batch.
+template <class Count>
+std::vector<SchedulePeer> peers(const TrainingJob& job, StageIndex of, const LocalStage& own,
+                                std::int32_t micro_batch, const Count& count) {
+  std::vector<SchedulePeer> found;
+  const std::size_t replicas = job.plan.stages[of.position()].devices.size();
+  for (std::size_t replica = 0; replica < replicas; ++replica) {
+    for (std::int64_t rank = 0; rank < job.ranks(); ++rank) {
+      const LocalStage other = stage_of_replica(job, of, replica, rank);
+      const bool is_own = other.device() == own.device() && rank == own.rank;
+      if (is_own || share_of(other, micro_batch).size() == 0) continue;
+      const Bytes size{count(other) * static_cast<std::int64_t>(sizeof(float))};
+      if (size == Bytes{}) continue;
+      found.push_back({.device = job.number_of(other.device(), rank),
+                       .samples = intersection(own.samples, other.samples),
+                       .size = size});
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+LocalStage stage_of_replica(const TrainingJob& job, StageIndex stage, std::size_t replica,
+                            std::int64_t rank) {
   const StagePlan& plan = job.plan.stages[stage.position()];
-  const auto here = std::find(plan.devices.begin(), plan.devices.end(), device);
+  return {.index = stage,
+          .plan = plan,
+          .replica = replica,
+          .rank = rank,
+          .samples = job.reshards() ? samples_of_rank(job, stage, replica, rank)
+                                    : samples_of(job.plan, plan, replica)};
+}
+
+std::optional<LocalStage> local_stage(const TrainingJob& job, StageIndex stage,
+                                      const TrainingDevice& device) {
+  const StagePlan& plan = job.plan.stages[stage.position()];
+  const auto here = std::find(plan.devices.begin(), plan.devices.end(), device.device);
   if (here == plan.devices.end()) return std::nullopt;
   const auto replica = static_cast<std::size_t>(here - plan.devices.begin());
-  return LocalStage{.index = stage,
-                    .plan = plan,
-                    .replica = replica,
-                    .samples = samples_of(job.plan, plan, replica)};
+  return stage_of_replica(job, stage, replica, device.number);
 }
 
 SampleRange share_of(const LocalStage& stage, std::int32_t micro_batch) {
@@ -21,6 +68,51 @@ SampleRange share_of(const LocalStage& stage, std::int32_t micro_batch) {
   const std::size_t replicas = stage.plan.devices.size();
   if (is_dealt && static_cast<std::size_t>(micro_batch) % replicas != stage.replica) return {};
   return stage.samples;
+}
+
+StageBoundary::StageBoundary(const TrainingJob& job, Direction direction, StageIndex from)
+    : maker(from) {
+  const bool is_forward = direction == Direction::Forward;
+  const LayerRange layers = job.plan.stages[from.position()].layers;
+  taker = is_forward ? from.next() : from.previous();
+  cut = is_forward ? layers.end : layers.begin;
+}
+
+TensorPart part_of(const TrainingJob& job, const StageBoundary& boundary, const LocalStage& stage) {
+  const auto in_front = static_cast<std::size_t>(boundary.cut) - 1;
+  const TrainingDevice device = job.device_of(stage.device(), stage.rank);
+  return {.samples = stage.samples,
+          .of_sample = nn::output_part((*job.layers)[in_front], device.in(stage.plan.form).layers)};
+}
+
+std::vector<SchedulePeer> receivers(const TrainingJob& job, const StageBoundary& boundary,
+                                    const LocalStage& maker, std::int32_t micro_batch) {
+  const TensorPart own = part_of(job, boundary, maker);
+  return peers(job, boundary.taker, maker, micro_batch, [&](const LocalStage& taker) {
+    return count_of_sent(own, part_of(job, boundary, taker), taker.rank);
+  });
+}
+
+std::vector<SchedulePeer> senders(const TrainingJob& job, const StageBoundary& boundary,
+                                  const LocalStage& taker, std::int32_t micro_batch) {
+  const TensorPart own = part_of(job, boundary, taker);
+  return peers(job, boundary.maker, taker, micro_batch, [&](const LocalStage& maker) {
+    return count_of_sent(part_of(job, boundary, maker), own, taker.rank);
+  });
+}
+
+TensorPart part_of_peer(const TrainingJob& job, const StageBoundary& boundary, StageIndex stage,
+                        DeviceIndex number) {
+  const std::vector<DeviceIndex>& devices = job.plan.stages[stage.position()].devices;
+  const DeviceIndex device{static_cast<std::int32_t>(number.value / job.ranks())};
+  const auto found = std::find(devices.begin(), devices.end(), device);
+  check(found != devices.end(), "a rank of another stage takes part in a transfer");
+  const auto replica = static_cast<std::size_t>(found - devices.begin());
+  return part_of(job, boundary, stage_of_replica(job, stage, replica, number.value % job.ranks()));
+}
+
+std::int64_t count_of_sent(const TensorPart& from, const TensorPart& to, std::int64_t receiver) {
+  return is_sender(from, receiver) ? count_of_common(from, to) : 0;
 }
 
 SampleRange intersection(SampleRange a, SampleRange b) {

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/exec/reshard/resharded_tensors.h"
 #include "dapple/exec/train/training_backend.h"
+#include "exec/message/value_payload.h"
 #include "exec/train/kept_stashes.h"
 #include "exec/train/local_stage.h"
 #include "exec/train/prepared_samples.h"
@@ -48,6 +50,7 @@ class ModelBackend : public TrainingBackend {
   void take_gathered(const Action& step) override {
     math_->await_reductions();
     at(step.stage).parameters.take_gathered();
+    at(step.stage).parameters.gather_updated_copies(*math_);
   }
 
   const std::vector<StageIndex>& stages() const override { return stages_; }
@@ -57,7 +60,7 @@ class ModelBackend : public TrainingBackend {
     math_->await_reductions();
     return at(stage).parameters.squares();
   }
-  void gather_gradients() override;
+  void gather_gradients(StageIndex stage) override;
   void scale_gradients(float factor) override;
   double tolerance() const override { return math_->tolerance(); }
   bool scales_loss() const override { return math_->scales_loss(); }
@@ -97,22 +100,31 @@ class ModelBackend : public TrainingBackend {
   std::int64_t first_sample(const Stage& stage, std::int32_t micro_batch) const {
     return micro_batch * job_.plan.micro_batch_size + stage.local.samples.begin;
   }
-  /// Returns where an activation, which has the shape of the stage's input, or a gradient, which
-  /// has the shape of its output, arrives.
-  Arrival arrival(const FragmentPlace& place) const {
-    const LocalStage& taker = at(place.stage).local;
-    const bool is_forward = place.direction == Direction::Forward;
-    const std::int32_t layer = is_forward ? taker.plan.layers.begin : taker.plan.layers.end;
-    return {place, taker.samples, job_.layer(layer).input};
+  /// Returns the shape of one sample of an activation, that of the taker's input, or of a gradient,
+  /// that of its output.
+  const nn::Shape& arriving_shape(const FragmentPlace& place) const {
+    const LayerRange layers = at(place.stage).local.plan.layers;
+    return place.direction == Direction::Forward ? job_.layer(layers.begin).input
+                                                 : job_.layer(layers.end - 1).output;
   }
-
+  Arrival arrival(const FragmentPlace& place) const {
+    return {place, at(place.stage).local.samples, arriving_shape(place)};
+  }
+  ReshardedTensors::Arrival resharded_arrival(const StageBoundary& boundary,
+                                              const FragmentPlace& place) const {
+    const LocalStage& taker = at(place.stage).local;
+    return {place, part_of(job_, boundary, taker),
+            with_samples(taker.samples.size(), arriving_shape(place))};
+  }
   void warm_up(Stage& stage);
   void forward(Stage& stage, std::int32_t micro_batch);
   Tensor run_layers(Stage& stage, std::int32_t micro_batch, Tensor input,
                     std::vector<typename Math::Stash>* stashes);
   void backward(Stage& stage, const Action& action, const BucketReady& ready);
   Tensor output_gradient(const Stage& stage, std::int32_t micro_batch);
+  Tensor take_arrived(const Stage& stage, Direction direction, std::int32_t micro_batch);
   void hand_on(const Stage& stage, Direction direction, std::int32_t micro_batch, Tensor tensor);
+  void reshard(const Stage& stage, const FragmentPlace& made, nn::Tensor tensor);
   void take_reduced(Stage& stage);
 
   const TrainingJob& job_;
@@ -124,6 +136,7 @@ class ModelBackend : public TrainingBackend {
   std::vector<std::unique_ptr<Stage>> by_stage_;  // null where another device holds it
   PreparedSamples samples_;
   TensorFragments<Math> fragments_{*math_};
+  ReshardedTensors resharded_;  // in place of the fragments, where stages have different groups
   std::vector<std::pair<std::int64_t, Tensor>> losses_;  // with their first sample
 };
 
@@ -133,7 +146,7 @@ ModelBackend<Math>::ModelBackend(const TrainingJob& job, const TrainingDevice& d
     : job_(job), device_(device), math_(std::move(math)), samples_(job, device.samples) {
   by_stage_.resize(job.plan.stages.size());
   for (std::size_t s = 0; s < by_stage_.size(); ++s) {
-    const auto own = local_stage(job, index_at<StageIndex>(s), device.device);
+    const auto own = local_stage(job, index_at<StageIndex>(s), device);
     if (!own) continue;
     stages_.push_back(own->index);
     by_stage_[s] = std::make_unique<Stage>(*math_, job, *own, device);
@@ -170,7 +183,8 @@ void ModelBackend<Math>::warm_up(Stage& stage) {
 
 template <class Math>
 void ModelBackend<Math>::begin(std::int64_t iteration) {
-  check(fragments_.is_empty(), "an iteration has left a tensor on its way");
+  check(fragments_.is_empty() && resharded_.is_empty(),
+        "an iteration has left a tensor on its way");
   iteration_ = iteration;
   losses_.clear();
   takes_steps_ = true;
@@ -186,15 +200,55 @@ template <class Math>
 void ModelBackend<Math>::take_in(const Action& receive, const SchedulePeer& from, Payload payload) {
   const bool is_forward = receive.kind == ActionKind::ReceiveActivation;
   const Direction direction = is_forward ? Direction::Forward : Direction::Backward;
-  fragments_.take_in(arrival({direction, receive.stage, receive.index}), from.samples,
-                     std::move(payload));
+  const FragmentPlace place{direction, receive.stage, receive.index};
+  if (!job_.reshards()) return fragments_.take_in(arrival(place), from.samples, std::move(payload));
+  const StageIndex maker = is_forward ? receive.stage.previous() : receive.stage.next();
+  const StageBoundary boundary(job_, direction, maker);
+  resharded_.take_in(resharded_arrival(boundary, place),
+                     part_of_peer(job_, boundary, maker, from.device), std::move(payload));
 }
 
 template <class Math>
 Payload ModelBackend<Math>::give_out(const Action& send, const SchedulePeer& to) {
   const bool is_forward = send.kind == ActionKind::SendActivation;
   const Direction direction = is_forward ? Direction::Forward : Direction::Backward;
-  return fragments_.give_out({direction, send.stage, send.index}, to.samples);
+  const FragmentPlace made{direction, send.stage, send.index};
+  if (!job_.reshards()) return fragments_.give_out(made, to.samples);
+  const StageBoundary boundary(job_, direction, send.stage);
+  return resharded_.give_out(made, part_of_peer(job_, boundary, boundary.taker, to.device));
+}
+
+/// Returns a complete activation that a stage takes in, or the gradient of its output.
+template <class Math>
+typename Math::Tensor ModelBackend<Math>::take_arrived(const Stage& stage, Direction direction,
+                                                       std::int32_t micro_batch) {
+  const FragmentPlace place{direction, stage.local.index, micro_batch};
+  if constexpr (Math::kHasGroups) {
+    if (job_.reshards()) {
+      const bool is_forward = direction == Direction::Forward;
+      const StageIndex maker = is_forward ? place.stage.previous() : place.stage.next();
+      return resharded_.take_arrived(
+          resharded_arrival(StageBoundary(job_, direction, maker), place));
+    }
+  }
+  return fragments_.take_arrived(place);
+}
+
+/// Keeps what other ranks get of a tensor, and hands over what this one needs on its next stage.
+template <class Math>
+void ModelBackend<Math>::reshard(const Stage& stage, const FragmentPlace& made, nn::Tensor tensor) {
+  const StageBoundary boundary(job_, made.direction, made.stage);
+  TensorPart own = part_of(job_, boundary, stage.local);
+  const Stage* next = by_stage_[boundary.taker.position()].get();
+  if (next != nullptr && share_of(next->local, made.micro_batch).size() > 0) {
+    auto arrival = resharded_arrival(boundary, {made.direction, boundary.taker, made.micro_batch});
+    if (count_of_sent(own, arrival.part, device_.number) > 0) {
+      resharded_.take_in(arrival, own, payload_of(take_common(tensor.values, own, arrival.part)));
+    }
+  }
+  const auto others = receivers(job_, boundary, stage.local, made.micro_batch);
+  resharded_.hand_on(made, std::move(own), std::move(tensor),
+                     static_cast<std::int64_t>(others.size()));
 }
 
 /// Samples that the neighbouring stage takes on this device go there directly; the rest waits to be
@@ -205,6 +259,9 @@ void ModelBackend<Math>::hand_on(const Stage& stage, Direction direction, std::i
   const StageIndex own = stage.local.index;
   const StageIndex taker = direction == Direction::Forward ? own.next() : own.previous();
   const FragmentPlace made{direction, own, micro_batch};
+  if constexpr (Math::kHasGroups) {
+    if (job_.reshards()) return reshard(stage, made, std::move(tensor));
+  }
   SampleRange staying;
   if (const Stage* next = by_stage_[taker.position()].get()) {
     staying = intersection(stage.local.samples, share_of(next->local, micro_batch));
@@ -224,10 +281,9 @@ void ModelBackend<Math>::compute(const Action& action, const BucketReady& ready)
 
 template <class Math>
 void ModelBackend<Math>::forward(Stage& stage, std::int32_t micro_batch) {
-  Tensor input =
-      stage.local.is_first()
-          ? math_->input(samples_.take_inputs(stage.local, micro_batch))
-          : fragments_.take_arrived({Direction::Forward, stage.local.index, micro_batch});
+  Tensor input = stage.local.is_first()
+                     ? math_->input(samples_.take_inputs(stage.local, micro_batch))
+                     : take_arrived(stage, Direction::Forward, micro_batch);
   Kept& kept = stage.stashes.add(micro_batch);
   const bool recomputes = stage.local.plan.recompute;
   if (recomputes) kept.input = math_->copy_of(input);
@@ -307,9 +363,7 @@ void ModelBackend<Math>::backward(Stage& stage, const Action& action, const Buck
 template <class Math>
 typename Math::Tensor ModelBackend<Math>::output_gradient(const Stage& stage,
                                                           std::int32_t micro_batch) {
-  if (!is_last(stage)) {
-    return fragments_.take_arrived({Direction::Backward, stage.local.index, micro_batch});
-  }
+  if (!is_last(stage)) return take_arrived(stage, Direction::Backward, micro_batch);
   const float share = 1.0F / static_cast<float>(job_.global_batch_size());
   return math_->loss_gradient(stage.local.samples.size(), share);
 }
@@ -346,7 +400,7 @@ std::unique_ptr<ReductionBuffer> ModelBackend<Math>::gradients(const Action& red
   }
   auto buffer = math_->buffer(gradients, std::move(others));
   // The plan rounds the size of what each of several ranks reduces.
-  const bool is_exact = job_.ranks() == job_.tensor_ranks();
+  const bool is_exact = job_.ranks() == job_.form(reduction.stage).tensor;
   check(!is_exact || static_cast<std::int64_t>(buffer->size() * sizeof(float)) == size.count,
         "a bucket has another size than the plan says");
   return buffer;
@@ -365,16 +419,14 @@ void ModelBackend<Math>::take_reduced(Stage& stage) {
 }
 
 template <class Math>
-void ModelBackend<Math>::gather_gradients() {
-  for (const StageIndex index : stages_) {
-    Stage& stage = at(index);
-    take_reduced(stage);
-    const auto buckets = static_cast<std::int32_t>(job_.buckets[index.position()].sizes.size());
-    for (std::int32_t bucket = 0; bucket < std::max(1, buckets); ++bucket) {
-      stage.parameters.gather_copies(*math_, layers_of_bucket(job_, index, bucket));
-    }
-    for (const std::int32_t tie : stage.ties) stage.parameters.gather_copies_of_tie(*math_, tie);
+void ModelBackend<Math>::gather_gradients(StageIndex index) {
+  Stage& stage = at(index);
+  take_reduced(stage);
+  const auto buckets = static_cast<std::int32_t>(job_.buckets[index.position()].sizes.size());
+  for (std::int32_t bucket = 0; bucket < std::max(1, buckets); ++bucket) {
+    stage.parameters.gather_copies(*math_, layers_of_bucket(job_, index, bucket));
   }
+  for (const std::int32_t tie : stage.ties) stage.parameters.gather_copies_of_tie(*math_, tie);
 }
 
 template <class Math>
@@ -399,6 +451,9 @@ void ModelBackend<Math>::step(const Action& action) {
   if (action.index + 1 < steps) return;
   take_reduced(stage);
   stage.parameters.step_tied(stage.ties, number);
+  // Otherwise they are gathered once the replicas' shards are.
+  const bool has_replicas = stage.local.plan.devices.size() > 1;
+  if (!has_replicas) stage.parameters.gather_updated_copies(*math_);
 }
 
 template <class Math>

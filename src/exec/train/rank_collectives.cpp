@@ -1,11 +1,13 @@
 #include "exec/train/rank_collectives.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "dapple/core/error.h"
 #include "exec/message/value_payload.h"
+#include "exec/train/local_stage.h"
 
 namespace dapple::exec {
 namespace {
@@ -19,10 +21,16 @@ class BetweenDevices : public Transport {
       : job_(job), rank_(rank), groups_(groups), below_(below) {}
 
   std::int64_t send(const MessageKey& key, Payload payload) override {
-    return below_.send(below(key), std::move(payload));
+    MessageKey of_ranks = key;
+    of_ranks.from = number_of(key.from);
+    if (!has_rank_as_peer(key)) of_ranks.to = number_of(key.to);
+    return below_.send(of_ranks, std::move(payload));
   }
   Payload receive(const MessageKey& key, const ExpectedMessage& expected) override {
-    return below_.receive(below(key), expected);
+    MessageKey of_ranks = key;
+    of_ranks.to = number_of(key.to);
+    if (!has_rank_as_peer(key)) of_ranks.from = number_of(key.from);
+    return below_.receive(of_ranks, expected);
   }
   void barrier() override { below_.barrier(); }
   void announce(const Action& action) noexcept override {
@@ -34,10 +42,12 @@ class BetweenDevices : public Transport {
   void abort() noexcept override { below_.abort(); }
 
  private:
-  MessageKey below(MessageKey key) const {
-    key.from = job_.number_of(key.from, rank_);
-    key.to = job_.number_of(key.to, rank_);
-    return key;
+  DeviceIndex number_of(DeviceIndex device) const { return job_.number_of(device, rank_); }
+  /// Whether the peer of a message is a rank, as in RankGroups::schedule().
+  bool has_rank_as_peer(const MessageKey& key) const {
+    const bool is_transfer = key.action.kind == ActionKind::SendActivation ||
+                             key.action.kind == ActionKind::SendGradient;
+    return is_transfer && job_.reshards();
   }
 
   const TrainingJob& job_;
@@ -45,6 +55,35 @@ class BetweenDevices : public Transport {
   const Groups& groups_;
   Transport& below_;
 };
+
+const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
+  const auto found =
+      std::find_if(job.devices.begin(), job.devices.end(),
+                   [&](const DeviceSchedule& schedule) { return schedule.device == device; });
+  check(found != job.devices.end(), "a device trains that the plan does not use");
+  return *found;
+}
+
+/// Sets the ranks with which a rank exchanges parts of tensors in an action, if it is a transfer.
+void set_peers(const TrainingJob& job, const TrainingDevice& device, DeviceAction& entry) {
+  const ActionKind kind = entry.action.kind;
+  const StageIndex stage = entry.action.stage;
+  const bool sends = kind == ActionKind::SendActivation || kind == ActionKind::SendGradient;
+  const bool receives =
+      kind == ActionKind::ReceiveActivation || kind == ActionKind::ReceiveGradient;
+  if (!sends && !receives) return;
+  const bool is_forward =
+      kind == ActionKind::SendActivation || kind == ActionKind::ReceiveActivation;
+  const StageIndex before = is_forward ? stage.previous() : stage.next();
+  const StageBoundary boundary(job, is_forward ? Direction::Forward : Direction::Backward,
+                               sends ? stage : before);
+  const std::optional<LocalStage> own = local_stage(job, stage, device);
+  check(own.has_value(), "a device sends or receives for a stage of another one");
+  entry.peers = sends ? receivers(job, boundary, *own, entry.action.index)
+                      : senders(job, boundary, *own, entry.action.index);
+  entry.size = {};
+  for (const SchedulePeer& peer : entry.peers) entry.size += peer.size;
+}
 
 /// Returns the ring in which the shard of the member of each rank is that part (see shard_of()).
 ReductionGroup ring_of(std::vector<DeviceIndex> members) {
@@ -130,39 +169,53 @@ void RankCollectives::all_to_all(const std::vector<std::vector<float>>& to,
 
 RankGroups::RankGroups(const TrainingJob& job, DeviceIndex device, std::int64_t rank,
                        Transport& transport)
-    : transport_(transport), device_(job.device_of(device, rank)) {
+    : transport_(transport),
+      device_(job.device_of(device, rank)),
+      schedule_(schedule_of(job, device)) {
   if (job.ranks() == 1) return;
-  nn::TensorRank& tensor = device_.layers.tensor;
-  nn::GroupRank& context = device_.layers.context;
-  nn::GroupRank& experts = device_.layers.experts;
-  const auto join = [&](nn::GroupRank& own, std::int64_t stride) {
-    own.group = add(job, own.rank, own.ranks, stride, rank);
-  };
-  tensor.group = add(job, tensor.rank, tensor.ranks, 1, rank);
-  context.group = add(job, context.rank, context.ranks, tensor.ranks, rank);
-  experts.group = add(job, experts.rank, experts.ranks, 1, rank);
-  join(device_.shard, tensor.ranks);
-  join(device_.copy, tensor.ranks);
-  join(device_.expert_copy, experts.ranks);
+  for (FormRank& form : device_.forms) connect(job, form, rank);
   between_ = std::make_unique<BetweenDevices>(job, rank, groups_, transport);
+  if (!job.reshards()) return;
+  for (DeviceAction& entry : schedule_.actions) set_peers(job, device_, entry);
+}
+
+/// An action uses the groups of one form only, which is that of its stage.
+void RankGroups::connect(const TrainingJob& job, FormRank& form, std::int64_t rank) {
+  nn::TensorRank& tensor = form.layers.tensor;
+  nn::GroupRank& context = form.layers.context;
+  nn::GroupRank& experts = form.layers.experts;
+  std::int32_t number = 0;
+  const auto join = [&](auto& own, std::int64_t stride) {
+    own.group = add(job, own.rank, own.ranks, stride, rank, number);
+    if (own.group != nullptr) ++number;
+  };
+  join(tensor, 1);
+  join(context, tensor.ranks);
+  join(experts, 1);
+  join(form.shard, tensor.ranks);
+  join(form.copy, tensor.ranks);
+  join(form.expert_copy, experts.ranks);
 }
 
 /// Makes the group of `count` ranks whose numbers are `stride` apart, of which this rank is number
 /// `own`. Returns null if it would be alone.
 nn::RankGroup* RankGroups::add(const TrainingJob& job, std::int64_t own, std::int64_t count,
-                               std::int64_t stride, std::int64_t rank) {
+                               std::int64_t stride, std::int64_t rank, std::int32_t number) {
   if (count == 1) return nullptr;
   std::vector<DeviceIndex> members;
   for (std::int64_t other = 0; other < count; ++other) {
     members.push_back(job.number_of(device_.device, rank + (other - own) * stride));
   }
-  groups_.push_back(std::make_unique<RankCollectives>(
-      std::move(members), own, static_cast<std::int32_t>(groups_.size()), transport_));
+  groups_.push_back(std::make_unique<RankCollectives>(std::move(members), own, number, transport_));
   return groups_.back().get();
 }
 
 void RankGroups::begin(std::int64_t iteration) {
   for (const auto& group : groups_) group->begin(iteration);
+}
+
+void RankGroups::begin(const Action& action) {
+  for (const auto& group : groups_) group->begin(action);
 }
 
 }  // namespace dapple::exec

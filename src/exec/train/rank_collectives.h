@@ -1,5 +1,5 @@
 // What connects the ranks of groups: collectives among the ranks of one group, and messages between
-// ranks of the same number in different groups.
+// ranks of different groups: of the same number or, where stages have different groups, of any.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace dapple::exec {
 class RankCollectives : public nn::RankGroup {
  public:
   /// `members` are the devices of the ranks, in their order; `number` tells groups of the same
-  /// devices apart, at most 7. The transport must outlive this.
+  /// devices apart that are used in one action, at most 7. The transport must outlive this.
   RankCollectives(std::vector<DeviceIndex> members, std::int64_t rank, std::int32_t number,
                   Transport& transport);
 
@@ -55,18 +55,25 @@ class RankGroups {
 
   /// Returns the rank with its groups.
   const TrainingDevice& device() const { return device_; }
+  /// Returns the schedule of the rank's device. Where stages have different groups, the peers of
+  /// its sends and receives are ranks, by their numbers among all devices.
+  const DeviceSchedule& schedule() const { return schedule_; }
   /// Returns an endpoint for messages between the plan's devices, which passes on those of ranks of
-  /// this number. What is announced to it begins in all groups.
+  /// this number, and of the peers of the schedule. What is announced to it begins in all groups.
   Transport& between_devices() { return between_ ? *between_ : transport_; }
   /// Begins an iteration.
   void begin(std::int64_t iteration);
+  /// Begins an action in all groups.
+  void begin(const Action& action);
 
  private:
+  void connect(const TrainingJob& job, FormRank& form, std::int64_t rank);
   nn::RankGroup* add(const TrainingJob& job, std::int64_t own, std::int64_t count,
-                     std::int64_t stride, std::int64_t rank);
+                     std::int64_t stride, std::int64_t rank, std::int32_t number);
 
   Transport& transport_;
   TrainingDevice device_;
+  DeviceSchedule schedule_;
   std::vector<std::unique_ptr<RankCollectives>> groups_;
   std::unique_ptr<Transport> between_;
 };

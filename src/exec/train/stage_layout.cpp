@@ -1,7 +1,9 @@
 #include "exec/train/stage_layout.h"
 
 #include <algorithm>
+#include <span>
 
+#include "dapple/core/error.h"
 #include "dapple/schedule/schedule.h"
 #include "exec/train/rank_collectives.h"
 
@@ -18,6 +20,21 @@ bool contains(LayerRange layers, std::int32_t layer) {
   return layers.begin <= layer && layer < layers.end;
 }
 
+const FormRank& own_rank(const TrainingJob& job, StageIndex stage, const TrainingDevice& device) {
+  return device.in(job.plan.stages[stage.position()].form);
+}
+
+/// Returns the parameters of the layer in `layers` that uses those of an owner on another stage.
+std::span<const nn::ParameterSpec> of_user(const TrainingJob& job, LayerRange layers,
+                                           std::int32_t owner, std::int64_t rank) {
+  for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
+    const nn::ModelLayer& user = job.layer(layer, rank);
+    if (user.tied_to != owner) continue;
+    return std::span(user.module->parameters()).first(user.tied_parameters);
+  }
+  throw Bug("a stage holds tied parameters that it does not use");
+}
+
 /// Returns the range from the first to the last chosen place. Requires: they are contiguous.
 template <class Chosen>
 ElementRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_chosen) {
@@ -31,14 +48,16 @@ ElementRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_c
 
 StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, const TrainingDevice& device)
     : rank(device.number),
-      holds_shards(device.shard.ranks > 1),
-      tensor_ranks_(device.layers.tensor.ranks),
-      expert_ranks_(device.layers.experts.ranks) {
+      holds_shards(own_rank(job, stage, device).shard.ranks > 1),
+      tensor_ranks_(own_rank(job, stage, device).layers.tensor.ranks),
+      expert_ranks_(own_rank(job, stage, device).layers.experts.ranks) {
   place_tensors(job, stage);
   if (holds_shards) {
-    choose_shards(device.shard);
+    choose_shards(own_rank(job, stage, device).shard);
+  } else if (is_sharded(job, stage)) {
+    choose_sharded(job, stage, device);
   } else {
-    choose_updated(job, stage, device.device);
+    choose_updated(job, stage);
   }
   cut_parts();
 }
@@ -49,12 +68,17 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
   std::size_t offset = 0;
   const auto add_layer = [&](std::int32_t layer, std::optional<std::int32_t> tie) {
     const nn::ModelLayer& of_model = job.layer(layer, rank);
-    for (const nn::ParameterSpec& parameter : of_model.own_parameters()) {
+    const bool is_copy = !contains(layers, layer);
+    // As the stage's own form divides them.
+    const std::span<const nn::ParameterSpec> parameters =
+        is_copy ? of_user(job, layers, layer, rank) : of_model.own_parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const nn::ParameterSpec& parameter = parameters[i];
       const auto size = static_cast<std::size_t>(nn::count_of(parameter.shape));
-      places.push_back({.name = of_model.name + "." + parameter.name,
+      places.push_back({.name = of_model.name + "." + of_model.own_parameters()[i].name,
                         .layer = layer,
                         .tie = tie,
-                        .is_copy = !contains(layers, layer),
+                        .is_copy = is_copy,
                         .shape = parameter.shape,
                         .part = parameter.part,
                         .numbers = {offset, offset + size},
@@ -80,23 +104,35 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
 }
 
 /// The replicas of a stage gather tied parameters in a flat ring; buckets have groups of their own.
-void StageLayout::choose_updated(const TrainingJob& job, StageIndex stage, DeviceIndex device) {
+void StageLayout::choose_sharded(const TrainingJob& job, StageIndex stage,
+                                 const TrainingDevice& device) {
+  const StagePlan& plan = job.plan.stages[stage.position()];
+  const nn::GroupRank copy =
+      job.scatters_copies(stage) ? own_rank(job, stage, device).copy : nn::GroupRank{};
+  const auto add = [&](ElementRange all, const ReductionGroup& group) {
+    const ElementRange own = part_of_rank(all, copy.rank, copy.ranks);
+    if (copy.ranks > 1) copied.push_back(all);
+    const bool has_replicas = plan.devices.size() > 1;
+    if (has_replicas) shared.push_back({own, group});
+    updated.push_back({has_replicas ? shard_of(group, device.device, own) : own, state_size()});
+  };
+  const auto buckets = static_cast<std::int32_t>(job.buckets[stage.position()].sizes.size());
+  for (std::int32_t bucket = 0; bucket < buckets; ++bucket) {
+    add(of(layers_of_bucket(job, stage, bucket)),
+        job.groups.of({ActionKind::AllReduce, bucket, stage}));
+  }
+  if (plan.devices.size() == 1) add(of(plan.layers), {});
+  std::vector<DeviceIndex> replicas = plan.devices;
+  std::sort(replicas.begin(), replicas.end());
+  for (const std::int32_t tie : ties_of(job.plan, {stage})) {
+    add(of_tie(tie), {.servers = {replicas}});
+  }
+}
+
+void StageLayout::choose_updated(const TrainingJob& job, StageIndex stage) {
   const StagePlan& plan = job.plan.stages[stage.position()];
   const std::vector<std::int32_t> ties = ties_of(job.plan, {stage});
   const auto buckets = static_cast<std::int32_t>(job.buckets[stage.position()].sizes.size());
-  if (is_sharded(job, stage)) {
-    for (std::int32_t bucket = 0; bucket < buckets; ++bucket) {
-      shared.push_back({of(layers_of_bucket(job, stage, bucket)),
-                        job.groups.of({ActionKind::AllReduce, bucket, stage})});
-    }
-    std::vector<DeviceIndex> replicas = plan.devices;
-    std::sort(replicas.begin(), replicas.end());
-    for (const std::int32_t tie : ties) shared.push_back({of_tie(tie), {.servers = {replicas}}});
-    for (const SharedRange& range : shared) {
-      updated.push_back({shard_of(range.group, device, range.numbers), state_size()});
-    }
-    return;
-  }
   const auto add = [&](ElementRange numbers) {
     updated.push_back({numbers, round_up_to(kCacheLine, state_size())});
   };
@@ -164,7 +200,7 @@ ElementRange StageLayout::held(ElementRange numbers) const {
 }
 
 bool StageLayout::is_repeated(const TensorPlace& place) const {
-  const bool is_first_of_copies = holds_shards || rank < tensor_ranks_;
+  const bool is_first_of_copies = holds_shards || !copied.empty() || rank < tensor_ranks_;
   if (place.is_of_experts) return rank >= expert_ranks_;
   return !is_first_of_copies || (rank % tensor_ranks_ > 0 && !place.part);
 }
@@ -180,7 +216,7 @@ std::size_t StageLayout::first_held(ElementRange numbers) const {
 
 bool is_sharded(const TrainingJob& job, StageIndex stage) {
   return job.plan.parallelism.shards_optimizer &&
-         job.plan.stages[stage.position()].devices.size() > 1;
+         (job.plan.stages[stage.position()].devices.size() > 1 || job.scatters_copies(stage));
 }
 
 ElementRange intersection(ElementRange a, ElementRange b) {

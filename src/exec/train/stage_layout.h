@@ -79,7 +79,11 @@ struct StageLayout {
   /// The tensors in memory order.
   std::vector<TensorPlace> places;
   /// Each bucket and each tie, if the stage's replicas shard the optimizer's state; otherwise none.
+  /// Of a rank that holds the same as others of its group, the parts that are its own.
   std::vector<SharedRange> shared;
+  /// Each bucket and each tie, if ranks of a group that hold the same shard the optimizer's state;
+  /// otherwise none.
+  std::vector<ElementRange> copied;
   /// What single optimizer steps update, in memory order: the replica's shards of `shared`, or else
   /// each bucket or all layers, and each tie.
   std::vector<UpdatedRange> updated;
@@ -105,12 +109,13 @@ struct StageLayout {
   ElementRange own(std::int32_t layer) const;
   /// Returns the range of the tensors of which a layer is the owner, copies included.
   ElementRange of_owner(std::int32_t layer) const;
-  /// Whether what is held of a tensor is the same on an earlier rank of the device.
+  /// Whether what is held, or updated, of a tensor is the same on an earlier rank of the device.
   bool is_repeated(const TensorPlace& place) const;
 
  private:
   void place_tensors(const TrainingJob& job, StageIndex stage);
-  void choose_updated(const TrainingJob& job, StageIndex stage, DeviceIndex device);
+  void choose_updated(const TrainingJob& job, StageIndex stage);
+  void choose_sharded(const TrainingJob& job, StageIndex stage, const TrainingDevice& device);
   void choose_shards(const nn::GroupRank& shard);
   void cut_parts();
 
@@ -118,7 +123,8 @@ struct StageLayout {
   std::int64_t expert_ranks_;
 };
 
-/// Whether the replicas of a stage each hold a shard of the optimizer's state.
+/// Whether the replicas of a stage, or ranks of a group that hold the same, each hold a shard of
+/// the optimizer's state.
 bool is_sharded(const TrainingJob& job, StageIndex stage);
 
 /// Returns the part of a range that is in another one; empty if there is none.

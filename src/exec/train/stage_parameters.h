@@ -27,8 +27,8 @@ class StageParameters {
                   const TrainingDevice& device)
       : layers_(job.plan.stages[stage.position()].layers),
         states_(static_cast<std::size_t>(nn::state_count(job.settings.optimizer.kind))),
-        copies_(job.scatters_copies() ? device.copy : nn::GroupRank{}),
-        has_expert_ranks_(device.layers.experts.ranks > 1),
+        own_(device.in(job.plan.stages[stage.position()].form)),
+        copies_(job.scatters_copies(stage) ? own_.copy : nn::GroupRank{}),
         layout_(job, stage, device),
         arrays_(math, layout_, job.settings.optimizer) {
     initialize(job);
@@ -77,7 +77,8 @@ class StageParameters {
   void add_shards(Math& math, std::int32_t layer, OfLayer<Numbers> sums) {
     if constexpr (Math::kHasGroups) {
       for (std::size_t i = 0; i < sums.gathered_.size(); ++i) {
-        math.add_shard(sums.gathered_[i], arrays_.gradients(layout_.of_owner(of(layer).owners[i])));
+        math.add_shard(*own_.shard.group, sums.gathered_[i],
+                       arrays_.gradients(layout_.of_owner(of(layer).owners[i])));
       }
     }
   }
@@ -162,6 +163,17 @@ class StageParameters {
   void take_gathered() {
     for (const SharedRange& range : layout_.shared) arrays_.take_replaced(range.numbers);
   }
+  /// Gathers parameters of which each rank that holds the same has updated a part, or has gathered
+  /// it from replicas.
+  void gather_updated_copies(Math& math) {
+    if constexpr (Math::kHasGroups) {
+      for (const ElementRange& all : layout_.copied) {
+        math.gather(*copies_.group,
+                    arrays_.replaced(part_of_rank(all, copies_.rank, copies_.ranks)),
+                    arrays_.replaced(all));
+      }
+    }
+  }
 
   /// See ModelBackend::warm_up().
   void warm_up() { arrays_.warm_up(); }
@@ -210,8 +222,10 @@ class StageParameters {
   void sum_parts(Math& math, const TensorPlace& place) {
     const Numbers gradients = arrays_.gradients(place.numbers);
     if constexpr (Math::kHasGroups) {
-      if (place.is_summed_over_ranks) math.sum_over_tensor_ranks(gradients);
-      if (has_expert_ranks_) math.sum_over_copies(gradients, place.is_of_experts);
+      if (place.is_summed_over_ranks) math.sum(*own_.layers.tensor.group, gradients);
+      if (own_.layers.experts.ranks == 1) return;
+      const nn::GroupRank& copies = place.is_of_experts ? own_.expert_copy : own_.copy;
+      if (copies.ranks > 1) math.sum(*copies.group, gradients);
     }
   }
 
@@ -221,12 +235,16 @@ class StageParameters {
   }
   void scatter_range(Math& math, ElementRange all) {
     if constexpr (Math::kHasGroups) {
-      if (copies_.ranks > 1) math.scatter_over_copies(arrays_.gradients(all), reduced_part(all));
+      if (copies_.ranks > 1) {
+        math.scatter(*copies_.group, arrays_.gradients(all), reduced_part(all));
+      }
     }
   }
   void gather_range(Math& math, ElementRange all) {
     if constexpr (Math::kHasGroups) {
-      if (copies_.ranks > 1) math.gather_over_copies(reduced_part(all), arrays_.gradients(all));
+      if (copies_.ranks > 1) {
+        math.gather(*copies_.group, reduced_part(all), arrays_.gradients(all));
+      }
     }
   }
 
@@ -234,7 +252,7 @@ class StageParameters {
     for (const std::int32_t owner : of(layer).owners) {
       const ElementRange whole = layout_.of_owner(owner);
       std::vector<float>& numbers = all.gathered_.emplace_back(whole.size());
-      math.gather_shards(arrays_.parameters(whole), numbers);
+      math.gather(*own_.shard.group, arrays_.parameters(whole), numbers);
       add_views(owner, all);
     }
     all.views_ = all.own_;
@@ -276,9 +294,9 @@ class StageParameters {
   }
 
   LayerRange layers_;
-  std::size_t states_;    // numbers of the optimizer's state for each parameter
+  std::size_t states_;  // numbers of the optimizer's state for each parameter
+  FormRank own_;
   nn::GroupRank copies_;  // with the ranks that hold the same parameters, unless experts differ
-  bool has_expert_ranks_;
   StageLayout layout_;
   typename Math::Arrays arrays_;
   std::vector<LayerViews> views_;

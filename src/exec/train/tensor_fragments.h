@@ -3,27 +3,16 @@
 // stays on the device is handed over directly. Math is as for ModelBackend.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <utility>
 
 #include "dapple/core/error.h"
 #include "dapple/exec/message/payload.h"
+#include "dapple/exec/reshard/fragment_place.h"
 #include "exec/train/local_stage.h"
 
 namespace dapple::exec {
-
-enum class Direction : std::uint8_t { Forward, Backward };
-
-/// Identifies an activation or gradient by the stage that takes it in, if it is arriving, or that
-/// made it, if it is leaving.
-struct FragmentPlace {
-  Direction direction;
-  StageIndex stage;
-  std::int32_t micro_batch;
-  friend auto operator<=>(const FragmentPlace&, const FragmentPlace&) = default;
-};
 
 template <class Math>
 class TensorFragments {

@@ -50,14 +50,28 @@ std::optional<Violation> parameters_fault(const Layer& layer, const nn::ModelLay
                                         size, layer.name, layer.parameters.count)};
 }
 
-/// Returns how a rank of a group runs layers, without the groups.
-nn::LayerRank layer_rank(const Parallelism& form, std::int64_t rank) {
-  return {.tensor = {.rank = rank % form.tensor,
-                     .ranks = form.tensor,
-                     .is_sequence_parallel = form.sequence},
-          .context = {.rank = rank / form.tensor % form.context, .ranks = form.context},
-          .experts = {.rank = rank % form.experts, .ranks = form.experts},
-          .recomputes = form.recomputes};
+/// Returns a rank of a group in one form, without the groups.
+FormRank form_rank(const Parallelism& form, std::int64_t rank) {
+  FormRank own;
+  own.layers = {.tensor = {.rank = rank % form.tensor,
+                           .ranks = form.tensor,
+                           .is_sequence_parallel = form.sequence},
+                .context = {.rank = rank / form.tensor % form.context, .ranks = form.context},
+                .experts = {.rank = rank % form.experts, .ranks = form.experts},
+                .recomputes = form.recomputes};
+  const nn::GroupRank copy{.rank = rank / form.tensor, .ranks = form.copies()};
+  (form.full_shards > 1 ? own.shard : own.copy) = copy;
+  if (form.experts > 1) {
+    own.expert_copy = {.rank = rank / form.experts, .ranks = form.group_size() / form.experts};
+  }
+  return own;
+}
+
+/// Returns a rank of a group in all forms of a plan.
+std::vector<FormRank> form_ranks(const Plan& plan, std::int64_t rank) {
+  std::vector<FormRank> forms{form_rank(plan.parallelism, rank)};
+  for (const Parallelism& form : plan.stage_forms) forms.push_back(form_rank(form, rank));
+  return forms;
 }
 
 /// Returns the plan of the samples of one of the ranks of a group that have different ones.
@@ -126,14 +140,26 @@ std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const S
 
 }  // namespace
 
+bool has_different_groups(const Plan& plan) {
+  const Parallelism first = without_recomputation(plan.parallelism);
+  return std::any_of(plan.stage_forms.begin(), plan.stage_forms.end(),
+                     [&](const Parallelism& form) { return without_recomputation(form) != first; });
+}
+
+bool TrainingJob::gathers_copies() const {
+  if (plan.parallelism.shards_optimizer) return false;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (scatters_copies(index_at<StageIndex>(s))) return true;
+  }
+  return false;
+}
+
 TrainingDevice TrainingJob::device_of(DeviceIndex device, std::int64_t rank) const {
   TrainingDevice own(device, rank);
-  own.layers = layer_rank(plan.parallelism, rank);
-  own.samples = {.rank = rank / (tensor_ranks() * context_ranks()), .ranks = sample_ranks()};
-  const nn::GroupRank copy{.rank = rank / tensor_ranks(), .ranks = ranks() / tensor_ranks()};
-  (shard_ranks() > 1 ? own.shard : own.copy) = copy;
-  if (expert_ranks() > 1) {
-    own.expert_copy = {.rank = rank / expert_ranks(), .ranks = ranks() / expert_ranks()};
+  own.forms = form_ranks(plan, rank);
+  if (!reshards()) {
+    const Parallelism& all = plan.parallelism;
+    own.samples = {.rank = rank / (all.tensor * all.context), .ranks = sample_ranks()};
   }
   return own;
 }
@@ -160,11 +186,15 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
                                        const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings) {
   std::vector<Violation> faults;
-  for (std::size_t i = 0; i < layers.size() && faults.empty(); ++i) {
-    const Layer& layer = profile.layers[i];
-    if (auto fault = parameters_fault(layer, layers[i])) faults.push_back(*fault);
-    if (i + 1 == layers.size() || !faults.empty()) continue;
-    if (auto fault = output_fault(layer, layers[i], settings.precision)) faults.push_back(*fault);
+  for (const StagePlan& stage : plan.stages) {
+    const ModelProfile& figures = in_form(profile, stage.form);
+    for (std::int32_t l = stage.layers.begin; l < stage.layers.end && faults.empty(); ++l) {
+      const auto i = static_cast<std::size_t>(l);
+      const Layer& layer = figures.layers[i];
+      if (auto fault = parameters_fault(layer, layers[i])) faults.push_back(*fault);
+      if (i + 1 == layers.size() || !faults.empty()) continue;
+      if (auto fault = output_fault(layer, layers[i], settings.precision)) faults.push_back(*fault);
+    }
   }
   if (profile.optimizer.gradient_bytes_per_parameter_byte != kOne) {
     faults.push_back({"/model/profile/optimizer/gradient_bytes_per_parameter_byte",
@@ -184,28 +214,27 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
 }
 
 std::vector<nn::ModelLayer> layers_by_stage(const std::vector<nn::ModelLayer>& layers,
-                                            const Plan& plan, const nn::LayerRank& rank,
+                                            const Plan& plan, const std::vector<FormRank>& forms,
                                             const std::string& source_name) {
   // Stages do not matter where all layers run alike.
   if (plan.stage_forms.empty() && plan.parallelism.recomputed_layers == 0) {
-    return nn::share_model(layers, rank, source_name);
+    return nn::share_model(layers, forms.front().layers, source_name);
   }
-  std::vector<LayersOfForm> forms;
-  forms.emplace_back(layers, plan.parallelism, rank, source_name);
-  for (const Parallelism& form : plan.stage_forms) {
-    forms.emplace_back(layers, form, rank, source_name);
+  std::vector<LayersOfForm> in_forms;
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    in_forms.emplace_back(layers, i == 0 ? plan.parallelism : plan.stage_forms[i - 1],
+                          forms[i].layers, source_name);
   }
   std::vector<nn::ModelLayer> by_stage;
   for (const StagePlan& stage : plan.stages) {
-    forms[stage.form.position()].move_stage(stage.layers, by_stage);
+    in_forms[stage.form.position()].move_stage(stage.layers, by_stage);
   }
   return by_stage;
 }
 
-bool runs_whole_layers(const Plan& plan, const nn::LayerRank& rank) {
-  return rank.runs_whole_layers() &&
-         std::all_of(plan.stage_forms.begin(), plan.stage_forms.end(),
-                     [](const Parallelism& form) { return form.recomputes.none(); });
+bool runs_whole_layers(const std::vector<FormRank>& forms) {
+  return std::all_of(forms.begin(), forms.end(),
+                     [](const FormRank& form) { return form.layers.runs_whole_layers(); });
 }
 
 std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
@@ -213,11 +242,11 @@ std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const std::string& source_name) {
   std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
   for (std::int64_t rank = 0; rank < plan.parallelism.group_size(); ++rank) {
-    const nn::LayerRank of_rank = layer_rank(plan.parallelism, rank);
-    of_ranks.push_back(runs_whole_layers(plan, of_rank)
+    const std::vector<FormRank> forms = form_ranks(plan, rank);
+    of_ranks.push_back(runs_whole_layers(forms)
                            ? layers
                            : std::make_shared<const std::vector<nn::ModelLayer>>(
-                                 layers_by_stage(*layers, plan, of_rank, source_name)));
+                                 layers_by_stage(*layers, plan, forms, source_name)));
   }
   return of_ranks;
 }
@@ -227,8 +256,9 @@ TrainingJob make_training_job(const Plan& whole_plan, const ModelProfile& whole_
                               std::shared_ptr<const std::vector<nn::ModelLayer>> layers,
                               std::shared_ptr<const Batches> batches,
                               const TrainingSettings& settings) {
-  const Plan plan = of_one_rank(whole_plan);
-  const ModelProfile profile = of_one_rank(whole_profile);
+  const bool reshards = has_different_groups(whole_plan);
+  const Plan plan = reshards ? whole_plan : of_one_rank(whole_plan);
+  const ModelProfile profile = reshards ? whole_profile : of_one_rank(whole_profile);
   const PlanCost costs = CostModel(profile, topology).plan_cost(plan);
   const Schedule schedule = generate(plan);
   std::vector<DeviceSchedule> devices = device_schedules(schedule, costs);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "dapple/core/error.h"
@@ -107,6 +108,24 @@ void refuse_uneven_samples(const Plan& plan, const std::string& source) {
   }
 }
 
+/// Throws Error(BadInput) if a rank of a group would train on no sample. Requires: stages have
+/// different groups.
+void refuse_idle_ranks(const Plan& plan, const std::string& source) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StagePlan& stage = plan.stages[s];
+    const std::int64_t ranks = form_of(plan, stage).replicas_in_group();
+    for (std::size_t i = 0; i < stage.devices.size(); ++i) {
+      const std::int64_t samples = samples_of(plan, stage, i).size();
+      if (samples >= ranks) continue;
+      throw Error(ErrorKind::BadInput, source,
+                  {{fmt::format("/stages/{}/devices/{}", s, i),
+                    fmt::format("expected at least {} samples of a micro-batch, as so many devices "
+                                "of the group train on different ones, got {}",
+                                ranks, samples)}});
+    }
+  }
+}
+
 /// Returns the form without what groups of CPUs train.
 Parallelism without_trained(Parallelism form) {
   const bool has_experts = form.experts > 1;
@@ -114,51 +133,65 @@ Parallelism without_trained(Parallelism form) {
   const bool are_experts_trained = form.expert_tensor == 1 && form.full_shards == 1 &&
                                    !form.shards_optimizer && (form.tensor == 1 || form.sequence);
   if (has_experts && !are_experts_trained) return form;
-  // Devices with parts of the same sequences hold the same state.
-  if (form.context == 1) form.shards_optimizer = false;
+  form.shards_optimizer = false;
   if (nn::kRecomputable.includes(form.recomputes)) form = without_recomputation(form);
   form.tensor = 1;
   form.sequence = false;
   form.context = 1;
+  form.group_replicas = 1;
   form.experts = 1;
   form.full_shards = 1;
   return form;
 }
 
-/// Throws Error(BadInput) unless the forms of stages are that of the plan, but for recomputed parts
-/// that training has.
-void refuse_stage_forms(const Plan& plan, bool is_on_cpu, const std::string& source) {
-  for (const Parallelism& form : plan.stage_forms) {
-    Parallelism own = plan.parallelism;
-    own.recomputes = form.recomputes;
-    own.recomputed_layers = form.recomputed_layers;
-    if (is_on_cpu && form == own && nn::kRecomputable.includes(form.recomputes)) continue;
-    const char* const expected =
-        is_on_cpu ? "expected forms that differ in recomputed layers, core_attn, mlp and moe only, "
-                    "as training shares the layers of all stages alike, got "
-                  : "expected none, as training on GPUs has one form for all stages, got ";
-    throw Error(ErrorKind::BadInput, source, {{"/stage_forms", expected + to_text(form)}});
+/// Throws Error(BadInput) unless stages that use the same parameters hold the same part of them on
+/// ranks of one number, and reduce the same part of their gradients.
+void refuse_ties(const Plan& plan, const std::string& source) {
+  const auto holding = [](const Parallelism& form) {
+    return std::tuple(form.tensor, form.full_shards, form.experts > 1);
+  };
+  for (const TiedGradients& tied : plan.tied_gradients) {
+    const StageIndex first = tied.stages.front();
+    const Parallelism& expected = form_of(plan, plan.stages[first.position()]);
+    for (const StageIndex stage : tied.stages) {
+      const Parallelism& form = form_of(plan, plan.stages[stage.position()]);
+      if (holding(form) == holding(expected)) continue;
+      throw Error(ErrorKind::BadInput, source,
+                  {{fmt::format("/stages/{}/form", stage.value),
+                    fmt::format("expected parameters that are divided as those of stage {}, {}, as "
+                                "both stages use those of layer {}, got {}",
+                                first.value, to_text(expected), tied.owner.value, to_text(form))}});
+    }
   }
 }
 
 /// Throws Error(BadInput) if a plan's groups or recomputation are not those that training has.
 void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
                    const std::string& source) {
-  const Parallelism& parallelism = plan.document.plan.parallelism;
+  const Plan& of_groups = plan.document.plan;
   const bool is_on_cpu = device.kind == ComputeDevice::Kind::Cpu;
-  refuse_stage_forms(plan.document.plan, is_on_cpu, source);
-  Parallelism others = parallelism;
+  const auto refuse = [&](const std::string& place, const Parallelism& form) {
+    const char* const expected =
+        is_on_cpu ? "expected tensor, sequence and context parallelism, data-parallel ranks, whole "
+                    "experts on ranks with different positions and unsharded state, sharded state, "
+                    "and recomputed stages, layers, core_attn, mlp and moe, got "
+                  : "expected at most sharded optimizer state, as groups train on CPUs only, and "
+                    "at most whole stages to be recomputed, got ";
+    throw Error(ErrorKind::BadInput, source, {{place, expected + to_text(form)}});
+  };
+  Parallelism others = of_groups.parallelism;
   others.shards_optimizer = false;
-  if (is_on_cpu) others = without_trained(parallelism);
-  if (others.is_none()) return refuse_uneven_samples(plan.document.plan, source);
-  const char* const expected =
-      is_on_cpu ? "expected tensor, sequence and context parallelism, whole experts on ranks with "
-                  "different positions and unsharded state, sharded state, the optimizer's alone "
-                  "only without context parallelism, and recomputed stages, layers, core_attn, mlp "
-                  "and moe, got "
-                : "expected at most sharded optimizer state, as groups train on CPUs only, and at "
-                  "most whole stages to be recomputed, got ";
-  throw Error(ErrorKind::BadInput, source, {{"/parallelism", expected + to_text(parallelism)}});
+  if (is_on_cpu) others = without_trained(of_groups.parallelism);
+  if (!others.is_none()) refuse("/parallelism", of_groups.parallelism);
+  for (std::size_t i = 0; i < of_groups.stage_forms.size(); ++i) {
+    const Parallelism& form = of_groups.stage_forms[i];
+    if (is_on_cpu && without_trained(form).is_none()) continue;
+    refuse(fmt::format("/stage_forms/{}", i), form);
+  }
+  refuse_ties(of_groups, source);
+  const bool have_stages_own_groups = exec::has_different_groups(of_groups);
+  const auto refuse_samples = have_stages_own_groups ? refuse_idle_ranks : refuse_uneven_samples;
+  refuse_samples(of_groups, source);
 }
 
 }  // namespace

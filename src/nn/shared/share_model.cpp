@@ -70,7 +70,8 @@ class LayerSharing {
   std::unique_ptr<Module> operator()(const GeluOperation&) { return make_gelu(); }
   std::unique_ptr<Module> operator()(const SwiGluOperation&) { return make_swiglu(); }
   template <class Image>
-  std::unique_ptr<Module> operator()(const Image&) {
+  std::unique_ptr<Module> operator()(const Image& operation) {
+    if (rank_.runs_whole_layers()) return make_module(operation);
     refuse("no layer of images");
     return nullptr;
   }

@@ -1,7 +1,9 @@
 #include "dapple/nn/shared_layers.h"
 
 #include <catch2/catch.hpp>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dapple/core/error.h"
@@ -132,6 +134,59 @@ TEST_CASE("what ranks cannot share is refused, and the layer is named") {
       {4, 4}));
   CHECK(refusal_of(blocks, {.tensor = {.ranks = 2}})
             .starts_with("layer block/op: expected a multiple of 2 columns of the feed-forward"));
+}
+
+TEST_CASE("a rank has some positions of an output, some columns, or what others have too") {
+  using Pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  const auto positions_of = [](const OutputPart& part) {
+    Pairs pairs;
+    for (const OutputPart::Range& range : part.positions) {
+      pairs.emplace_back(range.begin, range.end);
+    }
+    return pairs;
+  };
+  const std::vector<ModelLayer> whole = small_model();
+  const ModelLayer& block = whole[1];
+  const ModelLayer& head = whole[2];
+  const OutputPart same = output_part(block, {.tensor = {.rank = 1, .ranks = 2}});
+  CHECK(positions_of(same) == Pairs{{0, 4}});
+  CHECK(same.columns.begin == 0);
+  CHECK(same.columns.end == 12);
+  CHECK(same.width == 12);
+  CHECK(same.copy == 1);
+  CHECK(same.copies == 2);
+  // Of four chunks the first of two context-parallel ranks has the first and the last, of which the
+  // second of two tensor-parallel ranks has the last.
+  LayerRank rank{.tensor = {.rank = 1, .ranks = 2, .is_sequence_parallel = true},
+                 .context = {.rank = 0, .ranks = 2}};
+  CHECK(positions_of(output_part(block, rank)) == Pairs{{3, 4}});
+  CHECK(output_part(block, rank).copies == 1);
+  rank.tensor.rank = 0;
+  CHECK(positions_of(output_part(block, rank)) == Pairs{{0, 1}});
+  rank.tensor = {};
+  CHECK(positions_of(output_part(block, rank)) == Pairs{{0, 1}, {3, 4}});
+  rank.context.rank = 1;
+  CHECK(positions_of(output_part(block, rank)) == Pairs{{1, 3}});
+  // Seven classes on three ranks are padded to nine, and on five to ten.
+  const OutputPart last = output_part(head, {.tensor = {.rank = 2, .ranks = 3}});
+  CHECK(last.columns.begin == 6);
+  CHECK(last.columns.end == 7);
+  CHECK(last.width == 3);
+  CHECK(last.copies == 1);
+  const OutputPart none = output_part(head, {.tensor = {.rank = 4, .ranks = 5}});
+  CHECK(none.columns.begin == none.columns.end);
+  CHECK(none.width == 2);
+  // As many as the rank's layers really have.
+  for (const LayerRank& own : {LayerRank{.tensor = {.rank = 0, .ranks = 3}},
+                               LayerRank{.context = {.rank = 1, .ranks = 2}}}) {
+    const std::vector<ModelLayer> shared = share_model(whole, own, "model");
+    for (std::size_t i = 0; i + 1 < whole.size(); ++i) {
+      const OutputPart part = output_part(whole[i], own);
+      std::int64_t positions = 0;
+      for (const auto& [begin, end] : positions_of(part)) positions += end - begin;
+      CHECK(shared[i].output == Shape{positions, part.width});
+    }
+  }
 }
 
 }  // namespace dapple::nn

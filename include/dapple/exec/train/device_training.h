@@ -2,9 +2,10 @@
 // calls at the same time, each on a thread or in a process of its own.
 //
 // Where the plan's devices are groups, every rank of a group runs the group's schedule: it
-// exchanges tensors with the ranks of its number in other groups, reduces gradients with those of
-// its stage's replicas, and shares layers, or shards of all state, with other ranks of its own
-// group.
+// exchanges tensors with the ranks of its number in other groups, or where stages have different
+// groups with those that hold or need what it needs or holds, reduces gradients with those of its
+// number in its stage's replicas, and shares layers, or shards of all state, with other ranks of
+// its own group.
 //
 // The first device of the job is its lead: it gathers what no single device knows, such as the loss
 // and whole models.

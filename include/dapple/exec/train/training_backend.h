@@ -49,10 +49,11 @@ class TrainingBackend : public Backend {
   /// parameters; with sharded state, of those that this replica updates. Of what several ranks
   /// of a group hold, only the first of them counts the gradients.
   virtual std::vector<double> squares(StageIndex stage) = 0;
-  /// Gives all ranks that hold the same parameters the gradients of which each has reduced a part.
-  /// To be called once per iteration where there are such ranks (TrainingJob::scatters_copies()),
-  /// when all gradients are reduced and no optimizer step has begun.
-  virtual void gather_gradients() {}
+  /// Gives all ranks that hold the same parameters of a stage the gradients of which each has
+  /// reduced a part. To be called once per iteration for each stage, in ascending order, where
+  /// there are such ranks (TrainingJob::gathers_copies()), when all gradients are reduced and no
+  /// optimizer step has begun.
+  virtual void gather_gradients(StageIndex /*stage*/) {}
   /// Multiplies all gradients of all stages, before the optimizer's steps.
   virtual void scale_gradients(float factor) = 0;
 

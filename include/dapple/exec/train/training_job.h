@@ -39,6 +39,16 @@ struct SampleRank {
   std::int64_t ranks = 1;
 };
 
+/// A rank of a group in one form of parallelism.
+struct FormRank {
+  nn::LayerRank layers = {};
+  /// Among the ranks that hold shards of all state.
+  nn::GroupRank shard = {};
+  /// Among the ranks that hold the same parameters, outside experts and of the same experts.
+  nn::GroupRank copy = {};
+  nn::GroupRank expert_copy = {};
+};
+
 /// What trains a part of the model: a device of the plan or, where those are groups, one of such a
 /// group.
 struct TrainingDevice {
@@ -46,40 +56,52 @@ struct TrainingDevice {
   TrainingDevice(DeviceIndex alone) : device(alone) {}  // NOLINT(google-explicit-constructor)
   TrainingDevice(DeviceIndex of_plan, std::int64_t rank) : device(of_plan), number(rank) {}
 
+  const FormRank& in(FormIndex form) const { return forms[form.position()]; }
+
   /// The device of the plan, and the rank's number in it.
   DeviceIndex device;
   std::int64_t number = 0;
-  nn::LayerRank layers = {};
-  /// Among the ranks that hold shards of all state.
-  nn::GroupRank shard = {};
-  /// Among the ranks that hold the same parameters, outside experts and of the same experts.
-  nn::GroupRank copy = {};
-  nn::GroupRank expert_copy = {};
+  /// By form of the plan's stages.
+  std::vector<FormRank> forms = std::vector<FormRank>(1);
   SampleRank samples = {};
 };
 
+/// Whether stages of the plan have forms that differ in more than what they recompute. O(forms).
+bool has_different_groups(const Plan& plan);
+
 struct TrainingJob {
-  /// Returns a layer as a rank runs it. All ranks have the same shapes.
+  /// Returns a layer as a rank runs it, in the form of its stage. All ranks have the same shapes.
   const nn::ModelLayer& layer(std::int32_t number, std::int64_t rank = 0) const {
     return (*of_ranks[static_cast<std::size_t>(rank)])[static_cast<std::size_t>(number)];
   }
 
-  /// Each of the plan's devices consists of so many ranks: first of the tensor-parallel ones that
-  /// have the same part of the same sequences, then of those with other parts, then of those with
-  /// other samples. Those of the last two kinds together hold the shards of all state. Ranks with
-  /// different experts follow one another, whatever their kind.
+  /// Each of the plan's devices consists of so many ranks, in every form: first of the
+  /// tensor-parallel ones that have the same part of the same sequences, then of those with other
+  /// parts, then of those with other samples. Those of the last two kinds together hold the shards
+  /// of all state. Ranks with different experts follow one another, whatever their kind.
   std::int64_t ranks() const { return plan.parallelism.group_size(); }
-  std::int64_t tensor_ranks() const { return plan.parallelism.tensor; }
-  std::int64_t context_ranks() const { return plan.parallelism.context; }
-  std::int64_t expert_ranks() const { return plan.parallelism.experts; }
-  std::int64_t shard_ranks() const { return plan.parallelism.full_shards; }
-  std::int64_t sample_ranks() const { return plan.parallelism.replicas_in_group(); }
+  /// Returns the form in which the ranks run a stage.
+  const Parallelism& form(StageIndex stage) const {
+    return form_of(plan, plan.stages[stage.position()]);
+  }
+  /// Whether stages have different groups: then tensors between them are re-sharded, the plan has
+  /// the samples of all ranks, and those of a group that have different ones have consecutive ones.
+  bool reshards() const { return has_different_groups(plan); }
+  /// The ranks of a group that have different samples where all stages have the same groups:
+  /// the plan then has the samples of one of them. Otherwise 1.
+  std::int64_t sample_ranks() const {
+    return reshards() ? 1 : plan.parallelism.replicas_in_group();
+  }
   /// The samples of a step, of all ranks.
   std::int64_t global_batch_size() const { return plan.global_batch_size * sample_ranks(); }
-  /// Whether ranks that hold the same parameters reduce a part of the gradients each.
-  bool scatters_copies() const {
-    return shard_ranks() == 1 && expert_ranks() == 1 && ranks() > tensor_ranks();
+  /// Whether ranks that hold the same parameters of a stage reduce a part of the gradients each.
+  bool scatters_copies(StageIndex stage) const {
+    const Parallelism& own = form(stage);
+    return own.full_shards == 1 && own.experts == 1 && ranks() > own.tensor;
   }
+  /// Whether such parts are gathered once they are reduced, as every rank updates all parameters.
+  /// O(stages).
+  bool gathers_copies() const;
   /// Returns the number, among all devices, of a rank of one of the plan's devices.
   DeviceIndex number_of(DeviceIndex device, std::int64_t rank) const {
     return {static_cast<std::int32_t>(device.value * ranks() + rank)};
@@ -93,7 +115,8 @@ struct TrainingJob {
   /// `devices`.
   Bytes memory_of(DeviceIndex device) const;
 
-  /// The plan of the samples of one of the ranks of a group that have different ones.
+  /// The plan of the samples of one of the ranks of a group that have different ones, or of all of
+  /// them: see reshards().
   Plan plan;
   std::vector<DeviceSchedule> devices;
   /// The memory that each of `devices` needs by the memory model.
@@ -112,35 +135,34 @@ struct TrainingJob {
 };
 
 /// Returns what prevents the plan from being trained, with JSON pointers into it: a layer's size of
-/// parameters that is not that of a rank's, or output size that is not that of its tensor in the
-/// precision (only the first); gradients whose size is not that of the parameters; and parameters
-/// updated bucket by bucket although gradients are to be clipped, or checked to be finite as in
-/// half precision. O(layers). Requires: costing_faults() is empty, and the layers are the profile's
-/// as a rank runs them.
+/// parameters, in its stage's form, that is not that of a rank's, or output size that is not that
+/// of its tensor in the precision (only the first); gradients whose size is not that of the
+/// parameters; and parameters updated bucket by bucket although gradients are to be clipped, or
+/// checked to be finite as in half precision. O(layers). Requires: costing_faults() is empty, and
+/// the layers are the profile's as a rank runs them.
 std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& profile,
                                        const std::vector<nn::ModelLayer>& layers,
                                        const TrainingSettings& settings);
 
-/// Returns the layers as a rank runs them, those of each stage recomputing what its form does, that
-/// of the plan being `rank`'s. Throws Error(BadInput), as nn::share_model() does. O(forms *
-/// layers). Requires: the forms of stages differ in what is recomputed only.
+/// Returns the layers as a rank runs them, those of each stage in its form. Throws
+/// Error(BadInput), as nn::share_model() does. O(forms * layers). Requires: the forms of the rank
+/// are those of the plan.
 std::vector<nn::ModelLayer> layers_by_stage(const std::vector<nn::ModelLayer>& layers,
-                                            const Plan& plan, const nn::LayerRank& rank,
+                                            const Plan& plan, const std::vector<FormRank>& forms,
                                             const std::string& source_name);
 
-/// Whether a rank shares layers with no other, and keeps all in every stage. O(forms).
-bool runs_whole_layers(const Plan& plan, const nn::LayerRank& rank);
+/// Whether a rank shares layers with no other, and keeps all, in every form. O(forms).
+bool runs_whole_layers(const std::vector<FormRank>& forms);
 
 /// Returns the layers as each rank of the plan's devices runs them, those of each stage in its
-/// form. Throws Error(BadInput), as nn::share_model() does. O(ranks * forms * layers). Requires:
-/// the forms of stages differ in recomputed parts only.
+/// form. Throws Error(BadInput), as nn::share_model() does. O(ranks * forms * layers).
 std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers, const Plan& plan,
     const std::string& source_name);
 
 /// Makes the job that trains by a plan. Throws as layers_of_ranks() does. Requires:
 /// training_faults() is empty, and ranks of a group with different samples divide the plan's
-/// micro-batch.
+/// micro-batch or, where stages have different groups, each has a sample at least.
 TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
                               const Topology& topology,
                               std::shared_ptr<const std::vector<nn::ModelLayer>> layers,
