@@ -239,9 +239,11 @@ class TrainedGroups(ToolTest):
         specification = json.loads((ROOT / "profiles" / f"{model}.json").read_text())
         layers = []
         for layer in specification["layers"]:
-            if layer["name"] == "head" and not tied:
+            if layer["name"] == "head":
                 layer.pop("tied_to", None)
-                layer["parameter_bytes"] = 4 * 64 * 256
+                layer.update({"parameter_bytes": 0, "tied_to": "tokens"} if tied else
+                             {"parameter_bytes": 4 * 64 * 256})
+                layer["op"].update(bias=False, transposed=True)
             halves = ("early", "late") if "repeat" in layer else ()
             layers += [{**layer, "name": name, "repeat": layer["repeat"] // 2}
                        for name in halves] or [layer]
@@ -386,6 +388,12 @@ class TrainedGroups(ToolTest):
         self.write("plan.json", plan)
         self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,
                           "whole experts on ranks with different positions and unsharded state")
+        self.measured_halves("--experts", "4", model="mixtral-tiny", tied=True)
+        self.plan_by_stage("plan.json", [(1, False, 1), (1, False, 1, 4)], "--micro-batch", 4)
+        self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,
+                          "/stages/1/form: expected parameters that are divided as those of stage 0, "
+                          "tensor 1, data 4, as both stages use those of layer 0, got tensor 1, "
+                          "experts 4")
 
     def test_experts_that_cannot_be_are_refused(self):
         profile = json.loads((ROOT / "profiles" / "mixtral-tiny.json").read_text())
