@@ -292,6 +292,9 @@ class TrainedGroups(ToolTest):
             ([(4, False, 1), (2, True, 1), (1, False, 1)], 1, ["--micro-batch", 4],
              [{"tensor": 4}, {"tensor": 2, "sequence": True, "data": 2},
               {"tensor": 1, "data": 4}]),
+            # Two of four ranks have no sample.
+            ([(1, False, 1), (4, True, 1)], 1, ["--micro-batch", 2],
+             [{"tensor": 1, "data": 4}, {"tensor": 4, "sequence": True}]),
             ([(2, True, 1), (1, False, 4)], 1, ["--shard", "optimizer"],
              [{"tensor": 2, "sequence": True, "data": 2, "sharding": "optimizer"},
               {"tensor": 1, "context": 4, "sharding": "optimizer"}]),
@@ -325,14 +328,14 @@ class TrainedGroups(ToolTest):
             self.assertEqual(measured, simulated)
         # A training goes on in other forms, and without.
         losses = []
-        for number, plan in enumerate(["0.json", "3.json", whole, "5.json", "1.json"]):
+        for number, plan in enumerate(["0.json", "4.json", whole, "6.json", "1.json"]):
             start = ["--resume", f"after{number}"] if number else []
             losses += self.losses(plan, "--steps", STEPS // 5, "--clip-norm", 1, "--checkpoint",
                                   f"after{number + 1}", *start)
         for loss, other in zip(losses, expected, strict=True):
             self.assertAlmostEqual(loss, other, delta=1e-4)
         # Ranks may be processes.
-        for plan, ranks in (("0.json", 8), ("3.json", 8)):
+        for plan, ranks in (("0.json", 8), ("4.json", 8)):
             self.assertEqual(self.losses(plan, "--steps", 3, "--clip-norm", 1, ranks=ranks),
                              self.losses(plan, "--steps", 3, "--clip-norm", 1))
             verified = self.executor("train", plan, "--steps", 1, "--verify", ranks=ranks)
@@ -373,21 +376,21 @@ class TrainedGroups(ToolTest):
                 self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
 
     def test_stages_in_different_forms_that_are_not_trained_are_refused(self):
-        self.measured_halves("--tensor", "2,4")
-        self.plan_by_stage("plan.json", [(4, False, 1), (1, False, 1)], "--micro-batch", 2)
-        self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,
-                          "/stages/1/devices/0: expected at least 4 samples of a micro-batch, as so "
-                          "many devices of the group train on different ones, got 2")
-        self.assert_error(self.executor("train", "plan.json", "--device", "cuda"), BAD_INPUT,
-                          "as groups train on CPUs only")
         self.measured_halves("--experts", "2,4", model="mixtral-tiny")
         self.plan_by_stage("plan.json", [(1, False, 1, 4), (1, False, 1, 2)], "--micro-batch", 4)
+        self.assert_error(self.executor("train", "plan.json", "--device", "cuda"), BAD_INPUT,
+                          "as groups train on CPUs only")
         plan = self.read("plan.json")
         for form in (plan["parallelism"], *plan["stage_forms"]):
             form["sharding"] = "optimizer"
         self.write("plan.json", plan)
         self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,
                           "whole experts on ranks with different positions and unsharded state")
+        self.plan_by_stage("plan.json", [(1, False, 1, 4), (1, False, 1, 2)], "--micro-batch", 2)
+        self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,
+                          "/stages/0/devices/0: expected at least 4 samples of a micro-batch, as so "
+                          "many devices of the group have different samples, and experts for those "
+                          "of each other, got 2")
         self.measured_halves("--experts", "4", model="mixtral-tiny", tied=True)
         self.plan_by_stage("plan.json", [(1, False, 1), (1, False, 1, 4)], "--micro-batch", 4)
         self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,

@@ -345,17 +345,20 @@ std::optional<Pipeline> with_stage_forms(const Trainable& model, const Pipeline&
   plan.parallelism = forms.front();
   plan.gradients.optimizer = OptimizerTiming::AtEnd;
   plan.stage_forms.assign(forms.begin() + 1, forms.end());
-  for (const Parallelism& form : forms) {
-    plan.micro_batch_size = std::max(plan.micro_batch_size, form.replicas_in_group());
-  }
   for (StagePlan& stage : plan.stages) {
     stage.form = FormIndex{
         static_cast<std::int32_t>(dice.roll(0, static_cast<std::int64_t>(forms.size()) - 1))};
     stage.gradient_buckets.clear();
-    // A sample for each rank, and some more.
+    // Only ranks with different experts all need a sample.
     const auto groups = static_cast<std::int64_t>(stage.devices.size());
-    const std::int64_t ranks = form_of(plan, stage).replicas_in_group();
-    plan.micro_batch_size = std::max(plan.micro_batch_size, groups * ranks + dice.roll(0, 2));
+    const Parallelism& form = form_of(plan, stage);
+    const std::int64_t least = groups * (form.experts > 1 ? form.replicas_in_group() : 1);
+    plan.micro_batch_size = std::max(plan.micro_batch_size, least + dice.roll(0, 2));
+  }
+  for (const Parallelism& form : forms) {
+    const std::int64_t least =
+        (form.replicas_in_group() + plan.num_micro_batches - 1) / plan.num_micro_batches;
+    plan.micro_batch_size = std::max(plan.micro_batch_size, least);
   }
   plan.global_batch_size = plan.micro_batch_size * plan.num_micro_batches;
   if (!plan.tied_gradients.empty() && !are_ties_alike(forms)) return std::nullopt;
@@ -383,6 +386,7 @@ struct SeenForms {
   int clipped = 0;
   int chunks = 0;
   int splits_head = 0;
+  int idle = 0;  // with ranks that have no sample
 
   void add(const exec::TrainingJob& job) {
     const auto count = [&](bool is, const char* what) { changes[what] += is; };
@@ -405,6 +409,10 @@ struct SeenForms {
     };
     const bool has_replicas = any([](const StagePlan& stage) { return stage.devices.size() > 1; });
     replicas += has_replicas;
+    idle += any([&](const StagePlan& stage) {
+      return samples_of(job.plan, stage, stage.devices.size() - 1).size() <
+             form_of(job.plan, stage).replicas_in_group();
+    });
     dealt += has_replicas &&
              any([](const StagePlan& stage) { return stage.replication == Replication::Deal; });
     sharded += job.plan.parallelism.shards_optimizer;
@@ -479,6 +487,7 @@ TEST_CASE("stages in different forms compute the gradients and the losses of one
   CHECK(seen.clipped >= 10);
   CHECK(seen.chunks >= 5);
   CHECK(seen.splits_head >= 5);
+  CHECK(seen.idle >= 10);
 }
 
 TEST_CASE("parts of layers that are computed again change no bit, and less is kept") {

@@ -121,6 +121,9 @@ class ModelBackend : public TrainingBackend {
   Tensor run_layers(Stage& stage, std::int32_t micro_batch, Tensor input,
                     std::vector<typename Math::Stash>* stashes);
   void backward(Stage& stage, const Action& action, const BucketReady& ready);
+  void complete_layer(Stage& stage, std::int32_t layer, const BucketReady& ready);
+  void complete_stage(Stage& stage);
+  void compute_nothing(Stage& stage, const Action& action, const BucketReady& ready);
   Tensor output_gradient(const Stage& stage, std::int32_t micro_batch);
   Tensor take_arrived(const Stage& stage, Direction direction, std::int32_t micro_batch);
   void hand_on(const Stage& stage, Direction direction, std::int32_t micro_batch, Tensor tensor);
@@ -275,6 +278,7 @@ template <class Math>
 void ModelBackend<Math>::compute(const Action& action, const BucketReady& ready) {
   [[maybe_unused]] const typename Math::Range range(action);
   Stage& stage = at(action.stage);
+  if (stage.local.samples.size() == 0) return compute_nothing(stage, action, ready);
   if (action.kind == ActionKind::Forward) return forward(stage, action.index);
   backward(stage, action, ready);
 }
@@ -328,8 +332,6 @@ void ModelBackend<Math>::backward(Stage& stage, const Action& action, const Buck
       stage.stashes.account(kept);
     }
   }
-  const std::vector<std::int32_t>& filled_by = job_.buckets[action.stage.position()].first_layer;
-  std::size_t bucket = 0;
   const LayerRange layers = stage.local.plan.layers;
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
     typename Math::Stash& stash = kept.stashes[static_cast<std::size_t>(layer - layers.begin)];
@@ -341,22 +343,61 @@ void ModelBackend<Math>::backward(Stage& stage, const Action& action, const Buck
     auto sums = stage.parameters.gradients(layer);
     math_->weight_gradient(layer, stash, sums.views());
     stage.parameters.add_shards(*math_, layer, std::move(sums));
-    if (!ready) continue;
-    stage.parameters.sum_over_ranks(*math_, layer);
-    if (bucket == filled_by.size() || filled_by[bucket] != layer) continue;
-    const auto number = static_cast<std::int32_t>(bucket++);
-    stage.parameters.scatter_copies(*math_, layers_of_bucket(job_, action.stage, number));
-    ready(number);
+    if (ready) complete_layer(stage, layer, ready);
   }
-  if (makes_weights && ready) {
-    if (filled_by.empty()) stage.parameters.scatter_copies(*math_, layers);
-    stage.parameters.sum_ties_over_ranks(*math_);
-    for (const std::int32_t tie : stage.ties) stage.parameters.scatter_copies_of_tie(*math_, tie);
-  }
+  if (makes_weights && ready) complete_stage(stage);
   stage.stashes.account(kept);
   if (makes_weights) stage.stashes.release(action.index);
   if (!makes_input || stage.local.is_first()) return;
   hand_on(stage, Direction::Backward, action.index, std::move(gradient));
+}
+
+/// Sums the complete gradients of a layer over the ranks that have to, and says so of the bucket
+/// that it fills. To be called layer by layer, the last one first.
+template <class Math>
+void ModelBackend<Math>::complete_layer(Stage& stage, std::int32_t layer,
+                                        const BucketReady& ready) {
+  stage.parameters.sum_over_ranks(*math_, layer);
+  const StageIndex index = stage.local.index;
+  const std::vector<std::int32_t>& filled_by = job_.buckets[index.position()].first_layer;
+  const auto bucket = std::find(filled_by.begin(), filled_by.end(), layer);
+  if (bucket == filled_by.end()) return;
+  const auto number = static_cast<std::int32_t>(bucket - filled_by.begin());
+  stage.parameters.scatter_copies(*math_, layers_of_bucket(job_, index, number));
+  ready(number);
+}
+
+/// The same for what is in no bucket.
+template <class Math>
+void ModelBackend<Math>::complete_stage(Stage& stage) {
+  const bool has_buckets = !job_.buckets[stage.local.index.position()].first_layer.empty();
+  if (!has_buckets) stage.parameters.scatter_copies(*math_, stage.local.plan.layers);
+  stage.parameters.sum_ties_over_ranks(*math_);
+  for (const std::int32_t tie : stage.ties) stage.parameters.scatter_copies_of_tie(*math_, tie);
+}
+
+/// A rank that has no sample of any micro-batch takes part in what ranks with other samples do
+/// together: it gathers parameters, and adds nothing to gradients.
+template <class Math>
+void ModelBackend<Math>::compute_nothing(Stage& stage, const Action& action,
+                                         const BucketReady& ready) {
+  const bool is_forward = action.kind == ActionKind::Forward;
+  const bool makes_input = makes_input_gradient(action.kind);
+  const LayerRange layers = stage.local.plan.layers;
+  if (is_forward || (makes_input && stage.local.plan.recompute)) {
+    for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
+      stage.parameters.parameters(*math_, layer);
+    }
+  }
+  if (is_forward) return;
+  const bool makes_weights = makes_weight_gradient(action.kind);
+  for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
+    if (makes_input) stage.parameters.parameters(*math_, layer);
+    if (!makes_weights) continue;
+    stage.parameters.add_shards(*math_, layer, stage.parameters.gradients(layer));
+    if (ready) complete_layer(stage, layer, ready);
+  }
+  if (makes_weights && ready) complete_stage(stage);
 }
 
 /// The loss is the mean over the global batch, so each sample's loss has the gradient 1 / B.

@@ -108,19 +108,21 @@ void refuse_uneven_samples(const Plan& plan, const std::string& source) {
   }
 }
 
-/// Throws Error(BadInput) if a rank of a group would train on no sample. Requires: stages have
-/// different groups.
-void refuse_idle_ranks(const Plan& plan, const std::string& source) {
+/// Throws Error(BadInput) if one of several ranks with different experts would have no sample, as
+/// all of them exchange rows. Requires: stages have different groups.
+void refuse_idle_experts(const Plan& plan, const std::string& source) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StagePlan& stage = plan.stages[s];
-    const std::int64_t ranks = form_of(plan, stage).replicas_in_group();
-    for (std::size_t i = 0; i < stage.devices.size(); ++i) {
+    const Parallelism& form = form_of(plan, stage);
+    const std::int64_t ranks = form.replicas_in_group();
+    for (std::size_t i = 0; i < stage.devices.size() && form.experts > 1; ++i) {
       const std::int64_t samples = samples_of(plan, stage, i).size();
       if (samples >= ranks) continue;
       throw Error(ErrorKind::BadInput, source,
                   {{fmt::format("/stages/{}/devices/{}", s, i),
                     fmt::format("expected at least {} samples of a micro-batch, as so many devices "
-                                "of the group train on different ones, got {}",
+                                "of the group have different samples, and experts for those of "
+                                "each other, got {}",
                                 ranks, samples)}});
     }
   }
@@ -190,7 +192,7 @@ void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
   }
   refuse_ties(of_groups, source);
   const bool have_stages_own_groups = exec::has_different_groups(of_groups);
-  const auto refuse_samples = have_stages_own_groups ? refuse_idle_ranks : refuse_uneven_samples;
+  const auto refuse_samples = have_stages_own_groups ? refuse_idle_experts : refuse_uneven_samples;
   refuse_samples(of_groups, source);
 }
 

@@ -162,7 +162,8 @@ std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
 
 /// Makes the job that trains by a plan. Throws as layers_of_ranks() does. Requires:
 /// training_faults() is empty, and ranks of a group with different samples divide the plan's
-/// micro-batch or, where stages have different groups, each has a sample at least.
+/// micro-batch or, where stages have different groups, each of those with different experts has a
+/// sample at least.
 TrainingJob make_training_job(const Plan& plan, const ModelProfile& profile,
                               const Topology& topology,
                               std::shared_ptr<const std::vector<nn::ModelLayer>> layers,
