@@ -384,13 +384,13 @@ std::string fault_of_recomputing(const PlanInputs& kept, const PlanInputs& recom
   return mixing_fault(kept, recomputing);
 }
 
-/// Returns the inputs of a form in which only the first layers of every stage recompute: those of
-/// the form that keeps all, with the layers of the form in which all recompute beside them.
-std::variant<PlanInputs, NoGroups> inputs_of_first_layers(const ModelProfile& profile,
-                                                          const Topology& topology,
-                                                          const Parallelism& parallelism) {
+/// Returns the inputs of a form in which only some layers of every stage recompute: those of the
+/// form that keeps all, with the layers of the form in which all recompute beside them.
+std::variant<PlanInputs, NoGroups> inputs_of_some_layers(const ModelProfile& profile,
+                                                         const Topology& topology,
+                                                         const Parallelism& parallelism) {
   Parallelism in_all = parallelism;
-  in_all.recomputed_layers = 0;
+  in_all.recomputed_layers = {};
   auto kept = group_inputs(profile, topology, without_recomputation(parallelism));
   auto* inputs = std::get_if<PlanInputs>(&kept);
   if (inputs == nullptr) return kept;
@@ -446,8 +446,8 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
                                                 const Topology& topology,
                                                 const Parallelism& parallelism) {
   if (parallelism.is_none()) return PlanInputs{profile, topology.description()};
-  if (parallelism.recomputed_layers > 0) {
-    return inputs_of_first_layers(profile, topology, parallelism);
+  if (!parallelism.recomputed_layers.is_all()) {
+    return inputs_of_some_layers(profile, topology, parallelism);
   }
   const std::string missing = layer_without(profile, parallelism);
   if (!missing.empty()) {

@@ -288,11 +288,14 @@ std::string shares_outside_space(Shares shares) {
              : "; shares of micro-batches other than equal ones and those by speed";
 }
 
-std::string recomputation_outside_space(RecomputedLayers layers) {
-  return layers == RecomputedLayers::All
-             ? "; parts recomputed in some layers of a stage only"
-             : "; parts recomputed in other layers than all or the first 1 to 8, 10, 12, 14, 16, "
-               "20, 24, 28, 32, 40 and so on of every stage";
+std::string recomputation_outside_space(SelectableLayers searched) {
+  if (!searched.has_some()) return "; parts recomputed in some layers of a stage only";
+  constexpr const char* kFirst = "the first 1 to 8, 10, 12, 14, 16, 20, 24, 28, 32, 40 and so on";
+  constexpr const char* kEveryNth = "every second, third or fourth";
+  std::string layers = "all";
+  if (searched.first) layers += fmt::format("{} {}", searched.every_nth ? "," : " or", kFirst);
+  if (searched.every_nth) layers += fmt::format("{} or {}", searched.first ? "," : "", kEveryNth);
+  return fmt::format("; parts recomputed in other layers than {} of every stage", layers);
 }
 
 std::string cut_of_parallelism(const Parallelism& parallelism, bool is_mixed) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/profile/layer_table.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple {
@@ -134,15 +135,25 @@ std::vector<std::vector<Bytes>> largest_of_spans(std::vector<Bytes> workspaces) 
   return levels;
 }
 
+template <class Quantity>
+void add_to(std::vector<Quantity>& prefix_sums, Quantity next) {
+  prefix_sums.push_back(prefix_sums.back() + next);
+}
+
 }  // namespace
 
 LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples,
                        const std::vector<TimeSource>& sources)
-    : forward_(1), backward_(1), input_gradient_(1), stash_(1) {
+    : sums_{.forward = std::vector<Duration>(1),
+            .backward = std::vector<Duration>(1),
+            .input_gradient = std::vector<Duration>(1),
+            .stash = std::vector<Bytes>(1),
+            .forward_collectives = {},
+            .backward_collectives = {}} {
   const bool has_collectives = profile.group != GroupShape{};
   if (has_collectives) {
-    forward_collectives_.resize(1);
-    backward_collectives_.resize(1);
+    sums_.forward_collectives.resize(1);
+    sums_.backward_collectives.resize(1);
   }
   std::vector<Bytes> outputs;
   std::vector<Bytes> workspaces;
@@ -151,13 +162,13 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples,
     if (!has_figures_of_previous(profile, l)) {
       figures = least_figures_of(profile, l, samples, sources);
     }
-    forward_.push_back(forward_.back() + figures.forward);
-    backward_.push_back(backward_.back() + figures.backward);
-    input_gradient_.push_back(input_gradient_.back() + figures.input_gradient);
-    stash_.push_back(stash_.back() + figures.stash);
+    add_to(sums_.forward, figures.forward);
+    add_to(sums_.backward, figures.backward);
+    add_to(sums_.input_gradient, figures.input_gradient);
+    add_to(sums_.stash, figures.stash);
     if (has_collectives) {
-      forward_collectives_.push_back(forward_collectives_.back() + figures.forward_collectives);
-      backward_collectives_.push_back(backward_collectives_.back() + figures.backward_collectives);
+      add_to(sums_.forward_collectives, figures.forward_collectives);
+      add_to(sums_.backward_collectives, figures.backward_collectives);
     }
     outputs.push_back(figures.output);
     workspaces.push_back(figures.workspace);
@@ -171,11 +182,11 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples,
 void LayerTable::add_recomputing(const ModelProfile& profile, std::int64_t samples,
                                  const std::vector<TimeSource>& sources) {
   recomputing_.emplace_back(profile.recomputing.front(), samples, sources);
-  first_layers_ = profile.parallelism.recomputed_layers;
-  const LayerTable& other = recomputing_.front();
+  selection_ = profile.parallelism.recomputed_layers;
+  const Sums& other = recomputing_.front().sums_;
   const auto add_least = [](const std::vector<Duration>& one, const std::vector<Duration>& two,
                             LayerRange layer, std::vector<Duration>& sums) {
-    sums.push_back(sums.back() + std::min(difference(one, layer), difference(two, layer)));
+    add_to(sums, std::min(difference(one, layer), difference(two, layer)));
   };
   preceding_.push_back(0);
   least_forward_.resize(1);
@@ -184,55 +195,128 @@ void LayerTable::add_recomputing(const ModelProfile& profile, std::int64_t sampl
   for (std::int32_t l = 0; l < count; ++l) {
     const auto position = static_cast<std::size_t>(l);
     if (profile.recomputing.front().layers[position].recomputes) having_parts_.push_back(l);
-    preceding_.push_back(static_cast<std::int64_t>(having_parts_.size()));
-    add_least(forward_, other.forward_, {l, l + 1}, least_forward_);
-    add_least(backward_, other.backward_, {l, l + 1}, least_backward_);
+    preceding_.push_back(static_cast<std::int32_t>(having_parts_.size()));
+    add_least(sums_.forward, other.forward, {l, l + 1}, least_forward_);
+    add_least(sums_.backward, other.backward, {l, l + 1}, least_backward_);
+  }
+  if (selection_.kind() == LayerSelection::Kind::EveryNth) add_every_nth();
+}
+
+/// Adds what recomputing every n-th of the layers that have the parts adds to each figure.
+void LayerTable::add_every_nth() {
+  stride_ = static_cast<std::int32_t>(std::min(selection_.number(), std::ssize(preceding_)));
+  const Sums& other = recomputing_.front().sums_;
+  const auto add = [&](auto figure) {
+    auto& sums = added_.*figure;
+    if ((sums_.*figure).empty()) return;
+    sums.resize(having_parts_.size() + 1);
+    for (std::size_t i = static_cast<std::size_t>(stride_); i < sums.size(); ++i) {
+      const std::int32_t last = having_parts_[i - 1];
+      sums[i] = sums[i - static_cast<std::size_t>(stride_)] +
+                difference(other.*figure, {last, last + 1}) -
+                difference(sums_.*figure, {last, last + 1});
+    }
+  };
+  for (auto figure : {&Sums::forward, &Sums::backward, &Sums::input_gradient,
+                      &Sums::forward_collectives, &Sums::backward_collectives}) {
+    add(figure);
+  }
+  add(&Sums::stash);
+  find_workspaces_of_every_nth();
+}
+
+void LayerTable::find_workspaces_of_every_nth() {
+  const auto stride = static_cast<std::size_t>(stride_);
+  if (having_parts_.size() <= stride) return;
+  const LayerTable& other = recomputing_.front();
+  if (workspace_.empty() && other.workspace_.empty()) return;
+  std::vector<Bytes> single;
+  for (std::size_t i = 0; i + stride < having_parts_.size(); ++i) {
+    const std::int32_t layer = having_parts_[i];
+    single.push_back(std::max(other.largest_in_span({layer, layer + 1}),
+                              largest_in_span({layer + 1, having_parts_[i + stride]})));
+  }
+  workspace_of_nth_.push_back(std::move(single));
+  for (std::size_t half = stride; half < workspace_of_nth_.back().size(); half *= 2) {
+    const std::vector<Bytes>& shorter = workspace_of_nth_.back();
+    std::vector<Bytes> whole;
+    for (std::size_t i = 0; i + half < shorter.size(); ++i) {
+      whole.push_back(std::max(shorter[i], shorter[i + half]));
+    }
+    workspace_of_nth_.push_back(std::move(whole));
   }
 }
 
 std::int32_t LayerTable::end_of_first(LayerRange layers) const {
-  const std::int64_t last = preceding_[static_cast<std::size_t>(layers.begin)] + first_layers_;
+  const std::int64_t last =
+      preceding_[static_cast<std::size_t>(layers.begin)] + selection_.number();
   // The layers behind the last one that has the parts are the same in both tables.
   if (std::cmp_greater(last, having_parts_.size())) return layers.end;
   return std::min(having_parts_[static_cast<std::size_t>(last - 1)] + 1, layers.end);
 }
 
 Duration LayerTable::least_forward(LayerRange layers) const {
-  return difference(recomputing_.empty() ? forward_ : least_forward_, layers);
+  return difference(recomputing_.empty() ? sums_.forward : least_forward_, layers);
 }
 
 Duration LayerTable::least_backward(LayerRange layers) const {
-  return difference(recomputing_.empty() ? backward_ : least_backward_, layers);
+  return difference(recomputing_.empty() ? sums_.backward : least_backward_, layers);
+}
+
+std::size_t LayerTable::Sums::size() const {
+  return forward.size() + backward.size() + input_gradient.size() + stash.size() +
+         forward_collectives.size() + backward_collectives.size();
 }
 
 Bytes LayerTable::kept() const {
-  std::size_t numbers = forward_.size() + backward_.size() + input_gradient_.size() +
-                        stash_.size() + boundary_.size() + forward_collectives_.size() +
-                        backward_collectives_.size();
+  std::size_t numbers = sums_.size() + boundary_.size();
   for (const std::vector<Bytes>& spans : workspace_) numbers += spans.size();
   const Bytes own{static_cast<std::int64_t>(numbers * sizeof(Bytes))};
   if (recomputing_.empty()) return own;
-  const std::size_t more = preceding_.size() + least_forward_.size() + least_backward_.size();
+  std::size_t more = least_forward_.size() + least_backward_.size() + added_.size();
+  for (const std::vector<Bytes>& spans : workspace_of_nth_) more += spans.size();
+  const std::size_t positions = preceding_.size() + having_parts_.size();
   return own +
-         Bytes{static_cast<std::int64_t>(more * sizeof(Bytes) +
-                                         having_parts_.size() * sizeof(std::int32_t))} +
+         Bytes{static_cast<std::int64_t>(more * sizeof(Bytes) + positions * sizeof(std::int32_t))} +
          recomputing_.front().kept();
 }
 
 Duration LayerTable::forward_collectives(LayerRange layers) const {
-  return forward_collectives_.empty() ? Duration{} : sum(&LayerTable::forward_collectives_, layers);
+  return sums_.forward_collectives.empty() ? Duration{} : sum(&Sums::forward_collectives, layers);
 }
 
 Duration LayerTable::backward_collectives(LayerRange layers) const {
-  return backward_collectives_.empty() ? Duration{}
-                                       : sum(&LayerTable::backward_collectives_, layers);
+  return sums_.backward_collectives.empty() ? Duration{} : sum(&Sums::backward_collectives, layers);
 }
 
 Bytes LayerTable::largest_workspace(LayerRange layers) const {
   if (recomputing_.empty()) return largest_in_span(layers);
+  if (selection_.kind() == LayerSelection::Kind::EveryNth) return largest_with_every_nth(layers);
   const std::int32_t end = end_of_first(layers);
   return std::max(recomputing_.front().largest_in_span({layers.begin, end}),
                   largest_in_span({end, layers.end}));
+}
+
+Bytes LayerTable::largest_with_every_nth(LayerRange layers) const {
+  const LayerRange among = counted(layers);
+  if (among.size() == 0) return largest_in_span(layers);
+  const auto layer_at = [&](std::int32_t position) {
+    return having_parts_[static_cast<std::size_t>(position)];
+  };
+  const std::int32_t first = among.begin + stride_ - 1;
+  const std::int32_t last = layer_at(among.end - 1);
+  const Bytes outside = std::max({largest_in_span({layers.begin, layer_at(first)}),
+                                  recomputing_.front().largest_in_span({last, last + 1}),
+                                  largest_in_span({last + 1, layers.end})});
+  const auto before_last = static_cast<std::uint32_t>(among.size() / stride_ - 1);
+  if (before_last == 0 || workspace_of_nth_.empty()) return outside;
+  // Two spans, which may overlap, cover these layers.
+  const auto level = static_cast<std::size_t>(std::bit_width(before_last) - 1);
+  const std::vector<Bytes>& spans = workspace_of_nth_[level];
+  const std::size_t shift =
+      static_cast<std::size_t>(stride_) * (before_last - (std::size_t{1} << level));
+  return std::max({outside, spans[static_cast<std::size_t>(first)],
+                   spans[static_cast<std::size_t>(first) + shift]});
 }
 
 Bytes LayerTable::largest_in_span(LayerRange layers) const {

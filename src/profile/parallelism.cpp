@@ -1,14 +1,32 @@
 #include "dapple/profile/parallelism.h"
 
+#include "dapple/core/error.h"
+
 namespace dapple {
+namespace {
+
+/// Returns "2nd", "3rd", "4th", "11th", "21st" and so on.
+std::string ordinal(std::int64_t number) {
+  const std::int64_t digit = number / 10 % 10 == 1 ? 0 : number % 10;
+  const char* const ending = digit == 1 ? "st" : digit == 2 ? "nd" : digit == 3 ? "rd" : "th";
+  return std::to_string(number) + ending;
+}
+
+}  // namespace
 
 std::string recomputation_text(const Parallelism& parallelism) {
   std::string text = to_text(parallelism.recomputes);
-  if (parallelism.recomputed_layers == 0) return text;
-  text += " in the first ";
-  if (parallelism.recomputed_layers > 1)
-    text += std::to_string(parallelism.recomputed_layers) + ' ';
-  return text + (parallelism.recomputed_layers > 1 ? "layers of a stage" : "layer of a stage");
+  const std::int64_t number = parallelism.recomputed_layers.number();
+  switch (parallelism.recomputed_layers.kind()) {
+    case LayerSelection::Kind::All:
+      return text;
+    case LayerSelection::Kind::First:
+      text += " in the first ";
+      return text + (number > 1 ? std::to_string(number) + " layers" : "layer") + " of a stage";
+    case LayerSelection::Kind::EveryNth:
+      return text + " in every " + ordinal(number) + " layer of a stage";
+  }
+  throw Bug("a selection of layers without a text");
 }
 
 std::string to_text(const Parallelism& parallelism) {

@@ -57,9 +57,11 @@ std::optional<RecomputedParts> recomputed_parts(std::string_view text) {
 }
 
 std::string to_text(const Recomputation& recomputation) {
+  const LayerSelection layers = recomputation.layers;
   std::string text = to_text(recomputation.parts);
-  if (recomputation.layers > 0) text += ':' + std::to_string(recomputation.layers);
-  return text;
+  if (layers.is_all()) return text;
+  text += layers.kind() == LayerSelection::Kind::First ? ":" : ":1/";
+  return text + std::to_string(layers.number());
 }
 
 std::optional<Recomputation> recomputation(std::string_view text) {
@@ -67,12 +69,15 @@ std::optional<Recomputation> recomputation(std::string_view text) {
   const std::optional<RecomputedParts> parts = recomputed_parts(text.substr(0, colon));
   if (!parts || parts->none() || !parts->is_sound()) return std::nullopt;
   if (colon == std::string_view::npos) return Recomputation{*parts};
-  const std::string_view number = text.substr(colon + 1);
+  std::string_view number = text.substr(colon + 1);
+  const bool is_every = number.starts_with("1/");
+  if (is_every) number.remove_prefix(2);
   std::int64_t layers = 0;
   const auto [stop, fault] = std::from_chars(number.data(), number.data() + number.size(), layers);
   const bool is_number = fault == std::errc{} && stop == number.data() + number.size();
-  if (!is_number || layers < 1 || layers > kMaxLayers) return std::nullopt;
-  return Recomputation{*parts, layers};
+  if (!is_number || layers < (is_every ? 2 : 1) || layers > kMaxLayers) return std::nullopt;
+  return Recomputation{*parts,
+                       is_every ? LayerSelection::every(layers) : LayerSelection::first(layers)};
 }
 
 }  // namespace dapple

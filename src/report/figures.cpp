@@ -29,7 +29,7 @@ std::string recomputation_of(const Plan& plan) {
   }
   std::string text;
   if (!parts.parts.none()) text = recomputation_text(plan.parallelism);
-  if (!parts.parts.none() && parts.layers == 0) text += " in layers";
+  if (!parts.parts.none() && parts.layers.is_all()) text += " in layers";
   // The table of stages says which.
   if (do_differ) text = "parts by stage";
   if (numbers.empty()) return text.empty() ? "nowhere" : text;

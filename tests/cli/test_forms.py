@@ -231,6 +231,81 @@ class Forms(ToolTest):
         run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin", "recompute=full:3")
         self.assert_error(run, BAD_INPUT, "layer layer0 has other parameters or another output")
 
+    def again(self, profile, stashes, costs=()):
+        """Gives each layer what it keeps, in MiB, and a variant that keeps 1 MiB and takes 1 ms, or
+        as much as is said, again."""
+        for number, (layer, kept) in enumerate(zip(profile["layers"], stashes)):
+            layer["measurements"] = sample(stash=kept * MEBIBYTE)
+            more = costs[number] if costs else MILLISECOND
+            layer["variants"] = [{"tensor_parallel": 1, "recompute": "full", "parameter_bytes": 1000,
+                                  "measurements": sample(backward=2 * MILLISECOND + more,
+                                                         stash=MEBIBYTE)}]
+        return profile
+
+    def test_recomputing_every_second_layer(self):
+        # Four layers on one device keep 10, 100, 10 and 100 MiB, or 1 MiB each where they
+        # recompute, in 1 ms: 220 MiB in all. Without the last one 121 MiB (every fourth of the
+        # stage). Without the first one 211, the first two 112, the first three 103. Without the
+        # second and the last one 22 (every second one). All recomputing keep 4.
+        profile = self.again(self.profile(4, 2, parameters=1000), (10, 100, 10, 100))
+        options = ("--recompute-layers", "auto")
+        for room, count, form in (
+                (220, 0, None), (219, 1, {"recomputed_layers": 1}), (210, 1, {"recompute_every": 4}),
+                (121, 1, {"recompute_every": 4}), (120, 2, {"recomputed_layers": 2}),
+                (111, 2, {"recompute_every": 2}), (22, 2, {"recompute_every": 2}), (21, 4, {})):
+            with self.subTest(room=room):
+                plan = self.planned(profile, self.topology(1, 1, 16000 + room * MEBIBYTE), *options)
+                form = {} if form is None else {"tensor": 1, "recompute": "full", **form}
+                self.assert_form(plan, 2 * (4 * 3 + count) * MILLISECOND, **form)
+        self.assertIn("or every second, third or fourth of every stage",
+                      plan["search_space"]["outside"])
+        # Without being asked for, all layers recompute, and a pin fixes which.
+        topology = self.topology(1, 1, 16000 + 30 * MEBIBYTE)
+        plan = self.planned(profile, topology)
+        self.assert_form(plan, 2 * 16 * MILLISECOND, tensor=1, recompute="full")
+        plan = self.planned(profile, topology, "--pin", "recompute=full:1/2")
+        self.assert_form(plan, 2 * 14 * MILLISECOND, tensor=1, recompute="full", recompute_every=2)
+        self.assertEqual(plan["request"]["pins"]["recompute_every"], 2)
+        run = self.run_tool("simulate", "plan.json")
+        self.assertIn("full in every 2nd layer of a stage", run.stdout)
+        for pin in ("full:1/", "full:1/1", "full:1/0", "full:1/x", "full:2/3", "full:1/100001"):
+            run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin",
+                                f"recompute={pin}")
+            self.assert_error(run, USAGE, f'"{pin}"')
+        # Each stage counts from its first layer: of stages of three and one layers the second one
+        # recomputes, which keeps 10 MiB at two micro-batches in flight. That leaves 2 * 21 MiB
+        # there, and 100 in the other stage.
+        plan = self.planned(self.again(self.profile(4, 2, parameters=1000), (10, 100, 10, 100)),
+                            self.topology(1, 2, 12000 + 101 * MEBIBYTE), "--pin",
+                            "recompute=full:1/2", "--pin", "cut=layer3", "--micro-batch", "1")
+        said = [stage["costs"]["backward_ns"] for stage in plan["stages"]]
+        self.assertEqual(said, [7 * MILLISECOND, 2 * MILLISECOND])
+
+    def test_stages_that_shrink_with_more_layers(self):
+        # Of three layers the last one keeps 100 MiB. Where every second layer recomputes it does so
+        # in a stage with one layer in front of it, not alone nor in a stage of all three: only the
+        # plan with the first layer apart fits into 50 MiB.
+        profile = self.again(self.profile(3, 2, parameters=1000), (1, 1, 100))
+        for planner in ("exact", "dapple"):
+            plan = self.planned(profile, self.topology(1, 2, 12000 + 50 * MEBIBYTE), "--pin",
+                                "recompute=full:1/2", "--planner", planner)
+            self.assertEqual([stage["layers"] for stage in plan["stages"]], [[0, 1], [1, 3]])
+        # Likewise where it is the work that shrinks: all three take 10 ms, the last two 106.
+        profile = self.again(self.profile(3, 2, parameters=1000), (1, 1, 1),
+                             (MILLISECOND, MILLISECOND, 100 * MILLISECOND))
+        plan = self.planned(profile, self.topology(1, 1, 1 << 30), "--pin", "recompute=full:1/2")
+        self.assert_form(plan, 2 * 10 * MILLISECOND, tensor=1, recompute="full", recompute_every=2)
+        # Two stages of a layer each recompute nothing, also on one device.
+        profile = self.again(self.profile(2, 4, parameters=1000), (1, 1))
+        topology = self.topology(1, 1, 1 << 30)
+        plan = self.planned(profile, topology, "--pin", "recompute=full:1/2")
+        self.assert_form(plan, 4 * 7 * MILLISECOND, tensor=1, recompute="full", recompute_every=2)
+        for schedule in ("interleaved", "zb-v", "breadth-first"):
+            plan = self.planned(profile, topology, "--pin", "recompute=full:1/2", "--schedule",
+                                schedule)
+            self.assert_form(plan, 4 * 6 * MILLISECOND, tensor=1, recompute="full",
+                             recompute_every=2)
+
     # Exchange.
 
     def two_degrees(self):
@@ -400,6 +475,8 @@ class Forms(ToolTest):
                 ("core_attn+norm", "megatron", ("--recompute-granularity selective",
                                                 "--recompute-modules core_attn layernorm")),
                 ("full", "torchtitan", ("--activation_checkpoint.mode full",)),
+                ("full:1/2", "torchtitan", ("--activation_checkpoint.mode selective",
+                                            "--activation_checkpoint.selective_ac_option 2")),
                 ("full", "deepspeed", ('"activation_checkpoint_interval", 1)',)),
                 ("full", "colossalai", ("RECOMPUTE = True",))):
             with self.subTest(parts=parts, target=target):
@@ -408,7 +485,10 @@ class Forms(ToolTest):
                 self.assertEqual(run.returncode, DONE, run.stderr)
                 plan = self.read("plan.json")
                 name, _, layers = parts.partition(":")
-                count = {"recomputed_layers": int(layers)} if layers else {}
+                count = {}
+                if layers:
+                    every, _, n = layers.rpartition("/")
+                    count = {"recompute_every" if every else "recomputed_layers": int(n)}
                 self.assertEqual(plan["parallelism"], {"tensor": 1, "recompute": name, **count})
                 self.assertEqual([stage["recompute"] for stage in plan["stages"]], [False, False])
                 text = self.exported(target)
@@ -433,15 +513,19 @@ class Forms(ToolTest):
         for target in ("torchtitan", "deepspeed", "pipedream", "sailor", "colossalai"):
             run = self.run_tool("export", "plan.json", "--to", target, "-o", "export")
             self.assert_error(run, BAD_INPUT, "/parallelism/recompute", "core_attn+norm")
-        # First layers alone are recomputed by Megatron-LM only, and only as whole layers.
+        # First layers alone are recomputed by Megatron-LM only, and only as whole layers; every n-th
+        # one by torchtitan only.
         for parts, targets in (("full:3", ("torchtitan", "deepspeed", "colossalai")),
-                               ("core_attn+norm:2", ("megatron",))):
+                               ("full:1/2", ("megatron", "deepspeed", "colossalai")),
+                               ("core_attn+norm:2", ("megatron",)),
+                               ("core_attn+norm:1/2", ("megatron",))):
+            key = "recompute_every" if "/" in parts else "recomputed_layers"
             run = self.run_tool("import", "plan", "--layout",
                                 f"pp=2,dp=8,mbs=1,recompute={parts}", *ground, "-o", "first.json")
             self.assertEqual(run.returncode, DONE, run.stderr)
             for target in targets:
                 run = self.run_tool("export", "first.json", "--to", target, "-o", "export")
-                self.assert_error(run, BAD_INPUT, "/parallelism/recomputed_layers", "in all layers")
+                self.assert_error(run, BAD_INPUT, f"/parallelism/{key}", "in all layers")
         first = self.read("first.json")
         for form, words in (({"tensor": 1, "recomputed_layers": 2}, "layers recompute nothing"),
                             ({"tensor": 1, "recompute": "full", "recomputed_layers": 0}, "got 0"),
@@ -450,6 +534,15 @@ class Forms(ToolTest):
             self.write("bad.json", {**first, "parallelism": form})
             self.assert_error(self.run_tool("validate", "bad.json"), BAD_INPUT,
                               "/parallelism/recomputed_layers", words)
+        for form, words in (({"tensor": 1, "recompute_every": 2}, "layers recompute nothing"),
+                            ({"tensor": 1, "recompute": "full", "recompute_every": 1}, "got 1"),
+                            ({"tensor": 1, "recompute": "full", "recompute_every": "2"},
+                             'got "2"'),
+                            ({"tensor": 1, "recompute": "full", "recompute_every": 2,
+                              "recomputed_layers": 2}, "beside recomputed_layers")):
+            self.write("bad.json", {**first, "parallelism": form})
+            self.assert_error(self.run_tool("validate", "bad.json"), BAD_INPUT,
+                              "/parallelism/recompute_every", words)
         # Nor are stages that recompute all of their layers beside parts of them.
         both = self.read("plan.json")
         for stage in both["stages"]:
@@ -528,6 +621,94 @@ class Forms(ToolTest):
                 again = self.read("again.json")
                 for part in ("parallelism", "stages", "schedule", "predicted"):
                     self.assertEqual(plan[part], again[part])
+
+    def blocks(self, count, batch, **changes):
+        """An embedding, blocks that may recompute and a head."""
+        profile = self.again(self.profile(count + 2, batch, parameters=1000, **changes),
+                             (100,) * (count + 2))
+        for number, layer in enumerate(profile["layers"]):
+            layer["name"] = f"layers.{number - 1}"
+        for number, name in ((0, "tok_embeddings"), (-1, "output")):
+            profile["layers"][number]["name"] = name
+            del profile["layers"][number]["variants"]
+        return profile
+
+    def test_torchtitan_counts_layers_through_all_stages_of_a_device(self):
+        ground = ("--model", self.write("m.json", self.blocks(8, 8)),
+                  "--topo", self.write("t.json", self.topology(1, 2, 1 << 32)))
+
+        def layout(layers):
+            run = self.run_tool("import", "plan", "--layout", "pp=2,vpp=2,schedule=interleaved,"
+                                f"mbs=1,recompute=full:1/2,layers={layers}", *ground, "-o",
+                                "plan.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            run = self.run_tool("export", "plan.json", "--to", "torch-csv", "-o", "order")
+            return self.run_tool("export", "plan.json", "--to", "torchtitan", "-o", "export"), run
+
+        # Two blocks in the first stage of either device: the second stages count from their first.
+        for run in layout("3:2:2:3"):
+            self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("import", "plan", "export", "order", *ground, "-o", "back.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("back.json")["parallelism"],
+                         {"tensor": 1, "recompute": "full", "recompute_every": 2})
+        # A block in the first stage of the second device: its second stage begins with a second.
+        for run in layout("3:1:3:3"):
+            self.assert_error(run, BAD_INPUT, "/stages/3/layers", "multiple of 2", "got 1")
+        text = (self.folder / "export").read_text()
+        modules = json.dumps([["tok_embeddings", "layers.0", "layers.1"], ["layers.2"],
+                              ["layers.3", "layers.4", "layers.5"],
+                              ["layers.6", "layers.7", "output"]])
+        first = text.index("module_fqns_per_model_part '") + len("module_fqns_per_model_part '")
+        self.write("other", text[:first] + modules + text[text.index("'", first):])
+        run = self.run_tool("import", "plan", "other", "order", *ground, "-o", "back.json")
+        self.assert_error(run, BAD_INPUT, "other", "stage 3", "multiple of 2")
+        # Every number below two is every layer, as in torchtitan; what is no number is refused.
+        for option, words in (("1", {"tensor": 1, "recompute": "full"}),
+                              ("0", {"tensor": 1, "recompute": "full"}), ("op", None),
+                              ("x", "expected op or a number up to 100000, got 'x'")):
+            self.write("other", text.replace("selective_ac_option 2",
+                                                  f"selective_ac_option {option}"))
+            run = self.run_tool("import", "plan", "other", "order", *ground, "-o", "back.json")
+            if isinstance(words, str):
+                self.assert_error(run, BAD_INPUT, "selective_ac_option", words)
+                continue
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertEqual(self.read("back.json").get("parallelism"), words)
+        # A layer that recomputes but is no block would be counted by the plan alone.
+        profile = self.blocks(8, 8)
+        profile["layers"][0]["variants"] = profile["layers"][1]["variants"]
+        ground = ("--model", self.write("m.json", profile), *ground[2:])
+        for run in layout("3:2:2:3"):
+            self.assert_error(run, BAD_INPUT, "/parallelism/recompute_every",
+                              "tok_embeddings recomputes but is none")
+
+    def test_every_nth_layer_is_planned_for_torchtitan(self):
+        # Eight blocks on one device. Where every second one recomputes it holds 604 MiB.
+        profile = self.blocks(8, 2)
+        topology = self.topology(1, 1, 40000 + 610 * MEBIBYTE)
+        options = ("--for", "torchtitan", "--recompute-layers", "auto")
+        plan = self.planned(profile, topology, *options)
+        self.assert_form(plan, 2 * (30 + 4) * MILLISECOND, tensor=1, recompute="full",
+                         recompute_every=2)
+        self.assertIn("selective_ac_option 2", self.exported("torchtitan"))
+        forms = [record["parallelism"] for record in plan["parallelisms"]]
+        self.assertEqual(forms, [{"tensor": 1}, {"tensor": 1, "recompute": "full"}, *(
+            {"tensor": 1, "recompute": "full", "recompute_every": n} for n in (2, 3, 4))])
+        # Schedules with several stages on a device count otherwise.
+        run = self.run_tool("--model", "m.json", "--topo", "t.json", *options, "--schedule", "auto",
+                            "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual(plan["parallelism"], {"tensor": 1, "recompute": "full"})
+        reasons = {record["reason"] for record in plan["parallelisms"]
+                   if "recompute_every" in record["parallelism"]}
+        self.assertEqual(reasons, {"PyTorch's runtime counts layers through all stages of a device, "
+                                   "of which schedules that are asked for have several"})
+        # Megatron-LM has first layers instead.
+        plan = self.planned(profile, topology, "--for", "megatron", "--recompute-layers", "auto")
+        self.assert_form(plan, 2 * (30 + 4) * MILLISECOND, tensor=1, recompute="full",
+                         recomputed_layers=4)
 
     def test_torchtitan_accumulates_gradients_without_a_pipeline(self):
         # A local batch is what a rank takes at a time; there is no schedule.

@@ -27,6 +27,8 @@ SUBJECTS = (
     "a group", "no group", "degree 2", "degree 3", "degree 4", "degree 8", "sequence parallelism",
     "recomputation", "recomputed parts of layers",
     "layers that recompute nothing beside others that do", "first layers alone recomputing",
+    "every second layer recomputing", "every third layer recomputing",
+    "every n-th of fewer layers recomputing",
     "an all-reduce in a layer", "an all-gather in a layer",
     "a reduce-scatter in a layer", "an empty collective", "a measured collective",
     "a collective below its table", "a collective within its table", "a collective above its table",
@@ -88,11 +90,11 @@ class Form:
     """Degrees of parallelism within a group of devices, and what follows from them."""
 
     def __init__(self, tensor=1, sequence=False, context=1, experts=1, expert_tensor=None,
-                 sharding=None, shards=1, recompute=None, recomputed_layers=0):
+                 sharding=None, shards=1, recompute=None, recomputed_layers=0, recompute_every=0):
         self.tensor, self.sequence, self.context, self.experts = tensor, sequence, context, experts
         self.expert_tensor = tensor if expert_tensor is None else expert_tensor
         self.sharding, self.shards, self.recompute = sharding, shards, recompute
-        self.recomputed_layers = recomputed_layers
+        self.recomputed_layers, self.recompute_every = recomputed_layers, recompute_every
         self.shares_optimizer, self.shares_all = sharding == "optimizer", sharding == "full"
         self.dense = tensor * context
         self.sparse = experts * self.expert_tensor
@@ -123,6 +125,7 @@ class Form:
         return {"tensor": self.tensor, "sequence": self.sequence, "context": self.context,
                 "experts": self.experts, "sharding": self.sharding, "shards": self.shards,
                 "recompute": self.recompute, "recomputed_layers": self.recomputed_layers,
+                "recompute_every": self.recompute_every,
                 "expert_tensor": self.expert_tensor if self.experts > 1 else None}
 
 
@@ -159,7 +162,7 @@ def chosen_figures(layer, form):
 def kept(form):
     """The same form with nothing recomputed."""
     other = copy.copy(form)
-    other.recompute, other.recomputed_layers = None, 0
+    other.recompute, other.recomputed_layers, other.recompute_every = None, 0, 0
     return other
 
 
@@ -674,20 +677,28 @@ class Plan:
         self.depths = document["schedule"]["warmup_depths"]
         self.used = [set() for _ in self.stages]  # what all-reduces of each stage were made of
         self.met = [set() for _ in self.stages]  # subjects that its costs were about
-        self.keep_all_but_first(profile)
+        self.keep_all_but_some(profile)
 
-    def keep_all_but_first(self, profile):
-        """Only the first layers of each stage recompute, of those that have the parts, if the form
-        says how many."""
-        if self.form.recomputed_layers == 0:
+    def keep_all_but_some(self, profile):
+        """Only the first layers of each stage recompute, of those that have the parts, or every
+        n-th of them, if the form says so."""
+        first, every = self.form.recomputed_layers, self.form.recompute_every
+        if not first and not every:
             return
         for stage in range(len(self.stages)):
             having = [layer for layer in self.layers_of(stage)
                       if "recompute" in self.model.figures[layer]]
-            for layer in having[self.form.recomputed_layers:]:
-                self.met[stage].add("first layers alone recomputing")
+            chosen = having[:first] if first else having[every - 1::every]
+            for layer in set(having) - set(chosen):
                 self.model.figures[layer] = chosen_figures(profile["layers"][layer],
                                                            kept(self.form))
+            if first and len(having) > first:
+                self.met[stage].add("first layers alone recomputing")
+            elif every and len(having) > every:
+                self.met[stage].add({2: "every second layer recomputing",
+                                     3: "every third layer recomputing"}[every])
+            elif every and having and not chosen:
+                self.met[stage].add("every n-th of fewer layers recomputing")
 
     def layers_of(self, stage):
         return range(*self.stages[stage])
@@ -980,6 +991,8 @@ class Draw:
         if self.chance(0.25):
             self.form.recompute = self.choice("core_attn", "full", "norm+mlp", "moe_act", "moe")
             self.form.recomputed_layers = self.choice(0, 1, 2)
+            self.form.recompute_every = (self.choice(0, 2, 2, 3) if not self.form.recomputed_layers
+                                         else 0)
         # Devices of a server that belong to one group, and servers that do.
         sizes = [devices for devices in range(1, self.form.size)
                  if self.form.fits(devices) and self.form.size <= 4 * devices]
@@ -1100,7 +1113,7 @@ class Draw:
             keys.add((*own, None))
         else:
             keys.add((*own, form.recompute))
-            if form.recomputed_layers:
+            if form.recomputed_layers or form.recompute_every:
                 keys.add((*own, None))
             keys |= {(*own, parts) for parts in ("norm", "core_attn+mlp")
                      if form.recompute and self.chance(0.2)}
@@ -1132,9 +1145,11 @@ class Draw:
         return variants
 
     def stated_layers(self):
-        """How many layers of a stage the file says that recompute; nothing where all do."""
+        """Which layers of a stage the file says that recompute; nothing where all do."""
         having = sum("recompute" in chosen_figures(layer, self.form) for layer in self.layers)
-        return self.form.recomputed_layers if self.form.recomputed_layers < having else 0
+        first, every = self.form.recomputed_layers, self.form.recompute_every
+        return {"recomputed_layers": first if first < having else 0,
+                "recompute_every": every if having else 0}
 
     def keep_sizes(self, layer):
         """A layer that may recompute or not has the same parameters and outputs both ways."""
@@ -1149,7 +1164,8 @@ class Draw:
         recomputing.pop("fixed_overhead_ns", None)
         recomputing["measurements"] = [
             {**{key: measured[key] for key in ("batch_size", "forward_ns", "output_bytes")},
-             "backward_ns": self.number(100, 10**7), "stash_bytes": self.number(1, 10**8)}
+             "backward_ns": self.number(100, 10**7), "stash_bytes": self.number(1, 10**8),
+             **({"workspace_bytes": self.number(1, 10**8)} if self.chance(0.5) else {})}
             for measured in own["measurements"]]
 
     def draw_layers(self):
@@ -1163,7 +1179,7 @@ class Draw:
             variants = self.draw_variants(parameters, number == 0)
             if variants:
                 layer["variants"] = variants
-            if variants and self.form.recomputed_layers:
+            if variants and (self.form.recomputed_layers or self.form.recompute_every):
                 self.keep_sizes(layer)
             if graph and number > 0:
                 layer["inputs"] = self.random.sample(names[:number], self.random.randint(
@@ -1365,8 +1381,9 @@ class Draw:
         if states_shards:
             words.append(f"fsdp={form.shards}")
         if form.recompute:
-            first = f":{form.recomputed_layers}" if form.recomputed_layers else ""
-            words.append(f"recompute={form.recompute}{first}")
+            some = (f":{form.recomputed_layers}" if form.recomputed_layers
+                    else f":1/{form.recompute_every}" if form.recompute_every else "")
+            words.append(f"recompute={form.recompute}{some}")
         elif self.chance(0.4):
             words.append("recompute=full")
         elif self.chance(0.3):
@@ -1403,7 +1420,7 @@ class ParallelismCosts(ToolTest):
         words = dict(word.split("=") for word in draw.layout.split(","))
         faults = differences(
             {**draw.form.as_stated(), "samples": int(words["gbs"]),
-             "recomputed_layers": draw.stated_layers()},
+             **draw.stated_layers()},
             {**Form(**document.get("parallelism", {})).as_stated(),
              "samples": document["global_batch_size"]})
         known = {device.name for device in Topology(draw.topology, draw.form).devices}

@@ -493,6 +493,7 @@ TEST_CASE("stages in different forms compute the gradients and the losses of one
 TEST_CASE("parts of layers that are computed again change no bit, and less is kept") {
   Dice dice(4803);
   int several_blocks = 0;  // in a stage
+  int other_blocks = 0;    // where every other one recomputes
   int several_stages = 0;  // with blocks
   for (int round = 0; round < scaled(40); ++round) {
     Parallelism form = dice.chance(50) ? random_form(dice) : Parallelism{};
@@ -518,11 +519,12 @@ TEST_CASE("parts of layers that are computed again change no bit, and less is ke
     };
     const Outcome kept = trained({});
     const RecomputedParts parts = random_parts(model, dice);
-    const Outcome first = trained({parts, 1});
+    const Outcome first = trained({parts, LayerSelection::first(1)});
+    const Outcome every_other = trained({parts, LayerSelection::every(2)});
     const Outcome in_some_stages = trained({parts}, true);
     const Outcome again = trained({parts});
     INFO("instance " << round << ": " << text_of(*plan) << ", " << to_text(form));
-    for (const Outcome* some : {&first, &in_some_stages, &again}) {
+    for (const Outcome* some : {&first, &every_other, &in_some_stages, &again}) {
       for (std::size_t n = 0; n < kept.iterations.size(); ++n) {
         REQUIRE(some->iterations[n].loss == kept.iterations[n].loss);
         require_same(some->iterations[n].gradients, kept.iterations[n].gradients);
@@ -542,6 +544,7 @@ TEST_CASE("parts of layers that are computed again change no bit, and less is ke
       return most_again < held && held < most_kept;
     };
     several_blocks += static_cast<int>(is_between(held_by(first)));
+    other_blocks += static_cast<int>(is_between(held_by(every_other)));
     several_stages += static_cast<int>(is_between(held_by(in_some_stages)));
     const bool recomputes_stages =
         std::all_of(plan->plan.stages.begin(), plan->plan.stages.end(),
@@ -549,6 +552,7 @@ TEST_CASE("parts of layers that are computed again change no bit, and less is ke
     if (!recomputes_stages) CHECK(most_again < most_kept);
   }
   CHECK(several_blocks >= scaled(40) / 20);
+  CHECK(other_blocks >= scaled(40) / 20);
   CHECK(several_stages >= scaled(40) / 20);
 }
 

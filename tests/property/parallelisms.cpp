@@ -578,10 +578,10 @@ bool have_equal_nics(const TopologyDescription& topology) {
 
 std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism& form);
 
-/// The same of a form in which only the first layers of a stage recompute.
-std::optional<Problem> with_first_layers_by_hand(const Problem& problem, const Parallelism& form) {
+/// The same of a form in which only some layers of a stage recompute.
+std::optional<Problem> with_some_layers_by_hand(const Problem& problem, const Parallelism& form) {
   Parallelism in_all = form;
-  in_all.recomputed_layers = 0;
+  in_all.recomputed_layers = {};
   const Parallelism in_none = without_recomputation(form);
   auto kept = grouped_by_hand(problem, in_none);
   auto recomputing = grouped_by_hand(problem, in_all);
@@ -601,7 +601,7 @@ std::optional<Problem> with_first_layers_by_hand(const Problem& problem, const P
 }
 
 std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism& form) {
-  if (form.recomputed_layers > 0) return with_first_layers_by_hand(problem, form);
+  if (!form.recomputed_layers.is_all()) return with_some_layers_by_hand(problem, form);
   const Group group(form);
   if (group.size == 1) {
     auto profile = profile_by_hand(problem, form);
@@ -653,7 +653,7 @@ std::int64_t count_recomputing(const ModelProfile& profile, const Parallelism& f
 }
 
 /// The forms of parallelism that any layer has a variant for, with state sharded in any way, and
-/// with the first layers of a stage alone recomputing if that is asked for.
+/// with some layers of a stage alone recomputing if that is asked for.
 std::set<Parallelism> all_forms(const ModelProfile& profile,
                                 RecomputedLayers recomputed = RecomputedLayers::All) {
   std::set<Parallelism> forms{{}};
@@ -661,10 +661,14 @@ std::set<Parallelism> all_forms(const ModelProfile& profile,
     for (const LayerVariant& variant : layer.variants) forms.insert(variant.parallelism);
   }
   for (const Parallelism& form : std::set<Parallelism>(forms)) {
-    Parallelism first = form;
-    while (recomputed == RecomputedLayers::Any &&
-           ++first.recomputed_layers < count_recomputing(profile, form)) {
-      forms.insert(first);
+    if (recomputed == RecomputedLayers::All) continue;
+    const std::int64_t count = count_recomputing(profile, form);
+    Parallelism some = form;
+    for (std::int64_t number = 1; number <= count; ++number) {
+      some.recomputed_layers = LayerSelection::first(number);
+      if (number < count) forms.insert(some);
+      some.recomputed_layers = LayerSelection::every(number);
+      if (number > 1) forms.insert(some);
     }
   }
   std::set<Parallelism> sharded;
@@ -873,7 +877,9 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
     if (form.context > 1) ++seen["context parallelism"];
     if (form.experts > 1) ++seen["expert parallelism"];
     if (!form.recomputes.none()) ++seen["recomputed parts"];
-    if (form.recomputed_layers > 0) ++seen["first layers recomputing"];
+    const LayerSelection::Kind selected = form.recomputed_layers.kind();
+    if (selected == LayerSelection::Kind::First) ++seen["first layers recomputing"];
+    if (selected == LayerSelection::Kind::EveryNth) ++seen["every n-th layer recomputing"];
     if (form.shards_optimizer) ++seen["sharded"];
     if (form.full_shards > 1) ++seen["all state sharded"];
     if (question.topology.server_count() > 1 && document.topology.servers_of_group > 1) {
@@ -900,6 +906,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
                                                   {"groups with other links", 4},
                                                   {"recomputed parts", 10},
                                                   {"first layers recomputing", 4},
+                                                  {"every n-th layer recomputing", 1},
                                                   {"sharded", 10},
                                                   {"all state sharded", 10},
                                                   {"several forms", 10},

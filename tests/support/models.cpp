@@ -29,4 +29,17 @@ ModelProfile model_of(const std::vector<LayerFigures>& layers) {
   return profile;
 }
 
+ModelProfile with_every_nth(ModelProfile profile, std::int64_t n,
+                            const std::vector<std::int64_t>& again) {
+  ModelProfile recomputing = profile;
+  for (std::size_t i = 0; i < again.size(); ++i) {
+    Layer& layer = recomputing.layers[i];
+    layer.recomputes = true;
+    layer.measurements.front().backward += Duration{again[i]};
+  }
+  profile.parallelism = {.recomputes = kWholeLayer, .recomputed_layers = LayerSelection::every(n)};
+  profile.recomputing.push_back(std::move(recomputing));
+  return profile;
+}
+
 }  // namespace dapple::small

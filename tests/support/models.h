@@ -21,4 +21,9 @@ struct LayerFigures {
 /// A chain of such layers, all proportional to samples, a byte of gradient per byte of parameters.
 ModelProfile model_of(const std::vector<LayerFigures>& layers);
 
+/// The model with every n-th layer of each stage recomputing, whose backward takes so much longer
+/// then: a number of nanoseconds per sample for each layer.
+ModelProfile with_every_nth(ModelProfile profile, std::int64_t n,
+                            const std::vector<std::int64_t>& again);
+
 }  // namespace dapple::small

@@ -12,6 +12,7 @@
 #include "dapple/cost/memory.h"
 #include "dapple/cost/plan_cost.h"
 #include "dapple/plan/plan.h"
+#include "dapple/profile/layer_table.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/topology.h"
 

@@ -53,7 +53,7 @@ std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology,
 
 /// Returns the inputs as seen by one device of each group: the profile with_parallelism(), on the
 /// grouped topology. Where kinds with the times of one measured kind have other rings, the profile
-/// has these times for each of them (ModelProfile::other_groups). Where only the first layers of a
+/// has these times for each of them (ModelProfile::other_groups). Where only some layers of a
 /// stage recompute, it has the layers of both (ModelProfile::recomputing). Without parallelism
 /// these are the inputs themselves. Returns NoGroups if a layer has no variant, if that makes more
 /// measured kinds in use than a search may tell apart, or as group_devices() does.

@@ -23,8 +23,7 @@ struct Pins {
   std::optional<std::int64_t> shards = {};
   /// Whether every stage recomputes, or none does.
   std::optional<bool> recompute;
-  /// The parts of layers that are recomputed, of all or of the first ones of every stage; no parts
-  /// for none.
+  /// The parts of layers that are recomputed, of all or of some of every stage; no parts for none.
   std::optional<Recomputation> recomputation = {};
   /// Under 1F1B, stage s of S keeps S - s micro-batches in flight, as in Megatron-LM and DeepSpeed.
   /// Shapes and bounds are the same as without this pin.

@@ -172,7 +172,7 @@ std::string outside_space(const ModelProfile& profile, Sharding sharding, bool m
 std::string shares_outside_space(Shares shares);
 
 /// Returns what the space does not contain of layers that recompute parts.
-std::string recomputation_outside_space(RecomputedLayers layers);
+std::string recomputation_outside_space(SelectableLayers searched);
 
 /// Says that plans of this form of parallelism or, where `is_mixed`, with any of several forms in
 /// each stage, of which this is one, were not searched completely.

@@ -51,7 +51,8 @@ std::string_view to_string(Replications replications);
 enum class RecomputedLayers {
   /// All that have these parts.
   All,
-  /// So, or the first ones of every stage: as many of them as make the fastest plan.
+  /// So, or the first ones of every stage, or every second, third or fourth one, whichever makes
+  /// the fastest plan.
   Any,
 };
 

@@ -203,8 +203,8 @@ struct ModelProfile {
   /// The same model in the other forms of parallelism in which single stages may run, with groups
   /// of as many devices; none has any itself. Empty in a profile as it is read.
   std::vector<ModelProfile> stage_forms = {};
-  /// Where only the first layers of every stage recompute parts (Parallelism::recomputed_layers):
-  /// the same model with all layers recomputing them, and nothing else; `layers` keep all then.
+  /// Where only some layers of every stage recompute parts (Parallelism::recomputed_layers): the
+  /// same model with all layers recomputing them, and nothing else; `layers` keep all then.
   std::vector<ModelProfile> recomputing = {};
 };
 
@@ -277,95 +277,5 @@ Bytes workspace_size(const Layer& layer, std::int64_t samples);
 /// Nodes on a cycle, or reachable from one, are missing from the result.
 /// O((nodes + edges) log nodes).
 std::vector<std::int32_t> topological_order(const std::vector<std::vector<std::int32_t>>& inputs);
-
-/// The figures of all layers for one number of samples on one kind of device, as prefix sums: the
-/// figure of layers [begin, end) is prefix[end] - prefix[begin]. Construction takes O(layers log
-/// layers + inputs), a query O(1) unless stated otherwise. Requires: ranges and cuts lie within the
-/// model.
-///
-/// Where only the first layers of every stage recompute, a range is the layers of a stage or its
-/// first ones, and its figure is the sum of two differences: that of its layers up to the last one
-/// that recomputes, with those that do, and that of the others.
-class LayerTable {
- public:
-  /// Computes times as forward_time() and backward_time() do, and adds the layers' collectives,
-  /// which no time scale changes, and what computation does not hide of gathered state. In a group
-  /// all figures are those of the data-parallel rank with most of the samples. Requires: samples >=
-  /// 1, and layers in an order in which inputs come first.
-  LayerTable(const ModelProfile& profile, std::int64_t samples, TimeSource source)
-      : LayerTable(profile, samples, std::vector<TimeSource>{source}) {}
-  /// The same with the least of each layer's times over several kinds of devices. Requires: at
-  /// least one source.
-  LayerTable(const ModelProfile& profile, std::int64_t samples,
-             const std::vector<TimeSource>& sources);
-
-  /// Return the sum over the layers, where each layer's time or size is rounded up on its own.
-  /// Collectives are part of the times.
-  Duration forward(LayerRange layers) const { return sum(&LayerTable::forward_, layers); }
-  Duration backward(LayerRange layers) const { return sum(&LayerTable::backward_, layers); }
-  Duration input_gradient(LayerRange layers) const {
-    return sum(&LayerTable::input_gradient_, layers);
-  }
-  Bytes stash(LayerRange layers) const { return sum(&LayerTable::stash_, layers); }
-  /// Return the sum over the layers of the least times that each takes in any stage, whether it
-  /// recomputes there or not.
-  Duration least_forward(LayerRange layers) const;
-  Duration least_backward(LayerRange layers) const;
-  /// Return the parts of forward() and of backward() that are collectives.
-  Duration forward_collectives(LayerRange layers) const;
-  Duration backward_collectives(LayerRange layers) const;
-
-  /// Returns the size of all tensors that layers before `cut` make and layers from `cut` on
-  /// consume. Each tensor counts once, even if its consumer is several stages further on, as it is
-  /// forwarded at every boundary. Zero at both ends of the model.
-  Bytes boundary(std::int32_t cut) const { return boundary_[static_cast<std::size_t>(cut)]; }
-
-  /// Returns the largest workspace of one layer; zero for no layers.
-  Bytes largest_workspace(LayerRange layers) const;
-
-  /// Returns the memory that the table's elements occupy. O(log layers).
-  Bytes kept() const;
-
- private:
-  template <class Quantity>
-  static Quantity difference(const std::vector<Quantity>& prefix, LayerRange layers) {
-    return prefix[static_cast<std::size_t>(layers.end)] -
-           prefix[static_cast<std::size_t>(layers.begin)];
-  }
-  template <class Quantity>
-  Quantity sum(std::vector<Quantity> LayerTable::*prefix, LayerRange layers) const {
-    if (recomputing_.empty()) return difference(this->*prefix, layers);
-    const std::int32_t end = end_of_first(layers);
-    return difference(recomputing_.front().*prefix, {layers.begin, end}) +
-           difference(this->*prefix, {end, layers.end});
-  }
-  Bytes largest_in_span(LayerRange layers) const;
-  // The end of the first layers of the range that recompute.
-  std::int32_t end_of_first(LayerRange layers) const;
-  void add_recomputing(const ModelProfile& profile, std::int64_t samples,
-                       const std::vector<TimeSource>& sources);
-
-  std::vector<Duration> forward_;
-  std::vector<Duration> backward_;
-  std::vector<Duration> input_gradient_;
-  std::vector<Bytes> stash_;
-  // Empty if no layer has collectives.
-  std::vector<Duration> forward_collectives_;
-  std::vector<Duration> backward_collectives_;
-  std::vector<Bytes> boundary_;
-  // [k][layer]: the largest workspace of the 2^k layers from `layer` on (a sparse table); empty if
-  // no layer has a workspace.
-  std::vector<std::vector<Bytes>> workspace_;
-  // The table with all layers recomputing, where only the first ones of every stage do, and how
-  // many these are. The other members are of layers that keep all.
-  std::vector<LayerTable> recomputing_;
-  std::int64_t first_layers_ = 0;
-  // The layers that have what is recomputed, ascending, and for each cut how many precede it.
-  std::vector<std::int32_t> having_parts_;
-  std::vector<std::int64_t> preceding_;
-  // Prefix sums of the least time of each layer in both tables.
-  std::vector<Duration> least_forward_;
-  std::vector<Duration> least_backward_;
-};
 
 }  // namespace dapple

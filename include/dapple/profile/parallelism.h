@@ -46,9 +46,9 @@ struct Parallelism {
   /// The parts of every layer that has them which its backward computes again. Whether a stage
   /// recomputes all of its layers from its input is a choice of each stage besides.
   RecomputedParts recomputes = {};
-  /// How many layers of every stage do so: the first ones of those that have these parts. 0 if all
-  /// do, as without such parts.
-  std::int64_t recomputed_layers = 0;
+  /// The layers of every stage that do so, of those that have these parts; all, as without such
+  /// parts, if nothing else is said.
+  LayerSelection recomputed_layers = {};
 
   friend constexpr auto operator<=>(const Parallelism&, const Parallelism&) = default;
 
@@ -76,7 +76,7 @@ struct Parallelism {
            (group_replicas == 1 ||
             (full_shards == 1 && tensor * context * group_replicas > experts * expert_tensor)) &&
            (!sequence || tensor > 1) && !(shards_optimizer && full_shards > 1) &&
-           recomputes.is_sound() && (recomputed_layers == 0 || !recomputes.none());
+           recomputes.is_sound() && (recomputed_layers.is_all() || !recomputes.none());
   }
   /// Whether every device is a group of its own, no state is sharded and nothing is recomputed.
   constexpr bool is_none() const {
@@ -89,25 +89,25 @@ inline constexpr const char* kSoundDegrees =
     "degrees of tensor and context parallelism, of experts and of shards whose groups are parts of "
     "each other";
 
-/// Returns the form without sharded state and data-parallel ranks in a group, and whatever the
-/// number of layers that recompute: what variants of layers are for.
+/// Returns the form without sharded state and data-parallel ranks in a group, and whichever layers
+/// recompute: what variants of layers are for.
 constexpr Parallelism form_of_layers(Parallelism parallelism) {
   parallelism.shards_optimizer = false;
   parallelism.full_shards = 1;
   parallelism.group_replicas = 1;
-  parallelism.recomputed_layers = 0;
+  parallelism.recomputed_layers = {};
   return parallelism;
 }
 
 /// Returns the form in which nothing is recomputed.
 constexpr Parallelism without_recomputation(Parallelism parallelism) {
   parallelism.recomputes = {};
-  parallelism.recomputed_layers = 0;
+  parallelism.recomputed_layers = {};
   return parallelism;
 }
 
-/// Returns "core_attn+norm", or "full in the first 4 layers of a stage"; empty where nothing is
-/// recomputed.
+/// Returns "core_attn+norm", "full in the first 4 layers of a stage" or "full in every 2nd layer of
+/// a stage"; empty where nothing is recomputed.
 std::string recomputation_text(const Parallelism& parallelism);
 
 /// Returns "tensor 8", or all that it has: "tensor 8 with sequence parallelism, context 2, experts
@@ -116,8 +116,8 @@ std::string recomputation_text(const Parallelism& parallelism);
 std::string to_text(const Parallelism& parallelism);
 
 /// Returns "tensor 8", or all that it has, in fewer words, for tables: "tensor 8, sequence, context
-/// 2, experts 8 x 2, sharded", or ", sharded over 8", and ", recompute core_attn" or ", recompute
-/// full:4" at the end.
+/// 2, experts 8 x 2, sharded", or ", sharded over 8", and ", recompute core_attn", ", recompute
+/// full:4" or ", recompute full:1/2" at the end.
 std::string short_text(const Parallelism& parallelism);
 
 }  // namespace dapple

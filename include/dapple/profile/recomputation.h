@@ -80,21 +80,73 @@ std::string to_text(RecomputedParts parts);
 /// Whether the set is sound is not checked.
 std::optional<RecomputedParts> recomputed_parts(std::string_view text);
 
-/// What of a stage is recomputed: parts of its layers, in as many of them as is said.
+/// Some layers of every stage, of those that have the parts to recompute: all, the first ones, or
+/// every n-th, which are the n-th, the 2n-th and so on, counted from the first one of the stage.
+class LayerSelection {
+ public:
+  enum class Kind : std::uint8_t { All, First, EveryNth };
+
+  /// Selects all layers.
+  constexpr LayerSelection() = default;
+  /// Selects the first ones. Requires: count >= 1.
+  static constexpr LayerSelection first(std::int64_t count) { return {Kind::First, count}; }
+  /// Selects every n-th. Requires: n >= 2.
+  static constexpr LayerSelection every(std::int64_t n) { return {Kind::EveryNth, n}; }
+
+  constexpr Kind kind() const { return kind_; }
+  constexpr bool is_all() const { return kind_ == Kind::All; }
+  /// The number of first layers, or n; 0 for all layers.
+  constexpr std::int64_t number() const { return number_; }
+  /// Whether the layer is selected that so many of a stage's layers with the parts precede.
+  constexpr bool contains(std::int64_t preceding) const {
+    if (kind_ == Kind::First) return preceding < number_;
+    return kind_ == Kind::All || (preceding + 1) % number_ == 0;
+  }
+  /// Whether no stage has a layer that is not selected, in a model of which so many layers have the
+  /// parts.
+  constexpr bool contains_all_of(std::int64_t layers) const {
+    return is_all() || layers == 0 || (kind_ == Kind::First && layers <= number_);
+  }
+
+  friend constexpr auto operator<=>(const LayerSelection&, const LayerSelection&) = default;
+
+ private:
+  constexpr LayerSelection(Kind kind, std::int64_t number) : kind_(kind), number_(number) {}
+
+  Kind kind_ = Kind::All;
+  std::int64_t number_ = 0;
+};
+
+/// What of a stage is recomputed: parts of its layers, in those that are selected.
 struct Recomputation {
   RecomputedParts parts;
-  /// The number of layers of every stage, the first ones of those that have the parts; 0 for all.
-  std::int64_t layers = 0;
+  LayerSelection layers = {};
 
   friend constexpr auto operator<=>(const Recomputation&, const Recomputation&) = default;
 };
 
-/// Returns the parts and the number of layers, such as "core_attn+norm" for all layers or "full:4"
-/// for the first four of a stage; empty for none.
+/// In which layers of a stage, other than all, a runtime can recompute whole layers.
+struct SelectableLayers {
+  bool first = false;
+  /// It counts them through all stages of a device, one stage after another.
+  bool every_nth = false;
+
+  /// Whether it can recompute these parts of these layers, if it can recompute them in all.
+  constexpr bool has(const Recomputation& recomputation) const {
+    if (recomputation.layers.is_all()) return true;
+    const bool are_first = recomputation.layers.kind() == LayerSelection::Kind::First;
+    return recomputation.parts == kWholeLayer && (are_first ? first : every_nth);
+  }
+  constexpr bool has_some() const { return first || every_nth; }
+};
+
+/// Returns the parts and the layers, such as "core_attn+norm" for all layers, "full:4" for the
+/// first four of a stage or "full:1/2" for every second one; empty for none.
 std::string to_text(const Recomputation& recomputation);
 
 /// Returns the recomputation of a text as to_text() makes it, or nothing if it is none: a part is
-/// unknown or twice there, the set is not sound, or the number is not from 1 to kMaxLayers.
+/// unknown or twice there, the set is not sound, or the number is not from 1, or for every n-th
+/// layer from 2, to kMaxLayers.
 std::optional<Recomputation> recomputation(std::string_view text);
 
 }  // namespace dapple

@@ -131,7 +131,8 @@ void PinParser::add_recomputation(const std::string& value) {
   throw command_line::usage_error(
       kOption, fmt::format("expected recompute=on or recompute=off of stages, or the parts that "
                            "layers recompute, as recompute=full, recompute=core_attn+norm or, in "
-                           "the first 4 layers of every stage, recompute=full:4, got \"{}\"{}",
+                           "the first 4 layers of every stage, recompute=full:4, or, in every "
+                           "second one, recompute=full:1/2, got \"{}\"{}",
                            printable(value), nearest_text(value, names)));
 }
 

@@ -358,13 +358,15 @@ std::vector<OptionSection> plan_options() {
   further.push_back({.name = "recompute-layers",
                      .value = "WHICH",
                      .choices = {"all", "auto"},
-                     .text = "Recompute in all layers, or also in the first of a stage.",
+                     .text = "Recompute in all layers, or also in some of a stage.",
                      .default_value = "all",
                      .details = "Where a profile has variants of layers that recompute, auto also "
                                 "plans for the first layers of every stage alone recomputing, "
-                                "equally many in each, and takes several times as long. All do "
-                                "with --per-stage, and with --for a runtime that cannot do "
-                                "otherwise. --pin recompute=full:4 fixes the number."});
+                                "equally many in each, and for every second, third and fourth "
+                                "one, and takes several times as long. All do with --per-stage, "
+                                "and with --for a runtime that cannot do otherwise. --pin "
+                                "recompute=full:4 fixes the number, and recompute=full:1/2 has "
+                                "every second layer recompute."});
   further.push_back({.name = "max-tensor",
                      .value = "N",
                      .text = "Share layers among at most N devices.",

@@ -98,25 +98,25 @@ ModelProfile of_one_rank(ModelProfile profile) {
 }
 
 /// The layers of a form as a rank runs them: those that recompute what the form does and, where
-/// only the first ones of every stage do, the same layers keeping all.
+/// only some of every stage do, the same layers keeping all.
 struct LayersOfForm {
   LayersOfForm(const std::vector<nn::ModelLayer>& layers, const Parallelism& form,
                nn::LayerRank rank, const std::string& source_name)
       : recomputation(form.recomputation()) {
     rank.recomputes = form.recomputes;
     recomputing = nn::share_model(layers, rank, source_name);
-    if (recomputation.layers == 0) return;
+    if (recomputation.layers.is_all()) return;
     rank.recomputes = {};
     kept = nn::share_model(layers, rank, source_name);
   }
 
   /// Moves the layers of a stage to the end of others.
   void move_stage(LayerRange stage, std::vector<nn::ModelLayer>& others) {
-    std::int64_t left = recomputation.layers;
+    std::int64_t preceding = 0;  // layers that have the parts
     for (std::int32_t l = stage.begin; l < stage.end; ++l) {
       const auto layer = static_cast<std::size_t>(l);
-      const bool is_kept = !kept.empty() && left == 0;
-      if (left > 0 && nn::has_any_of(recomputation.parts, recomputing[layer].operation)) --left;
+      const bool is_kept = !recomputation.layers.contains(preceding);
+      if (nn::has_any_of(recomputation.parts, recomputing[layer].operation)) ++preceding;
       others.push_back(std::move((is_kept ? kept : recomputing)[layer]));
     }
   }
@@ -217,7 +217,7 @@ std::vector<nn::ModelLayer> layers_by_stage(const std::vector<nn::ModelLayer>& l
                                             const Plan& plan, const std::vector<FormRank>& forms,
                                             const std::string& source_name) {
   // Stages do not matter where all layers run alike.
-  if (plan.stage_forms.empty() && plan.parallelism.recomputed_layers == 0) {
+  if (plan.stage_forms.empty() && plan.parallelism.recomputed_layers.is_all()) {
     return nn::share_model(layers, forms.front().layers, source_name);
   }
   std::vector<LayersOfForm> in_forms;

@@ -25,11 +25,11 @@ std::string layout_of(const Plan& plan, LayerRange blocks) {
 }
 
 std::string recomputation_options(const Plan& plan) {
-  if (const std::int64_t layers = plan.parallelism.recomputed_layers; layers > 0) {
+  if (const LayerSelection layers = plan.parallelism.recomputed_layers; !layers.is_all()) {
     return fmt::format(
         "  --recompute-granularity full\n  --recompute-method block\n  "
         "--recompute-num-layers {}\n",
-        layers);
+        layers.number());
   }
   if (plan.stages.front().recompute || recomputes_blocks(plan)) {
     return "  --recompute-granularity full\n  --recompute-method uniform\n  "

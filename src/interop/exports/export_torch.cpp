@@ -9,6 +9,7 @@
 #include "dapple/core/characters.h"
 #include "dapple/schedule/schedule.h"
 #include "interop/exports/exporting.h"
+#include "interop/plans/plan_formats.h"
 
 namespace dapple::interop {
 namespace {
@@ -105,6 +106,18 @@ std::vector<std::string> warn_of_torch_and_replicas(const Plan& plan) {
   return warnings;
 }
 
+std::string recomputation_of(const Plan& plan) {
+  const auto option = [](std::string_view name, const auto& value) {
+    return fmt::format("  --activation_checkpoint.{} {}\n", name, value);
+  };
+  const LayerSelection layers = plan.parallelism.recomputed_layers;
+  if (layers.kind() == LayerSelection::Kind::EveryNth) {
+    return option("mode", "selective") +
+           fmt::format("  {} {}\n", kTorchtitanSelection, layers.number());
+  }
+  return option("mode", plan.stages.front().recompute || recomputes_blocks(plan) ? "full" : "none");
+}
+
 /// Returns torchtitan's options for the degrees within a device, of which `tensor` is one.
 std::string degrees_as_options(const Parallelism& form, std::int64_t tensor) {
   std::string options;
@@ -155,7 +168,6 @@ Export export_torchtitan(const ExportSubject& subject) {
   }
   const std::size_t groups = stages_by_device_group(plan).size();
   const std::size_t replicas = plan.stages.front().devices.size();
-  const bool recomputes = plan.stages.front().recompute;
   // Without a pipeline torchtitan takes a local batch at a time, and accumulates gradients over as
   // many as make the global batch.
   const bool has_pipeline = groups > 1 || plan.stages.size() > 1;
@@ -173,7 +185,7 @@ Export export_torchtitan(const ExportSubject& subject) {
       "  --parallelism.module_fqns_per_model_part {}\n"
       "  --training.local_batch_size {}\n"
       "  --training.global_batch_size {}\n"
-      "  --activation_checkpoint.mode {}\n"
+      "{}"
       ")\n",
       heading_of(subject, "torchtitan"),
       has_pipeline ? "# The order is that of `export --to torch-csv`, saved as schedule.csv.\n"
@@ -185,8 +197,8 @@ Export export_torchtitan(const ExportSubject& subject) {
                    : "",
       single_quoted('[' + parts + ']'),
       samples_per_rank(plan) * (has_pipeline ? plan.num_micro_batches : 1), plan.global_batch_size,
-      recomputes || recomputes_blocks(plan) ? "full" : "none");
-  if (recomputes) result.warnings.push_back(warn_of_block_inputs("torchtitan"));
+      recomputation_of(plan));
+  if (plan.stages.front().recompute) result.warnings.push_back(warn_of_block_inputs("torchtitan"));
   result.warnings.emplace_back(
       "the names of layers are the profile's: torchtitan looks for modules of these names");
   return result;

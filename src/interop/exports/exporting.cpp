@@ -8,6 +8,7 @@
 
 #include "dapple/plan/least_depth.h"
 #include "dapple/schedule/schedule.h"
+#include "interop/graphs/counted_blocks.h"
 #include "interop/graphs/transformer_blocks.h"
 
 namespace dapple::interop {
@@ -17,6 +18,21 @@ bool only_deals(const Plan& plan) {
   return std::all_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
     return stage.devices.size() == 1 || stage.replication == Replication::Deal;
   });
+}
+
+/// Returns the fault of a form that recomputes in some layers of a stage only, which the runtime
+/// cannot.
+Violation selection_fault(const RuntimeLimits& runtime, const Parallelism& form) {
+  const LayerSelection layers = form.recomputed_layers;
+  const bool are_first = layers.kind() == LayerSelection::Kind::First;
+  const bool is_whole = form.recomputes == kWholeLayer;
+  const char* const others = is_whole && runtime.recomputed_layers.first ? " or the first ones"
+                             : is_whole && runtime.recomputed_layers.every_nth
+                                 ? " or every n-th one"
+                                 : "";
+  return {are_first ? "/parallelism/recomputed_layers" : "/parallelism/recompute_every",
+          fmt::format("expected no number, as {} recomputes {} in all layers of a stage{}, got {}",
+                      runtime.name, to_text(form.recomputes), others, layers.number())};
 }
 
 void check_replicas(const RuntimeLimits& runtime, const Plan& plan,
@@ -35,12 +51,8 @@ void check_replicas(const RuntimeLimits& runtime, const Plan& plan,
                      runtime.recomputed_parts.none() ? ", which are none"
                                                      : ", of " + to_text(runtime.recomputed_parts),
                      to_text(parts))});
-  } else if (const std::int64_t layers = plan.parallelism.recomputed_layers;
-             layers > 0 && !(runtime.recomputes_first_layers && parts == kWholeLayer)) {
-    faults.push_back({"/parallelism/recomputed_layers",
-                      fmt::format("expected no number, as {} recomputes {} in all layers of a "
-                                  "stage, got {}",
-                                  runtime.name, to_text(parts), layers)});
+  } else if (!runtime.recomputed_layers.has(plan.parallelism.recomputation())) {
+    faults.push_back(selection_fault(runtime, plan.parallelism));
   } else if (first.recompute && !parts.none()) {
     faults.push_back({"/stages/0/recompute",
                       fmt::format("expected none beside recomputed parts of layers, {}, as {} has "
@@ -266,6 +278,10 @@ std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocume
   const bool shares_differ = runtime.deals_unequally && only_deals(plan);
   if (faults.empty() && !shares_differ) check_shares(plan, faults);
   check_order(runtime, plan, faults);
+  if (runtime.recomputed_layers.every_nth) {
+    auto fault = count_fault(runtime.name, document.profile, plan);
+    if (fault) faults.push_back(*std::move(fault));
+  }
   if (!runtime.any_graph) check_chain(runtime, document.profile, plan, faults);
   if (!runtime.ties) check_ties(runtime, document.profile, plan, faults);
   if (runtime.counts_blocks) check_blocks(runtime, document.profile, plan, faults);

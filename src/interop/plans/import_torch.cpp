@@ -12,6 +12,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/io/json/json_reader.h"
+#include "interop/graphs/counted_blocks.h"
 #include "interop/plans/plan_formats.h"
 #include "interop/plans/plan_sketch.h"
 #include "interop/text/foreign_text.h"
@@ -222,7 +223,8 @@ void TorchImporter::read_order(PlanSketch& sketch, std::size_t groups) const {
   }
 }
 
-/// Returns whether stages recompute. Selective recomputation is ignored with a warning.
+/// Returns whether stages recompute. Selective recomputation that no layer has a variant for is
+/// ignored with a warning.
 bool TorchImporter::read_recomputation(std::vector<std::string>& warnings) const {
   const std::optional<ShellOption> mode = script_.value(kRecompute);
   if (!mode || mode->value == "none" || !ground_.recomputed_parts.none()) return false;
@@ -235,8 +237,13 @@ bool TorchImporter::read_recomputation(std::vector<std::string>& warnings) const
     script_.refuse(mode->line, fmt::format("{}: expected none, selective or full, got '{}'",
                                            kRecompute, shown(mode->value)));
   }
+  const std::optional<ShellOption> selection = script_.value(kTorchtitanSelection);
   warnings.emplace_back(
-      "recomputation of single operations is left out: times and memory are as if all were kept");
+      !selection || selection->value == "op"
+          ? "recomputation of single operations is left out: times and memory are as if all were "
+            "kept"
+          : "recomputation of layers is left out, as no layer has a variant that recomputes all: "
+            "times and memory are as if all were kept");
   return false;
 }
 
@@ -260,9 +267,12 @@ ImportedPlan TorchImporter::run() {
   read_order(sketch, groups);
   std::vector<std::string> warnings;
   sketch.recompute = read_recomputation(warnings);
-  return {.profile = ground_.profile,
-          .plan = plan_of(sketch, ground_, options_),
-          .warnings = std::move(warnings)};
+  Plan plan = plan_of(sketch, ground_, options_);
+  plan.parallelism = ground_.profile.parallelism;
+  if (auto fault = count_fault("torchtitan", ground_.profile, plan)) {
+    throw Error{ErrorKind::BadInput, roles_[0]->name, in_words({*std::move(fault)})};
+  }
+  return {.profile = ground_.profile, .plan = std::move(plan), .warnings = std::move(warnings)};
 }
 
 }  // namespace

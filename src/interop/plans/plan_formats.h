@@ -55,6 +55,11 @@ inline std::string_view megatron_module(RecomputedPart part) {
   return part == RecomputedPart::Norm ? "layernorm" : to_string(part);
 }
 
+/// torchtitan's option for what is recomputed in its mode "selective": "op" for operations within
+/// layers, or n for every n-th layer.
+inline constexpr std::string_view kTorchtitanSelection =
+    "--activation_checkpoint.selective_ac_option";
+
 /// Whether DeepSpeed's files recompute layer by layer. O(length).
 bool recomputes_layers_of_deepspeed(const std::vector<ForeignPlanFile>& files);
 

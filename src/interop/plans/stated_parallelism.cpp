@@ -109,6 +109,24 @@ void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) 
   }
 }
 
+/// Returns what torchtitan's options recompute; nothing where single operations are recomputed, of
+/// which the importer warns.
+Recomputation recomputed_by_torchtitan(const ShellOptions& script) {
+  const auto mode = script.value("--activation_checkpoint.mode");
+  if (mode && mode->value == "full") return {kWholeLayer};
+  const auto option = script.value(kTorchtitanSelection);
+  if (!mode || mode->value != "selective" || !option || option->value == "op") return {};
+  const std::optional<std::int32_t> n = parse_count(option->value);
+  if (!n || *n > kMaxLayers) {
+    script.refuse(option->line,
+                  fmt::format("{}: expected op or a number up to {}, got '{}'",
+                              kTorchtitanSelection, kMaxLayers, shown(option->value)));
+  }
+  // torchtitan takes 0 for every layer, too.
+  if (*n < 2) return {kWholeLayer};
+  return {kWholeLayer, LayerSelection::every(*n)};
+}
+
 /// Returns what Megatron-LM's options recompute; nothing where no plan recomputes so, of which the
 /// importer warns.
 Recomputation recomputed_by_megatron(const ShellOptions& script) {
@@ -126,7 +144,8 @@ Recomputation recomputed_by_megatron(const ShellOptions& script) {
         script.refuse(method->line,
                       "--recompute-method: expected --recompute-num-layers beside block, got none");
       }
-      return layers == 0 ? Recomputation() : Recomputation{kWholeLayer, layers};
+      return layers == 0 ? Recomputation()
+                         : Recomputation{kWholeLayer, LayerSelection::first(layers)};
     }
     const bool is_each = layers == 1 && (!method || method->value == "uniform");
     return is_each ? Recomputation{kWholeLayer} : Recomputation();
@@ -177,7 +196,8 @@ StatedParallelism stated_in_layout(const Layout& layout) {
     if (!found) {
       refuse(fmt::format(
           "recompute: expected none, full, or parts of layers as core_attn+norm, with :4 "
-          "behind them for the first 4 layers of every stage, got \"{}\"",
+          "behind them for the first 4 layers of every stage or :1/2 for every second one, got "
+          "\"{}\"",
           shown(*text)));
     }
     stated.recomputation = *found;
@@ -221,11 +241,10 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
     stated.expert_tensor =
         count_in(files, "--parallelism.expert_tensor_parallel_degree").value_or(1);
     for (const ForeignPlanFile& file : files) {
-      const auto mode = ShellOptions(file.text, file.name).value("--activation_checkpoint.mode");
-      if (mode && mode->value == "full") stated.recomputation = {kWholeLayer};
-      if (is_torchtitan_options(file.text)) {
-        read_torch_sharding(ShellOptions(file.text, file.name), stated);
-      }
+      if (!is_torchtitan_options(file.text)) continue;
+      const ShellOptions script(file.text, file.name);
+      stated.recomputation = recomputed_by_torchtitan(script);
+      read_torch_sharding(script, stated);
     }
   }
   if (!stated.tensor) stated.tensor = options.tensor_parallel;
@@ -261,8 +280,8 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
     if (!recomputes) found = find({});
     if (found != forms.end()) {
       parallelism = *found;
-      const std::int64_t layers = stated.recomputation.layers;
-      const bool is_in_all = layers >= layers_that_recompute(profile, parallelism);
+      const LayerSelection layers = stated.recomputation.layers;
+      const bool is_in_all = layers.contains_all_of(layers_that_recompute(profile, parallelism));
       if (recomputes && !is_in_all) parallelism.recomputed_layers = layers;
     } else if (has_others) {
       const Parallelism got{.tensor = degree,

@@ -44,11 +44,12 @@ RecomputedParts read_recomputed_parts(const Field& field);
 /// Writes the key "recompute", unless nothing is recomputed.
 void write_recomputed_parts(JsonWriter& writer, RecomputedParts parts);
 
-/// Reads the number of layers of every stage that recompute these parts, an optional integer; all
-/// do without it, which is 0.
-std::int64_t read_recomputed_layers(const Field& field, RecomputedParts parts);
+/// Reads which layers of every stage recompute these parts: the optional integers
+/// "recomputed_layers", for so many first ones, and "recompute_every", for every n-th, of which at
+/// most one is given; all do without them.
+LayerSelection read_recomputed_layers(ObjectReader& object, RecomputedParts parts);
 
-/// Writes the key "recomputed_layers", unless all layers recompute.
-void write_recomputed_layers(JsonWriter& writer, std::int64_t layers);
+/// Writes the key "recomputed_layers" or "recompute_every", unless all layers recompute.
+void write_recomputed_layers(JsonWriter& writer, LayerSelection layers);
 
 }  // namespace dapple::io

@@ -605,11 +605,24 @@ RecomputedParts read_recomputed_parts(const Field& field) {
   return *parts;
 }
 
-std::int64_t read_recomputed_layers(const Field& field, RecomputedParts parts) {
-  if (!field.present()) return 0;
-  if (!parts.none()) return required_integer(field, {1, kMaxLayers});
-  field.refuse("no such key, as layers recompute nothing");
-  return 0;
+LayerSelection read_recomputed_layers(ObjectReader& object, RecomputedParts parts) {
+  const Field first = object.field("recomputed_layers");
+  const Field every = object.field("recompute_every");
+  for (const Field& field : {first, every}) {
+    if (!field.present() || !parts.none()) continue;
+    field.refuse("no such key, as layers recompute nothing");
+    return {};
+  }
+  if (first.present() && every.present()) {
+    every.refuse("no such key beside recomputed_layers");
+  } else if (first.present()) {
+    const std::int64_t count = required_integer(first, {1, kMaxLayers});
+    if (count >= 1) return LayerSelection::first(count);
+  } else if (every.present()) {
+    const std::int64_t n = required_integer(every, {2, kMaxLayers});
+    if (n >= 2) return LayerSelection::every(n);
+  }
+  return {};
 }
 
 }  // namespace dapple::io

@@ -169,8 +169,10 @@ void write_recomputed_parts(JsonWriter& writer, RecomputedParts parts) {
   if (!parts.none()) writer.key("recompute").text(to_text(parts));
 }
 
-void write_recomputed_layers(JsonWriter& writer, std::int64_t layers) {
-  if (layers > 0) writer.key("recomputed_layers").integer(layers);
+void write_recomputed_layers(JsonWriter& writer, LayerSelection layers) {
+  if (layers.is_all()) return;
+  const bool are_first = layers.kind() == LayerSelection::Kind::First;
+  writer.key(are_first ? "recomputed_layers" : "recompute_every").integer(layers.number());
 }
 
 }  // namespace dapple::io

@@ -76,8 +76,7 @@ Parallelism read_parallelism(const Field& field) {
     shards.refuse("no such key, as not all state is sharded");
   }
   parallelism.recomputes = read_recomputed_parts(object.field("recompute"));
-  parallelism.recomputed_layers =
-      read_recomputed_layers(object.field("recomputed_layers"), parallelism.recomputes);
+  parallelism.recomputed_layers = read_recomputed_layers(object, parallelism.recomputes);
   object.finish();
   if (parallelism.sequence && parallelism.tensor == 1) {
     sequence.refuse("false, as there is no tensor parallelism");

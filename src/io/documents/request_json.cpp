@@ -91,15 +91,17 @@ Pins read_pins(const Field& field) {
     pins.experts = read_integer(experts, {1, kMaxGroup});
   if (const Field shards = object.field("shards"); shards.present())
     pins.shards = read_integer(shards, {1, kMaxGroup});
-  const Field layers = object.field("recomputed_layers");
   if (const Field parts = object.field("recomputed_parts"); parts.present()) {
     const bool is_none =
         parts.value().kind == JsonValue::Kind::Text && parts.value().text == "none";
     pins.recomputation.emplace();
     if (!is_none) pins.recomputation->parts = read_recomputed_parts(parts);
-    pins.recomputation->layers = read_recomputed_layers(layers, pins.recomputation->parts);
-  } else if (layers.present()) {
-    layers.refuse("no such key, as no parts are pinned");
+    pins.recomputation->layers = read_recomputed_layers(object, pins.recomputation->parts);
+  } else {
+    for (const char* const key : {"recomputed_layers", "recompute_every"}) {
+      const Field layers = object.field(key);
+      if (layers.present()) layers.refuse("no such key, as no parts are pinned");
+    }
   }
   pins.least_depths = read_boolean(object.field("least_depths")).value_or(false);
   pins.cuts = read_layers(object.field("cuts"));

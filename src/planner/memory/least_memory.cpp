@@ -188,7 +188,7 @@ const std::vector<std::int64_t>& LeastMemorySearch::other_shares(std::int32_t fi
 }
 
 /// A lower bound on the memory that the stage's first replica lacks. It does not fall with more
-/// layers in front.
+/// layers in front, unless other layers recompute then.
 Bytes LeastMemorySearch::memory_lower_bound(LayerRange layers, std::int32_t first_device,
                                             std::int32_t replicas) {
   const DeviceIndex here = device(first_device);
@@ -278,7 +278,10 @@ void LeastMemorySearch::put_behind(const Table& before, Buckets& buckets, std::i
       if (!allowance_.spend(1)) return;
       const Choice& so_far = before[at(begin)][at(first)];
       if (!is_better(behind({.missing = {INT64_MIN}}, so_far), best)) continue;
-      if (is_hopeless(memory_lower_bound({begin, buckets.end}, first, replicas), best)) break;
+      if (is_hopeless(memory_lower_bound({begin, buckets.end}, first, replicas), best)) {
+        if (costs_.profile().parallelism.recomputed_layers.is_all()) break;
+        continue;
+      }
       const Choice choice = behind(stage(buckets, begin, first, replicas), so_far);
       if (is_better(choice, best)) best = choice;
     }

@@ -606,16 +606,19 @@ std::string lack_of(const std::optional<PlanRestriction>& restriction, const Par
   if (form.context > 1 && form.full_shards == 1 && restriction->context_shards_state) {
     what = "context parallelism with whole parameters";
   }
-  const bool is_in_first_layers = form.recomputed_layers > 0;
-  const bool has_first_layers =
-      restriction->recomputes_first_layers && form.recomputes == kWholeLayer;
   if (!restriction->recomputed_parts.includes(form.recomputes) ||
-      (is_in_first_layers && !has_first_layers)) {
+      !restriction->recomputed_layers.has(form.recomputation())) {
     what = "such recomputation";
   }
   if (form.shards_optimizer && !restriction->shards_optimizer) what = "sharded state";
   if (form.full_shards > 1 && !restriction->shards_all_state) what = "sharded parameters";
   return what == nullptr ? "" : "the files for " + restriction->runtime + " have no " + what;
+}
+
+/// Whether a schedule that is asked for has several stages on a device.
+bool may_have_loops(const PlannerOptions& options, const PlanRestriction& restriction) {
+  if (!options.every_family) return options.family && has_loops(*options.family);
+  return std::any_of(restriction.families.begin(), restriction.families.end(), has_loops);
 }
 
 /// Returns why the request excludes every plan of a form; empty if it does not.
@@ -635,6 +638,14 @@ std::string exclusion_of(const PlanningContext& context,
   if (restriction && samples % form.replicas_in_group() != 0) {
     return fmt::format("{} data-parallel ranks do not divide a batch of {}",
                        form.replicas_in_group(), samples);
+  }
+  const bool is_every_nth = form.recomputed_layers.kind() == LayerSelection::Kind::EveryNth;
+  if (is_every_nth && restriction && restriction->recomputed_layers.every_nth &&
+      may_have_loops(options, *restriction)) {
+    return fmt::format(
+        "{} counts layers through all stages of a device, of which schedules that are asked for "
+        "have several",
+        restriction->runtime);
   }
   return lack_of(restriction, form);
 }
@@ -660,9 +671,9 @@ std::vector<Parallelism> fully_sharded_forms(const PlanningContext& context,
   return forms;
 }
 
-/// Returns a form and, where its layers recompute and it is asked for, those in which only the
-/// first ones of every stage do, in numbers of at most three binary digits before zeros: 1 to 8,
-/// 10, 12, 14, 16, 20 and so on.
+/// Returns a form and, where its layers recompute and it is asked for, those in which only some of
+/// every stage do: the first ones, in numbers of at most three binary digits before zeros, 1 to 8,
+/// 10, 12, 14, 16, 20 and so on, and every second, third and fourth one.
 std::vector<Parallelism> recomputing_forms(const PlanningContext& context,
                                            const std::optional<PlanRestriction>& restriction,
                                            const Parallelism& form) {
@@ -670,16 +681,25 @@ std::vector<Parallelism> recomputing_forms(const PlanningContext& context,
   if (pins.recomputation && pins.recomputation->parts != form.recomputes) return {};
   std::vector<Parallelism> forms{form};
   if (pins.recomputation) {
-    const std::int64_t layers = pins.recomputation->layers;
-    const bool is_in_all = layers >= layers_that_recompute(context.profile, form);
-    forms.front().recomputed_layers = is_in_all ? 0 : layers;
-  } else if (!form.recomputes.none() && searches_first_layers(context, restriction)) {
-    const std::int64_t most = layers_that_recompute(context.profile, form);
-    for (std::int64_t layers = 1, step = 1; layers < most; layers += step) {
-      forms.push_back(form);
-      forms.back().recomputed_layers = layers;
-      if (layers == 8 * step) step *= 2;
-    }
+    const LayerSelection layers = pins.recomputation->layers;
+    const bool is_in_all = layers.contains_all_of(layers_that_recompute(context.profile, form));
+    if (!is_in_all) forms.front().recomputed_layers = layers;
+    return forms;
+  }
+  if (form.recomputes.none() || !searches_some_layers(context, restriction)) return forms;
+  const auto add = [&](LayerSelection layers) {
+    forms.push_back(form);
+    forms.back().recomputed_layers = layers;
+  };
+  const std::int64_t most = layers_that_recompute(context.profile, form);
+  const bool has_first = !restriction || restriction->recomputed_layers.first;
+  for (std::int64_t layers = 1, step = 1; has_first && layers < most; layers += step) {
+    add(LayerSelection::first(layers));
+    if (layers == 8 * step) step *= 2;
+  }
+  const bool has_every_nth = !restriction || restriction->recomputed_layers.every_nth;
+  for (std::int64_t n = 2; has_every_nth && n <= std::min<std::int64_t>(most, 4); ++n) {
+    add(LayerSelection::every(n));
   }
   return forms;
 }
@@ -738,7 +758,7 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
   for (const std::int64_t size : sizes) {
     std::vector<PlanInputs> sets;
     for (std::size_t i = 0; i < uniform; ++i) {
-      if (asked[i].parallelism.recomputed_layers > 0 && !context.options.pins.recomputation)
+      if (!asked[i].parallelism.recomputed_layers.is_all() && !context.options.pins.recomputation)
         continue;
       const std::optional<Parallelism> form = filled_to(asked[i].parallelism, size);
       if (!form || !exclusion_of(context, std::nullopt, *form).empty()) continue;
@@ -772,11 +792,11 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
 
 }  // namespace
 
-bool searches_first_layers(const PlanningContext& context,
-                           const std::optional<PlanRestriction>& restriction) {
+bool searches_some_layers(const PlanningContext& context,
+                          const std::optional<PlanRestriction>& restriction) {
   if (context.options.recomputed_layers == RecomputedLayers::All ||
       context.options.pins.recomputation || context.options.mixes_forms ||
-      (restriction && !restriction->recomputes_first_layers)) {
+      (restriction && !restriction->recomputed_layers.has_some())) {
     return false;
   }
   const std::vector<Parallelism> forms = parallelisms_of(context.profile);
@@ -829,9 +849,14 @@ namespace {
 void set_recomputed_layers(MadePlan& made, const PlanningContext& context,
                            const std::optional<PlanRestriction>& restriction) {
   PlanDocument& document = made.document;
-  const RecomputedLayers searched =
-      searches_first_layers(context, restriction) ? RecomputedLayers::Any : RecomputedLayers::All;
-  if (document.request) document.request->recomputed_layers = searched;
+  const bool is_searched = searches_some_layers(context, restriction);
+  if (document.request) {
+    document.request->recomputed_layers =
+        is_searched ? RecomputedLayers::Any : RecomputedLayers::All;
+  }
+  const SelectableLayers all{.first = true, .every_nth = true};
+  const SelectableLayers selectable = restriction ? restriction->recomputed_layers : all;
+  const SelectableLayers searched = is_searched ? selectable : SelectableLayers{};
   if (recomputes_in_some_form(context.profile)) {
     document.search.outside += recomputation_outside_space(searched);
   }

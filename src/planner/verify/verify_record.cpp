@@ -187,7 +187,10 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   const bool are_all = request.recomputed_layers == RecomputedLayers::All;
   const bool is_unnamed = are_all && document.search.outside == outside;
   if (!is_unnamed && recomputes_in_some_form(document.original_profile())) {
-    outside += recomputation_outside_space(request.recomputed_layers);
+    const SelectableLayers all{.first = true, .every_nth = true};
+    const SelectableLayers selectable =
+        claimed.restriction ? claimed.restriction->recomputed_layers : all;
+    outside += recomputation_outside_space(are_all ? SelectableLayers{} : selectable);
   }
   claims.expect_text("/search_space/outside", outside, document.search.outside);
   check_lines(claims, "/search_space/cut", cut, document.search.cut);

@@ -109,7 +109,7 @@ void RelaxedTree::extend(const Step& next, const Extension& extension) {
   for (CutIndex begin = extension.stages.begins_end().previous(); begin >= extension.stages.first;
        begin = begin.previous()) {
     step.stage = extension.stages.at(begin);
-    if (step.stage.work(micro_batches_) >= threshold_) return;
+    if (step.stage.work(micro_batches_) >= threshold_) continue;
     const std::int64_t stages = std::ssize(path_) + 1;
     if (!allowance_.spend(kStepsOfAPath + stages)) return;
     if (step.stage.depth_limit == 0) continue;

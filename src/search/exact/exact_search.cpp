@@ -258,8 +258,8 @@ void ExactSearch::Search::prepend_stages(const ParentNode& parent, const Placeme
   for (node.begin = parent.cut.previous(); node.begin >= stages.first;
        node.begin = node.begin.previous()) {
     node.stage = stages.at(node.begin);
-    // By (B1) this stage and all longer ones are fathomed.
-    if (node.stage.work(micro_batches) >= threshold_) return;
+    // Longer stages may have less work by (B1), as other layers of theirs recompute.
+    if (node.stage.work(micro_batches) >= threshold_) continue;
     if (node.stage.depth_limit == 0 || (!node.is_complete() && !is_room_left)) continue;
     if (!is_within_pins(node)) continue;
     ++states_;

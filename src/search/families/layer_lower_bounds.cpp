@@ -146,7 +146,11 @@ void LayerLowerBounds::find_layers() {
     if (is_small) share.table = &costs_.least_table(share.samples);
     const LayerTable& table =
         is_small ? *share.table : own.emplace(costs_.profile(), share.samples, sources);
-    share.whole = stage_of(table, {0, costs_.layer_count()}, share.replicas);
+    const LayerRange every{0, costs_.layer_count()};
+    share.whole = stage_of(table, every, share.replicas);
+    // One group of devices may hold all layers in several stages, in which others recompute.
+    share.whole.forward = table.least_forward(every);
+    share.whole.backward = table.least_backward(every);
     for (const LayerIndex l : layers_.indices()) {
       const LayerRange alone{l.value, l.value + 1};
       const Duration forward = table.least_forward(alone);

@@ -3,6 +3,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/core/random.h"
+#include "dapple/profile/layer_table.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple {
@@ -59,7 +60,7 @@ TEST_CASE("A table is scaled to its device layer by layer") {
 TEST_CASE("Only the first layers of a range recompute, of those that have the parts") {
   ModelProfile profile;
   // Layers 0 and 3 have no parts.
-  profile.parallelism = {.recomputes = kWholeLayer, .recomputed_layers = 2};
+  profile.parallelism = {.recomputes = kWholeLayer, .recomputed_layers = LayerSelection::first(2)};
   ModelProfile recomputing;
   for (std::int32_t l = 0; l < 6; ++l) {
     profile.layers.push_back(layer_with(10 + l, 6, {}));
@@ -95,6 +96,58 @@ TEST_CASE("Only the first layers of a range recompute, of those that have the pa
   CHECK(table.least_forward({0, 6}) == Duration{10 + 11 + 12 + 13 + 1 + 15});
   CHECK(table.least_backward({1, 3}) == Duration{2 * (11 + 12)});
   CHECK(table.boundary(3) == Bytes{6});
+}
+
+/// Two models alike but for what recomputing changes: some layers of the second have other figures.
+ModelProfile random_recomputing(RandomSequence& random, std::int32_t layers) {
+  const auto roll = [&](std::size_t most) { return static_cast<std::int64_t>(random.below(most)); };
+  std::vector<Layer> kept;
+  for (std::int32_t l = 0; l < layers; ++l) kept.push_back(layer_with(1 + roll(100), 6, {}));
+  ModelProfile profile = profile_of(kept);
+  for (Layer& layer : kept) {
+    layer.recomputes = roll(4) > 0;
+    if (!layer.recomputes) continue;
+    layer.measurements.front().forward = {1 + roll(100)};
+    layer.measurements.front().backward = {1 + roll(300)};
+    layer.measurements.front().stash = {roll(1'000)};
+    layer.measurements.front().workspace = {roll(200)};
+  }
+  profile.recomputing.push_back(profile_of(std::move(kept)));
+  return profile;
+}
+
+TEST_CASE("Every n-th layer of a range recompute, whatever the range") {
+  RandomSequence random(4711);
+  for (std::int32_t layers = 1; layers <= 17; ++layers) {
+    ModelProfile profile = random_recomputing(random, layers);
+    const ModelProfile& recomputing = profile.recomputing.front();
+    for (std::int64_t n = 2; n <= layers + 2; ++n) {
+      profile.parallelism = {.recomputes = kWholeLayer,
+                             .recomputed_layers = LayerSelection::every(n)};
+      const LayerTable table(profile, 2, kOne);
+      for (std::int32_t begin = 0; begin <= layers; ++begin) {
+        Measurement sum;
+        std::int64_t counted = 0;
+        for (std::int32_t end = begin; end <= layers; ++end) {
+          CAPTURE(layers, n, begin, end);
+          CHECK(table.forward({begin, end}) == sum.forward);
+          CHECK(table.backward({begin, end}) == sum.backward);
+          CHECK(table.stash({begin, end}) == sum.stash);
+          CHECK(table.largest_workspace({begin, end}) == sum.workspace);
+          if (end == layers) break;
+          const auto next = static_cast<std::size_t>(end);
+          if (recomputing.layers[next].recomputes) ++counted;
+          const bool recomputes = recomputing.layers[next].recomputes && counted % n == 0;
+          const Measurement& of_layer =
+              (recomputes ? recomputing : profile).layers[next].measurements.front();
+          sum.forward += of_layer.forward;
+          sum.backward += of_layer.backward;
+          sum.stash += of_layer.stash;
+          sum.workspace = std::max(sum.workspace, of_layer.workspace);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("A chain's boundary is the output of the layer before it") {

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "dapple/profile/layer_table.h"
 #include "dapple/profile/variants.h"
 
 namespace dapple {

@@ -65,8 +65,8 @@ struct RuntimeLimits {
   bool recomputes = true;
   /// The parts of every layer that may be recomputed instead.
   RecomputedParts recomputed_parts = {};
-  /// Whether the first layers of every stage alone may be recomputed, as whole layers.
-  bool recomputes_first_layers = false;
+  /// Whether some layers of every stage alone may be recomputed, as whole layers.
+  SelectableLayers recomputed_layers = {};
   /// Whether stage boundaries may only stand beside transformer blocks.
   bool counts_blocks = false;
   /// Whether every stage must hold a transformer block.

@@ -25,7 +25,7 @@ struct StatedParallelism {
   std::optional<std::int64_t> expert_tensor = {};
   /// Whether the optimizer's state is sharded (ZeRO stage 1).
   bool shards_optimizer = false;
-  /// The parts of layers that are recomputed, in all layers or in the first ones of every stage.
+  /// The parts of layers that are recomputed, in all layers or in some of every stage.
   Recomputation recomputation = {};
   /// The number of devices over which all state is sharded (ZeRO stage 3).
   std::int64_t full_shards = 1;

@@ -31,11 +31,10 @@ struct AskedParallelism {
   std::variant<PlanInputs, NoGroups> inputs;
 };
 
-/// Whether forms are searched in which only the first layers of every stage recompute: this is
-/// asked for, some layers recompute in some form, and nothing else forbids it. O(layers *
-/// variants^2).
-bool searches_first_layers(const PlanningContext& context,
-                           const std::optional<PlanRestriction>& restriction);
+/// Whether forms are searched in which only some layers of every stage recompute: this is asked
+/// for, some layers recompute in some form, and nothing else forbids it. O(layers * variants^2).
+bool searches_some_layers(const PlanningContext& context,
+                          const std::optional<PlanRestriction>& restriction);
 
 /// Returns the forms of parallelism that the options ask for, ascending: those of all layers'
 /// variants up to the largest degree that is allowed, or with the pinned degree alone, with sharded

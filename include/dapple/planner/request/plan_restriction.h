@@ -25,8 +25,8 @@ struct PlanRestriction {
   bool recomputes = true;
   /// The parts of every layer that it can recompute instead.
   RecomputedParts recomputed_parts = {};
-  /// Whether it can do so in the first layers of every stage only, where these are whole layers.
-  bool recomputes_first_layers = false;
+  /// Whether it can do so in some layers of every stage only, where these are whole layers.
+  SelectableLayers recomputed_layers = {};
   /// Whether a device may be a group with tensor parallelism, and with sequence parallelism.
   bool tensor_parallel = true;
   bool sequence_parallel = true;

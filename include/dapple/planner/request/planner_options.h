@@ -87,7 +87,7 @@ struct PlannerOptions {
   /// planner under 1F1B or GPipe. None does where replicas are independent or transfers block, or
   /// for a target runtime.
   Replications replications = Replications::Split;
-  /// Whether only the first layers of every stage may recompute, where a form recomputes parts of
+  /// Whether only some layers of every stage may recompute, where a form recomputes parts of
   /// layers. All do where stages may differ in their form, or a target runtime has no other way.
   RecomputedLayers recomputed_layers = RecomputedLayers::All;
   /// Whether state is sharded. With Sharding::Optimizer or Any, parameters are updated at the end.

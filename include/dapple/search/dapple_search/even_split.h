@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
-#include "dapple/profile/model_profile.h"
+#include "dapple/profile/layer_table.h"
 
 namespace dapple::search {
 

@@ -54,6 +54,22 @@ TEST_CASE("a diagram closes a threshold that no plan is below") {
   CHECK(diagram.restricted_plans(4, search::order_by_number(topology)).empty());
 }
 
+TEST_CASE("a stage in a diagram may have less work than without its first layer") {
+  // Of three layers of 30 on one device every second one recomputes, the second in 1, the last in
+  // 100. All three take 91 for each of two micro-batches, the last two alone 160.
+  const ModelProfile profile = small::with_every_nth(
+      small::model_of(std::vector<small::LayerFigures>(3, {.forward = 10, .backward = 20})), 2,
+      {1, 1, 100});
+  const Topology topology = server(1, 10'000);
+  const search::SearchProblem problem{.global_batch_size = 2, .micro_batch_size = 1};
+  search::DecisionDiagram diagram(profile, topology, problem, Duration{200}, {});
+  CHECK(diagram.relaxed_bound(4) == Duration{182});
+  const std::vector<search::Candidate> plans =
+      diagram.restricted_plans(4, search::order_by_number(topology));
+  REQUIRE(plans.size() == 1);
+  CHECK(plans[0].bound == Duration{182});
+}
+
 TEST_CASE("neighbours of equal depth take turns") {
   // Three layers, a device and two micro-batches in flight for each, eight micro-batches. At depths
   // (2, 2, 1) the second stage begins a forward only when the first has ended a backward: after the

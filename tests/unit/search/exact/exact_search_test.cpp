@@ -45,6 +45,24 @@ TEST_CASE("candidates come by rising bound, each of them once, below the thresho
   CHECK(search.open({150}) == 0);
 }
 
+TEST_CASE("a stage may have less work than the part of it without its first layer") {
+  // One device, two samples, three layers of 30, of which every second one recomputes: the second
+  // in 1, the last in 100. All three take 2 * 91. The last two would take 2 * 160, which is not
+  // below the threshold.
+  const ModelProfile profile = small::with_every_nth(
+      small::model_of(std::vector<small::LayerFigures>(3, {.forward = 10, .backward = 20})), 2,
+      {1, 1, 100});
+  const Topology topology(small::cluster({.servers = 1, .devices = 1}));
+  search::ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
+  search.prepare({200}, {.should_stop = kNeverStop});
+  CHECK(search.bound() == Duration{182});
+  search.advance({200}, {.candidates = 100, .states = 1000});
+  REQUIRE(search.waiting() == 1);
+  const search::Candidate candidate = search.take();
+  CHECK(candidate.bound == Duration{182});
+  CHECK(candidate.stages.size() == 1);
+}
+
 TEST_CASE(
     "a search whose preparation is stopped, too long or too large claims what work alone takes") {
   // 2 samples * 60 on two devices.

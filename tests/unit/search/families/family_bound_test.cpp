@@ -45,6 +45,18 @@ TEST_CASE("on one device every family takes the work and the step") {
   CHECK(bounds.split_loops == 5 * 6 + 3);
 }
 
+TEST_CASE("several stages on one device recompute other layers than one stage") {
+  // Two layers of 6, of which every second one of a stage recomputes in 3: one stage takes 15 for
+  // each of five micro-batches. Two stages of a layer each recompute nothing and take 12.
+  const ModelProfile profile = with_every_nth(
+      model_of({{.forward = 2, .backward = 4}, {.forward = 2, .backward = 4}}), 2, {3, 3});
+  const Bounds bounds = bounds_of(profile, cluster({.servers = 1, .devices = 1}), 5, 1);
+  CHECK(bounds.unsplit == 5 * 15);
+  CHECK(bounds.split == 5 * 15);
+  CHECK(bounds.loops == 5 * 12);
+  CHECK(bounds.split_loops == 5 * 12);
+}
+
 TEST_CASE("a second stage starts behind the first, and unsplit backwards come back to it") {
   // Two layers, F = 2 and 3, B = 4 and 6 (I = W = half), a byte between them at one byte per ns,
   // five micro-batches of one sample. Two stages: the second has 5 * 9 = 45 to do, behind 2 + 1
