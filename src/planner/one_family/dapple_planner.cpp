@@ -130,7 +130,8 @@ class DapplePlanner {
   bool is_allowed(const search::Candidate& candidate) const;
   bool is_long(const search::Candidate& candidate) const;
   Duration incumbent() const {
-    return kept_.empty() ? Duration::infinite() : kept_.front().iteration;
+    const Duration most = context_.only_faster ? context_.to_beat : Duration::infinite();
+    return kept_.empty() ? most : std::min(most, kept_.front().iteration);
   }
   void account(const Score& score);
   void tell_progress();

@@ -83,6 +83,9 @@ class ParallelismComparison {
   void refuse_without_parts() const;
   void take_plan_of_one_kind();
   void look_ahead();
+  void take_plan_of_other_layers(Part& part) const;
+  PlanningContext context_to_look_ahead(Part& part, const PlannerOptions& options,
+                                        Duration fastest) const;
   void search(Part& part);
   void settle_mixed_plan();
   void take(Part& part, MadePlan made);
@@ -214,6 +217,38 @@ void ParallelismComparison::take_plan_of_one_kind() {
   }
 }
 
+/// Makes the fastest first plan of the parts in which other layers recompute, or none, the first
+/// plan of a part, unless none of them fits there.
+void ParallelismComparison::take_plan_of_other_layers(Part& part) const {
+  const Parallelism form = without_recomputation(part.parallelism);
+  for (const Part& other : parts_) {
+    if (other.first.is_infinite() || without_recomputation(other.parallelism) != form) continue;
+    Plan plan = other.first_plan;
+    const Evaluation evaluation =
+        evaluate(plan, part.inputs->profile, part.topology, context_.options.mode());
+    if (!context_.options.ignore_memory && !evaluation.shortages.empty()) continue;
+    if (evaluation.prediction.iteration >= part.first) continue;
+    part.first = evaluation.prediction.iteration;
+    part.first_plan = std::move(plan);
+  }
+}
+
+/// Returns the context for the first plan of a part. Where only some layers of a stage recompute,
+/// of which there are many forms, a plan of one of the others will do unless there is one that is
+/// faster than those found for any.
+PlanningContext ParallelismComparison::context_to_look_ahead(Part& part,
+                                                             const PlannerOptions& options,
+                                                             Duration fastest) const {
+  const bool may_take_others = !part.parallelism.recomputed_layers.is_all() && !restriction_ &&
+                               context_.pool == nullptr && !asks_for_families(context_.options);
+  if (may_take_others) take_plan_of_other_layers(part);
+  PlanningContext context = context_of(part, options);
+  if (!may_take_others || part.first.is_infinite()) return context;
+  context.to_beat = std::min(fastest, part.first);
+  context.only_faster = true;
+  return context;
+}
+
 /// Makes the first plan of every part whose bound is below those before, by the DAPPLE planner, and
 /// sorts the parts by their times.
 void ParallelismComparison::look_ahead() {
@@ -230,8 +265,11 @@ void ParallelismComparison::look_ahead() {
       return std::pair(a.is_mixed(), key(a)) < std::pair(b.is_mixed(), key(b));
     };
   };
-  std::stable_sort(parts_.begin(), parts_.end(),
-                   by([](const Part& part) { return *part.lower_bound; }));
+  // Those in which only some layers recompute follow the others, whose plans they may have.
+  std::stable_sort(parts_.begin(), parts_.end(), by([](const Part& part) {
+                     return std::pair(!part.parallelism.recomputed_layers.is_all(),
+                                      *part.lower_bound);
+                   }));
   // These plans are among those that are asked for, unless that is another family alone.
   const bool are_asked_for = !asks_for_families(context_.options) || context_.options.every_family;
   Duration fastest = Duration::infinite();
@@ -241,7 +279,7 @@ void ParallelismComparison::look_ahead() {
     if (are_asked_for && *part.lower_bound >= fastest) continue;
     // A faster plan of another family would not be asked for.
     if (!are_asked_for && part.is_first_of_one_kind) continue;
-    auto made = plan_as_restricted(context_of(part, options),
+    auto made = plan_as_restricted(context_to_look_ahead(part, options, fastest),
                                    restriction_for(restriction_, part.parallelism));
     if (auto* plan = std::get_if<MadePlan>(&made)) {
       // A first plan under another family may be faster.

@@ -119,6 +119,8 @@ struct PlanningContext {
   Duration first_iteration = Duration::infinite();
   /// Keeps plans that are simulated; may be null.
   PlanPool* pool = nullptr;
+  /// Whether the DAPPLE planner, too, looks for faster plans than that of the other part only.
+  bool only_faster = false;
 
   /// Returns the threshold, theta in docs/bounds.md, where the best plan takes `best`: plans whose
   /// bound is not below it need not be examined to reach the requested gap.
@@ -130,7 +132,8 @@ struct PlanningContext {
 
   /// Returns the same context with other options, which must outlive the result.
   PlanningContext with(const PlannerOptions& others) const {
-    return {profile, topology, others, progress, to_beat, first_plan, first_iteration, pool};
+    return {profile,    topology,        others, progress,   to_beat,
+            first_plan, first_iteration, pool,   only_faster};
   }
 };
 
