@@ -115,6 +115,7 @@ class Deal(ToolTest):
                 (("--pin", "depths=least"), "got depths=least"),
                 (("--for", "torch-csv"), "cannot be used with --for"),
                 (("--proof", "p.json"), "cannot be used with --proof"),
+                (("--orders",), "cannot be used with --orders"),
                 (("--alternatives", "2"), "cannot be used with --alternatives")]:
             with self.subTest(options=options):
                 run = self.run_plan("--deal", *options)

@@ -163,6 +163,36 @@ class Models(ToolTest):
         self.assertEqual(plan.returncode, DONE, plan.stderr)
         self.assertEqual(self.run_tool("validate", "plan.json").returncode, DONE)
 
+    def test_the_summary_says_how_narrow_the_cuts_of_a_graph_are(self):
+        # A fork, a wide branch of two nodes and a narrow one, and their end; then 18 branches.
+        def graph(outputs, edges):
+            nodes = "".join(f"node{number} -- Op() -- forward_compute_time=1, "
+                            f"backward_compute_time=0, activation_size={size}, parameter_size=0\n"
+                            for number, size in outputs.items())
+            return nodes + "".join(f"\tnode{a} -- node{b}\n" for a, b in edges)
+
+        options = ("--optimizer", "sgd", "--profile-device", "card", "--profile-batch", "1",
+                   "--global-batch", "8", "-o", "p.json")
+        for name, outputs, edges, order, words in (
+                ("branches", {1: 10240, 2: 30720, 3: 20480, 4: 40960, 5: 1024, 6: 1024},
+                 ((1, 2), (2, 3), (1, 4), (4, 5), (3, 6), (5, 6)), "145236",
+                 "  mean cut        14.0 KiB, 31.1 % below the greedy order's, and the least of any "
+                 "order (11 down-sets)\n"),
+                ("pair", {1: 1024, 2: 1024, 3: 1024}, ((1, 2), (1, 3)), "123",
+                 "  mean cut        1.00 KiB, the least of any order (5 down-sets)\n"),
+                ("chain", {1: 1024, 2: 1024, 3: 1024}, ((1, 2), (2, 3)), "123", ""),
+                ("many", {number: 1024 for number in range(20)},
+                 [(0, number) for number in range(1, 20)], None,
+                 ", in a greedy order, as the graph has too many down-sets to find the least\n")):
+            with self.subTest(name=name):
+                result = self.imported(self.write(f"{name}.txt", graph(outputs, edges)),
+                                       *options)
+                self.assertIn(words, result.stdout)
+                self.assertEqual("mean cut" in result.stdout, bool(words))
+                if order:
+                    self.assertEqual([layer["name"] for layer in self.read("p.json")["layers"]],
+                                     [f"Op.{number}" for number in order])
+
     def test_a_folder_of_metis_is_one_profile_under_the_name_asked_for(self):
         self.imported(*sorted(SAMPLES.glob("DeviceType.*.json")), "--optimizer", "adam",
                       "--global-batch", "64", "--backward-ratio", "2", "--output-size", "1 MiB",

@@ -176,6 +176,7 @@ class Pareto(ToolTest):
                              (("--against", "memory", "--budget", "3"), "--budget"),
                              (("--against", "memory", "--unlimited-memory"), "--unlimited-memory"),
                              (("--explain",), "--explain"), (("--json",), "--json"),
+                             (("--orders",), "--orders"),
                              (("--csv", "-o", "-"), "--csv")):
             with self.subTest(words=words):
                 run = self.run_tool("pareto", *ground, *words)

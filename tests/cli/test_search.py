@@ -17,6 +17,65 @@ PLANNERS = ("exact", "dapple")
 PATIENCE = 20  # seconds within which a search that was told to stop has ended, sanitizers included
 
 
+def layer(name, inputs, mebibytes, forward=1000000):
+    """A layer of a graph, without parameters, at batch 4."""
+    return {"name": name, "inputs": inputs, "parameter_bytes": 0,
+            "measurements": [{"batch_size": 4, "forward_ns": forward, "backward_ns": 2 * forward,
+                              "output_bytes": mebibytes << 20, "stash_bytes": 1 << 20}]}
+
+
+class Orders(ToolTest):
+    """What other orders of the layers could gain."""
+    HEAD = layer("head", [], 1)
+    WIDE = (layer("wide", ["head"], 64), layer("wider", ["wide"], 64))
+    NARROW = (layer("narrow", ["head"], 8), layer("narrower", ["narrow"], 1))
+    END = layer("end", ["wider", "narrower"], 1)
+
+    def compared(self, layers, *more):
+        profile = self.write("graph.json", tool.small_profile(layers=list(layers)))
+        run = self.run_tool("--model", profile, "--topo", self.write("t.json", self.topology()),
+                            "--orders", "-o", "p.json", *more)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        lines = run.stdout.partition("Other orders: ")[2].partition("\nplan written")[0]
+        return " ".join(lines.split()), self.read("p.json")["predicted"]["iteration_ns"]
+
+    @staticmethod
+    def topology():
+        return tool.small_topology("16 GiB")
+
+    def test_the_best_plan_of_any_order_is_not_below_the_bound(self):
+        orders = [(self.HEAD, *self.NARROW, *self.WIDE, self.END),
+                  (self.HEAD, self.WIDE[0], self.NARROW[0], self.NARROW[1], self.WIDE[1], self.END),
+                  (self.HEAD, *self.WIDE, *self.NARROW, self.END)]
+        found = [self.compared(layers) for layers in orders]
+        best = min(iteration for _, iteration in found)
+        for words, iteration in found:
+            self.assertIn("the layers have 11 down-sets, and no plan over any order of them", words)
+            if iteration > best:
+                self.assertIn("is below", words)
+            if "is below" in words:
+                bound = float(words.partition("is below ")[2].split()[0]) * 1000000
+                self.assertLess(bound, best * 1.001)
+
+    def test_layers_that_stand_in_a_chain_have_one_order(self):
+        words, _ = self.compared((self.HEAD, *self.NARROW))
+        self.assertEqual(words, "the layers have one order only")
+
+    def test_more_down_sets_than_can_be_listed_are_named(self):
+        layers = [layer("head", [], 1)] + [layer(f"l{i}", ["head"], 1) for i in range(18)]
+        words, _ = self.compared(layers, "--micro-batch", "16", "--time-limit", "2")
+        self.assertEqual(words, "not compared, as the layers have more than 200000 down-sets or are "
+                                "too many")
+
+    def test_what_has_no_bound_is_refused(self):
+        ground = ("--model", self.write("m.json", tool.small_profile()), "--topo",
+                  self.write("t.json", self.topology()), "--orders", "-o", "p.json")
+        for words in (("--schedule", "auto"), ("--schedule", "zb-h1"),
+                      ("--replicas", "independent"), ("--per-stage",), ("--json",)):
+            with self.subTest(words=words):
+                self.assert_error(self.run_tool(*ground, *words), USAGE, "--orders: ")
+
+
 class Stopping(ToolTest):
     def assert_stopped_with_a_plan(self, code, stderr, why):
         self.assertEqual(code, DONE, stderr)

@@ -273,10 +273,20 @@ void check_dealing(const command_line::Options& options, const PlanCommandReques
   if (std::find(request.pins.begin(), request.pins.end(), kLeastDepths) != request.pins.end()) {
     throw command_line::usage_error(option, "needs depths that are searched, got depths=least");
   }
-  for (const char* const other : {"for", "proof", "alternatives"}) {
+  for (const char* const other : {"for", "proof", "alternatives", "orders"}) {
     if (!options.has(other)) continue;
     throw command_line::usage_error(option, fmt::format("cannot be used with --{}", other));
   }
+}
+
+/// Throws Error(Usage) where plans over all orders of the layers have no bound.
+void check_orders(const command_line::Options& options, const planner::PlannerOptions& planner,
+                  bool is_1f1b) {
+  const auto refuse = [](const char* why) { throw command_line::usage_error("--orders", why); };
+  if (!is_1f1b) refuse("needs --schedule 1f1b or gpipe");
+  if (planner.replicas == Replicas::Independent) refuse("needs --replicas together");
+  if (planner.mixes_forms) refuse("cannot be used with --per-stage");
+  if (options.has("json")) refuse("cannot be used with --json");
 }
 
 /// Throws Error(Usage) if options were given that exclude each other.
@@ -329,6 +339,7 @@ void check_combinations(const command_line::Options& options,
   if (options.has("explain") && options.has("json")) {
     throw command_line::usage_error("--explain", "cannot be used with --json");
   }
+  if (options.has("orders")) check_orders(options, planner, is_1f1b);
   if (!planner.baselines && options.has("write-baselines")) {
     throw command_line::usage_error("--write-baselines", "cannot be used with --no-baselines");
   }
@@ -395,6 +406,12 @@ std::vector<OptionSection> plan_options() {
   further.push_back(time_scale_option());
   further.push_back(memory_limit_option());
   for (const command_line::OptionSpec& spec : foreign_profile_options()) further.push_back(spec);
+  further.push_back(
+      {.name = "orders",
+       .text = "Bound the plans over all other orders of the layers.",
+       .details = "Stages have consecutive layers in the order of the profile. Where the layers "
+                  "form a graph that has other orders, it is said what no plan over any of them "
+                  "can be below, memory not counted."});
   OptionSection inputs = plan_inputs();
   for (const command_line::OptionSpec& spec : estimate_options()) inputs.options.push_back(spec);
   return {std::move(inputs),   plan_schedule(), plan_search(),
@@ -421,6 +438,7 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
       .alternatives = options.positive_integer("alternatives", kMostAlternatives),
       .alternatives_folder = options.text("write-alternatives"),
       .explains = options.has("explain"),
+      .compares_orders = options.has("orders"),
       .is_json = options.has("json")};
   if (options.has("for")) request.target = options.choice("for");
   if (request.runtime) plan_for(*request.runtime, options, request);

@@ -38,6 +38,8 @@ struct PlanCommandRequest {
   std::optional<std::string> alternatives_folder;
   /// Whether to search for what would change the plan's time.
   bool explains = false;
+  /// Whether to bound plans over other orders of the layers.
+  bool compares_orders = false;
   bool is_json = false;
 };
 

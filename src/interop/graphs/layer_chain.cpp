@@ -7,6 +7,10 @@
 #include <string_view>
 #include <utility>
 
+#include "dapple/interop/graphs/exact_order.h"
+#include "dapple/interop/graphs/narrow_order.h"
+#include "dapple/profile/down_sets.h"
+
 namespace dapple::interop {
 namespace {
 
@@ -45,13 +49,62 @@ std::vector<std::string> layer_names(const std::vector<LayerNode>& nodes) {
   return names;
 }
 
-std::vector<std::int32_t> layer_order(const std::vector<LayerNode>& nodes) {
+namespace {
+
+/// The exact order is taken if its mean cut is by this part, 1 / n, below that of the greedy one.
+/// Where less is gained, plans hardly differ, and profiles stay as they were.
+constexpr std::int64_t kPartToGain = 100;
+
+/// Whether the order is the only one, as each node takes the output of the one before.
+bool is_only_order(const TensorGraph& graph, const std::vector<std::int32_t>& order) {
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const auto& inputs = graph.inputs[static_cast<std::size_t>(order[i])];
+    if (std::find(inputs.begin(), inputs.end(), order[i - 1]) == inputs.end()) return false;
+  }
+  return true;
+}
+
+/// Returns an order's mean cut. Requires: `work`, that of all nodes, is above zero.
+Bytes mean_cut(const OrderWidth& width, Duration work) {
+  return {divide_down(width.over_work, work.ns)};
+}
+
+/// Puts the nodes in the exact order if that gains enough. Requires: `greedy` has all nodes.
+LayerOrder arranged(const TensorGraph& graph, std::vector<std::int32_t> greedy) {
+  Duration work;
+  for (const Duration of_node : graph.work) work += of_node;
+  if (work == Duration{} || !are_widths_small(graph) || is_only_order(graph, greedy)) {
+    return {std::move(greedy)};
+  }
+  const OrderWidth before = width_of(graph, greedy);
+  LayerArrangement arrangement{.down_sets = std::nullopt,
+                               .mean_cut = mean_cut(before, work),
+                               .greedy_mean_cut = mean_cut(before, work),
+                               .least_mean_cut = std::nullopt};
+  const std::optional<DownSets> sets = DownSets::of(graph.inputs);
+  if (!sets) return {std::move(greedy), arrangement};
+  std::vector<std::int32_t> exact = exact_order(graph, *sets);
+  const OrderWidth least = width_of(graph, exact);
+  arrangement.down_sets = sets->size();
+  arrangement.least_mean_cut = mean_cut(least, work);
+  const bool gains = before.over_work - least.over_work > before.over_work / kPartToGain;
+  if (!gains) return {std::move(greedy), arrangement};
+  arrangement.mean_cut = *arrangement.least_mean_cut;
+  return {std::move(exact), arrangement};
+}
+
+}  // namespace
+
+LayerOrder layer_order(const std::vector<LayerNode>& nodes) {
   TensorGraph graph;
   for (const LayerNode& node : nodes) {
     graph.outputs.push_back(node.measurement.output);
     graph.inputs.push_back(node.inputs);
+    graph.work.push_back(node.measurement.forward + node.measurement.backward);
   }
-  return narrow_order(graph);
+  std::vector<std::int32_t> greedy = narrow_order(graph);
+  if (greedy.size() < nodes.size()) return {std::move(greedy)};
+  return arranged(graph, std::move(greedy));
 }
 
 Cycle describe_cycle(const std::vector<LayerNode>& nodes, const std::vector<std::int32_t>& order) {

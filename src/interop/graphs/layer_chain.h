@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "dapple/interop/graphs/layer_arrangement.h"
 #include "dapple/profile/model_profile.h"
-#include "interop/graphs/narrow_order.h"
 
 namespace dapple::interop {
 
@@ -29,8 +30,17 @@ struct LayerNode {
 /// unique because a description without its arguments never contains a point. O(nodes log nodes).
 std::vector<std::string> layer_names(const std::vector<LayerNode>& nodes);
 
-/// Returns the nodes in the order of narrow_order.h. Some are missing if the graph has a cycle.
-std::vector<std::int32_t> layer_order(const std::vector<LayerNode>& nodes);
+/// An order of nodes, and how it was chosen.
+struct LayerOrder {
+  // Some nodes are missing if the graph has a cycle.
+  std::vector<std::int32_t> nodes;
+  std::optional<LayerArrangement> arrangement = std::nullopt;
+};
+
+/// Returns the order of exact_order.h where the graph has few enough down-sets and that order's
+/// mean cut is at least a hundredth below that of the order of narrow_order.h; otherwise the
+/// latter.
+LayerOrder layer_order(const std::vector<LayerNode>& nodes);
 
 /// A cycle of a graph.
 struct Cycle {
@@ -39,8 +49,8 @@ struct Cycle {
   // The position of that lowest node.
   std::size_t first = 0;
 };
-/// Finds a cycle of the graph. Requires: `order` is layer_order(nodes), and some node is missing
-/// from it.
+/// Finds a cycle of the graph. Requires: `order` is that of layer_order(nodes), and some node is
+/// missing from it.
 Cycle describe_cycle(const std::vector<LayerNode>& nodes, const std::vector<std::int32_t>& order);
 
 /// Returns the nodes as layers. Requires: `order` contains every node, each after its inputs.

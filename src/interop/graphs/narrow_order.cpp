@@ -1,4 +1,4 @@
-#include "interop/graphs/narrow_order.h"
+#include "dapple/interop/graphs/narrow_order.h"
 
 #include <set>
 #include <utility>

@@ -91,7 +91,8 @@ std::vector<LayerNode> Importer::layer_nodes(const std::vector<GraphNode>& nodes
 
 void Importer::add_layers(const std::vector<GraphNode>& nodes) {
   const std::vector<LayerNode> layers = layer_nodes(nodes);
-  const std::vector<std::int32_t> order = layer_order(layers);
+  const LayerOrder arranged = layer_order(layers);
+  const std::vector<std::int32_t>& order = arranged.nodes;
   if (order.size() < layers.size()) {
     const Cycle cycle = describe_cycle(layers, order);
     throw_faults({{nodes[cycle.first].line,
@@ -99,6 +100,7 @@ void Importer::add_layers(const std::vector<GraphNode>& nodes) {
                  source_name_);
   }
   result_.profile.layers = layers_in_order(layers, order);
+  result_.arrangement = arranged.arrangement;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const GraphNode& node = nodes[static_cast<std::size_t>(order[i])];
     warn_of_parameters(result_.profile.layers[i], fmt::format("node{}", node.number),

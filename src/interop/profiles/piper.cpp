@@ -75,7 +75,7 @@ class PiperReader {
   void set_figures(const Field& field, const std::vector<Variant>& variants, LayerNode& node);
   void set_times(const Variant& plain, const Variant* recomputing, LayerNode& node);
   void read_edges(const Field& field);
-  std::vector<std::int32_t> order_nodes() const;
+  LayerOrder order_nodes() const;
   void warn_of_degrees(std::vector<std::string>& warnings) const;
   void add_warnings();
 
@@ -337,13 +337,13 @@ std::vector<LayerNode> PiperReader::read_graph(const Field& field) {
   return std::move(nodes_);
 }
 
-std::vector<std::int32_t> PiperReader::order_nodes() const {
-  std::vector<std::int32_t> order = layer_order(nodes_);
-  if (order.size() == nodes_.size()) return order;
+LayerOrder PiperReader::order_nodes() const {
+  LayerOrder order = layer_order(nodes_);
+  if (order.nodes.size() == nodes_.size()) return order;
   throw Error{ErrorKind::BadInput,
               source_name_,
               {{"/edges", fmt::format("expected a graph without cycles, got {}",
-                                      describe_cycle(nodes_, order).text)}}};
+                                      describe_cycle(nodes_, order.nodes).text)}}};
 }
 
 /// Warns of what the variants assume, and of degrees that some node has no sound figures for.
@@ -436,8 +436,10 @@ ImportedProfile PiperReader::run(std::string_view text) {
   }
   result_.profile.notes.push_back(
       "Stash of a layer: its memoryUsageA. Samples are the file's micro-batches.");
-  const std::vector<std::int32_t> order = order_nodes();
+  const LayerOrder arranged = order_nodes();
+  const std::vector<std::int32_t>& order = arranged.nodes;
   result_.profile.layers = layers_in_order(nodes_, order);
+  result_.arrangement = arranged.arrangement;
   for (std::size_t i = 0; i < order.size(); ++i) {
     warn_of_parameters(result_.profile.layers[i],
                        fmt::format("node {}", nodes_[static_cast<std::size_t>(order[i])].number),

@@ -66,6 +66,28 @@ void write_summary(const ModelProfile& profile, std::ostream& words) {
       report::show(sum.stash));
 }
 
+/// Prints how wide the cuts of the layers' order are, for graphs that have several orders.
+void write_arrangement(const interop::LayerArrangement& arrangement, std::ostream& words) {
+  const auto percent_below = [](Bytes less, Bytes more) {
+    return 100 * (1 - static_cast<double>(less.count) / static_cast<double>(more.count));
+  };
+  words << fmt::format("  mean cut        {}", report::show(arrangement.mean_cut));
+  if (!arrangement.down_sets) {
+    words << ", in a greedy order, as the graph has too many down-sets to find the least\n";
+    return;
+  }
+  if (arrangement.mean_cut < arrangement.greedy_mean_cut) {
+    words << fmt::format(", {:.1f} % below the greedy order's, and the least",
+                         percent_below(arrangement.mean_cut, arrangement.greedy_mean_cut));
+  } else if (*arrangement.least_mean_cut == arrangement.mean_cut) {
+    words << ", the least";
+  } else {
+    words << fmt::format(", within {:.1f} % of the least",
+                         percent_below(*arrangement.least_mean_cut, arrangement.mean_cut));
+  }
+  words << fmt::format(" of any order ({} down-sets)\n", *arrangement.down_sets);
+}
+
 struct ModelRequest {
   std::vector<std::string> paths;
   /// Empty if the files tell it.
@@ -118,6 +140,7 @@ int run(const command_line::Options& options, command_line::Console& console) {
     command_line::print_warning(console, warning);
   std::ostream& words = console.words(output == "-").stream;
   write_summary(profile, words);
+  if (imported.arrangement) write_arrangement(*imported.arrangement, words);
   command_line::write_result(console, output, document);
   if (output != "-") words << "profile written to " << printable(output) << '\n';
   return command_line::kDone;

@@ -12,10 +12,9 @@ using command_line::OptionSection;
 using command_line::ValueKind;
 
 /// Options of plan that have no meaning for many plans.
-constexpr std::array<std::string_view, 11> kOfOnePlan = {
-    "alternatives",   "explain", "jitter", "json",  "no-baselines",
-    "output",         "proof",   "seed",   "trace", "write-alternatives",
-    "write-baselines"};
+constexpr std::array<std::string_view, 12> kOfOnePlan = {
+    "alternatives", "explain", "jitter", "json",  "no-baselines",       "orders",
+    "output",       "proof",   "seed",   "trace", "write-alternatives", "write-baselines"};
 
 OptionSection trade_off() {
   return {"Trade-off",

@@ -18,6 +18,7 @@
 #include "app/commands/plan/alternatives.h"
 #include "app/commands/plan/baseline_files.h"
 #include "app/commands/plan/frugal_baseline.h"
+#include "app/commands/plan/order_gap.h"
 #include "app/commands/plan/planning.h"
 #include "app/commands/plan/sensitivity.h"
 #include "app/commands/progress_line.h"
@@ -259,6 +260,9 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
          << report::jitter_text(document.prediction) << choice_text(finding.made)
          << frugal_baseline_text(finding.made, topology)
          << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
+  if (request.compares_orders) {
+    stream << order_gap_text(document, topology, request.planner, style);
+  }
   if (request.explains) {
     stream << '\n'
            << report::write_time_parts(document, style)

@@ -15,6 +15,8 @@ struct TensorGraph {
   std::vector<Bytes> outputs;
   // The nodes whose outputs each node takes, without repetitions.
   std::vector<std::vector<std::int32_t>> inputs;
+  // The time of each node's forward and backward.
+  std::vector<Duration> work;
 };
 
 /// Returns a topological order by a greedy rule: among the nodes whose inputs are placed, the next
