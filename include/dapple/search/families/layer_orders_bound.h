@@ -22,7 +22,7 @@ struct LayerOrdersProblem {
   /// Whether transfers over different boundaries share links.
   bool links_are_shared = true;
   /// A step is counted for each stage that is put behind a partial plan, and for each pair of
-  /// nested down-sets.
+  /// nested down-sets. A size of micro-batches has an equal part of the steps that are left.
   Allowance::Limits limits = {};
 };
 
@@ -38,7 +38,7 @@ std::optional<DownSets> down_sets_of(const ModelProfile& profile);
 /// Returns a lower bound on plans over all orders of the layers with one stage per device and
 /// unsplit backwards, in whatever order computations run, whose replicas start together; or `most`
 /// if none of them is below `most`. Memory is not counted, and pins are not. If some are below, the
-/// bound is at most a thousandth of `most` below the largest one that the equations prove.
+/// bound is at most 1/65,536 of `most` below the largest one that the equations prove.
 /// Requires: `sets` are those of the model's layers; stages have one form of parallelism; most > 0.
 LayerOrdersBound bound_of_layer_orders(const CostModel& costs, const DownSets& sets,
                                        const LayerOrdersProblem& problem, Duration most);

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "dapple/cost/cost_model.h"
+#include "dapple/plan/limits.h"
 #include "dapple/profile/down_sets.h"
 #include "dapple/profile/variants.h"
 #include "dapple/search/families/layer_orders_bound.h"
@@ -16,20 +18,16 @@ namespace dapple::app {
 namespace {
 
 /// The most stages that are tried for the bound, and the most bytes of partial plans.
-constexpr std::int64_t kMostStages = 400'000'000;
+constexpr std::int64_t kMostStages = 100'000'000;
 constexpr Bytes kMostKept{std::int64_t{256} << 20};
 
-/// Returns the divisors of a global batch.
-std::vector<std::int64_t> divisors(std::int64_t batch) {
-  std::vector<std::int64_t> small;
-  std::vector<std::int64_t> large;
-  for (std::int64_t size = 1; size * size <= batch; ++size) {
-    if (batch % size != 0) continue;
-    small.push_back(size);
-    if (size * size != batch) large.push_back(batch / size);
+/// Returns the sizes of micro-batches that are planned for.
+std::vector<std::int64_t> micro_batch_sizes(std::int64_t global_batch_size) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t count = 1; count <= std::min(global_batch_size, kMostMicroBatches); ++count) {
+    if (global_batch_size % count == 0) sizes.push_back(global_batch_size / count);
   }
-  small.insert(small.end(), large.rbegin(), large.rend());
-  return small;
+  return sizes;
 }
 
 /// Whether the layers have one order only, as each takes the output of the one before.
@@ -55,7 +53,7 @@ std::string text_of(const PlanDocument& document, const Topology& topology,
       .global_batch_size = batch,
       .micro_batch_sizes = options.micro_batch_size
                                ? std::vector<std::int64_t>{*options.micro_batch_size}
-                               : divisors(batch),
+                               : micro_batch_sizes(batch),
       .optimizer = options.optimizer,
       .links_are_shared = options.contention == Contention::Shared,
       .limits = {.work = kMostStages, .kept = kMostKept}};
@@ -73,7 +71,9 @@ std::string text_of(const PlanDocument& document, const Topology& topology,
   constexpr double kShown = 0.05;  // what does not round to 0.0 %
   text += fmt::format(" is below {}", report::show(found.bound));
   text += percent < kShown ? ", less than 0.1 % less" : fmt::format(", {:.1f} % less", percent);
-  if (found.is_of_work) text += "; the work alone decides this, as not all stages were tried";
+  if (found.is_of_work) {
+    text += ", for some sizes of micro-batches by the work alone, as not all stages were tried";
+  }
   return text;
 }
 
