@@ -84,12 +84,12 @@ class DownSetChains {
 
  private:
   std::size_t label_count() const {
-    return static_cast<std::size_t>(devices_ + 1) * figures_.counts().size() *
-           static_cast<std::size_t>(largest_server_ + 1);
+    return (static_cast<std::size_t>(devices_) + 1) * figures_.counts().size() *
+           (static_cast<std::size_t>(largest_server_) + 1);
   }
   std::size_t position_of(const ChainState& state) const {
     return (static_cast<std::size_t>(state.used) * figures_.counts().size() + state.count) *
-               static_cast<std::size_t>(largest_server_ + 1) +
+               (static_cast<std::size_t>(largest_server_) + 1) +
            static_cast<std::size_t>(state.together);
   }
   ChainState state_at(std::size_t position) const;
@@ -126,7 +126,7 @@ class DownSetChains {
 };
 
 ChainState DownSetChains::state_at(std::size_t position) const {
-  const auto servers = static_cast<std::size_t>(largest_server_ + 1);
+  const std::size_t servers = static_cast<std::size_t>(largest_server_) + 1;
   const std::size_t counts = figures_.counts().size();
   return {.used = static_cast<std::int32_t>(position / servers / counts),
           .count = position / servers % counts,
