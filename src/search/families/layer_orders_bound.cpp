@@ -354,17 +354,11 @@ std::optional<DownSets> down_sets_of(const ModelProfile& profile) {
 LayerOrdersBound bound_of_layer_orders(const CostModel& costs, const DownSets& sets,
                                        const LayerOrdersProblem& problem, Duration most) {
   LayerOrdersBound result{.bound = most};
-  Allowance::Limits left = problem.limits;
-  auto sizes_left = static_cast<std::int64_t>(problem.micro_batch_sizes.size());
+  Allowance allowance(problem.limits);
   for (const std::int64_t size : problem.micro_batch_sizes) {
-    // Each size has an equal part of the work that is left.
-    Allowance::Limits part = left;
-    part.work = left.work / sizes_left--;
-    Allowance allowance(part);
     const auto [bound, is_of_work] = bound_at(costs, sets, problem, size, result.bound, allowance);
     result.bound = bound;
     result.is_of_work = result.is_of_work || is_of_work;
-    left.work -= std::min(allowance.work(), part.work);
   }
   return result;
 }

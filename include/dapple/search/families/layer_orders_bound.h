@@ -22,7 +22,7 @@ struct LayerOrdersProblem {
   /// Whether transfers over different boundaries share links.
   bool links_are_shared = true;
   /// A step is counted for each stage that is put behind a partial plan, and for each pair of
-  /// nested down-sets. A size of micro-batches has an equal part of the steps that are left.
+  /// nested down-sets. Sizes of micro-batches have the steps that those before them leave.
   Allowance::Limits limits = {};
 };
 

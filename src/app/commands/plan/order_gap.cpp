@@ -18,15 +18,16 @@ namespace dapple::app {
 namespace {
 
 /// The most stages that are tried for the bound, and the most bytes of partial plans.
-constexpr std::int64_t kMostStages = 100'000'000;
+constexpr std::int64_t kMostStages = 400'000'000;
 constexpr Bytes kMostKept{std::int64_t{256} << 20};
 
-/// Returns the sizes of micro-batches that are planned for.
+/// Returns the sizes of micro-batches that are planned for, ascending.
 std::vector<std::int64_t> micro_batch_sizes(std::int64_t global_batch_size) {
   std::vector<std::int64_t> sizes;
   for (std::int64_t count = 1; count <= std::min(global_batch_size, kMostMicroBatches); ++count) {
     if (global_batch_size % count == 0) sizes.push_back(global_batch_size / count);
   }
+  std::reverse(sizes.begin(), sizes.end());
   return sizes;
 }
 
