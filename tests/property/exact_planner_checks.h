@@ -59,7 +59,10 @@ struct Question {
                          .below = below};
     if (options.family == ScheduleFamily::GPipe) {
       oracle.allow = [](const Plan& plan) {
-        return plan.warmup_depths.back() == plan.num_micro_batches;
+        for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+          if (plan.warmup_depths[s] < micro_batches_of(plan, plan.stages[s], 0)) return false;
+        }
+        return true;
       };
     }
     return fastest_plan(made.problem, topology, oracle);

@@ -345,6 +345,46 @@ void check_combinations(const command_line::Options& options,
   }
 }
 
+/// What stages may do that the search chooses.
+std::vector<command_line::OptionSpec> choices_of_stages() {
+  return {{.name = "recompute-layers",
+           .value = "WHICH",
+           .choices = {"all", "auto"},
+           .text = "Recompute in all layers, or also in some of a stage.",
+           .default_value = "all",
+           .details = "Where a profile has variants of layers that recompute, auto also "
+                      "plans for the first layers of every stage alone recomputing, "
+                      "equally many in each, and for every second, third and fourth "
+                      "one, and takes several times as long. All do with --per-stage, "
+                      "and with --for a runtime that cannot do otherwise. --pin "
+                      "recompute=full:4 fixes the number, and recompute=full:1/2 has "
+                      "every second layer recompute."},
+          {.name = "max-tensor",
+           .value = "N",
+           .text = "Share layers among at most N devices.",
+           .default_value = "any",
+           .details = "Layers are shared in the degrees of tensor parallelism for which "
+                      "a profile has variants of all of them."},
+          {.name = "shares",
+           .value = "WAY",
+           .choices = {"auto", "equal"},
+           .text = "Give replicas equal shares, or also shares by speed.",
+           .default_value = "auto",
+           .details = "On devices of several kinds a stage may then give each replica "
+                      "as many samples as it processes in the same time, for all "
+                      "layers together. Shares are equal with --for, where a runtime's "
+                      "transfers block, with --replicas independent, and under other "
+                      "schedules than 1f1b and gpipe."},
+          {.name = "deal",
+           .text = "Also deal whole micro-batches to replicas in turn.",
+           .details = "A stage may then give each replica every n-th micro-batch whole, as "
+                      "PipeDream does, where that is faster than shares of all of them. "
+                      "Needs --schedule 1f1b or gpipe and --replicas together. Where "
+                      "there are too many ways to place stages to try them all, no stage "
+                      "deals, and the bound of plans in which some do is that of the "
+                      "work alone."}};
+}
+
 }  // namespace
 
 std::vector<OptionSection> plan_options() {
@@ -366,43 +406,7 @@ std::vector<OptionSection> plan_options() {
                      .value = "DIR",
                      .kind = ValueKind::Folder,
                      .text = "Write the plans of --alternatives to DIR/alternative-N.plan.json."});
-  further.push_back({.name = "recompute-layers",
-                     .value = "WHICH",
-                     .choices = {"all", "auto"},
-                     .text = "Recompute in all layers, or also in some of a stage.",
-                     .default_value = "all",
-                     .details = "Where a profile has variants of layers that recompute, auto also "
-                                "plans for the first layers of every stage alone recomputing, "
-                                "equally many in each, and for every second, third and fourth "
-                                "one, and takes several times as long. All do with --per-stage, "
-                                "and with --for a runtime that cannot do otherwise. --pin "
-                                "recompute=full:4 fixes the number, and recompute=full:1/2 has "
-                                "every second layer recompute."});
-  further.push_back({.name = "max-tensor",
-                     .value = "N",
-                     .text = "Share layers among at most N devices.",
-                     .default_value = "any",
-                     .details = "Layers are shared in the degrees of tensor parallelism for which "
-                                "a profile has variants of all of them."});
-  further.push_back({.name = "shares",
-                     .value = "WAY",
-                     .choices = {"auto", "equal"},
-                     .text = "Give replicas equal shares, or also shares by speed.",
-                     .default_value = "auto",
-                     .details = "On devices of several kinds a stage may then give each replica "
-                                "as many samples as it processes in the same time, for all "
-                                "layers together. Shares are equal with --for, where a runtime's "
-                                "transfers block, with --replicas independent, and under other "
-                                "schedules than 1f1b and gpipe."});
-  further.push_back({.name = "deal",
-                     .text = "Also deal whole micro-batches to replicas in turn.",
-                     .details =
-                         "A stage may then give each replica every n-th micro-batch whole, as "
-                         "PipeDream does, where that is faster than shares of all of them. "
-                         "Needs --schedule 1f1b or gpipe and --replicas together. Where "
-                         "there are too many ways to place stages to try them all, no stage "
-                         "deals, and the bound of plans in which some do is that of the "
-                         "work alone."});
+  for (command_line::OptionSpec& spec : choices_of_stages()) further.push_back(std::move(spec));
   further.push_back(time_scale_option());
   further.push_back(memory_limit_option());
   for (const command_line::OptionSpec& spec : foreign_profile_options()) further.push_back(spec);

@@ -466,16 +466,16 @@ void ExactPlanner::add_cuts(bool covers_allowed_placements, SearchRecord& record
              count > 0 && !is_stopped_()) {
     record.cut.push_back(cut_too_long(count, static_cast<std::int64_t>(searches_.size())));
   }
-  const bool deals_untried =
-      std::any_of(searches_.begin(), searches_.end(),
-                  [](const auto& search) { return search->deals_untried(); });
-  if (deals_untried) record.cut.emplace_back(kCutDealt);
   if (!covers_allowed_placements) {
     const auto anywhere = static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1));
     // The bound on all placements holds for those that were tried, too.
     const double rise = std::max(0.0, static_cast<double>(bound().ns) / anywhere - 1);
     record.cut.push_back(cut_placements(100 * rise));
   }
+  const bool deals_untried =
+      std::any_of(searches_.begin(), searches_.end(),
+                  [](const auto& search) { return search->deals_untried(); });
+  if (deals_untried) record.cut.emplace_back(kCutDealt);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "planner/one_family/diagram_planner.h"
 #include "planner/one_family/exact_planner.h"
 #include "planner/request/asked_families.h"
+#include "planner/request/part_of_search.h"
 #include "planner/request/stop_question.h"
 
 namespace dapple::planner {
@@ -114,44 +115,66 @@ void evaluate_chosen(MadePlan& made, const Plan& plan, const PlanningContext& co
   document.warnings = warnings_about(document, context.topology);
 }
 
-/// Searches the space of one family. Where the exact search tries all placements, decision diagrams
-/// come first only if part of it would take too long, and not where stages may deal micro-batches,
-/// which diagrams do not. Elsewhere diagrams come first; in small problems part of the exact search
-/// follows, whose placements are others.
-ExactPlans search_space(const PlanningContext& context, std::vector<SimulatedPlan> known,
-                        const StopQuestion& is_stopped) {
-  const bool deals = may_deal(context.options);
+/// Adds what a search counted to the record of one that followed it.
+void add_counts(const SearchRecord& first, SearchRecord& record) {
+  record.states += first.states;
+  record.candidates += first.candidates;
+  record.simulated += first.simulated;
+}
+
+/// Searches the space of one family in which replicas share every micro-batch. Where the exact
+/// search tries all placements, decision diagrams come first only if part of it would take too
+/// long. Elsewhere diagrams come first; in small problems part of the exact search follows, whose
+/// placements are others.
+ExactPlans search_shared(const PlanningContext& context, std::vector<SimulatedPlan> known) {
   if (!is_for_diagrams(context)) {
     return plan_exactly(context, {.best = std::move(known),
                                   .lower_bound = {},
-                                  .may_use_diagrams = !deals && has_room_for_diagrams(context)});
+                                  .may_use_diagrams = has_room_for_diagrams(context)});
   }
-  // Diagrams begin with plans of their own kind.
-  const auto dealt = std::stable_partition(
-      known.begin(), known.end(), [](const auto& some) { return !deals_micro_batches(some.plan); });
-  std::vector<SimulatedPlan> others(dealt, known.end());
-  known.erase(dealt, known.end());
   ExactPlans plans = plan_by_diagrams(context, std::move(known));
-  if (deals) {
-    std::ranges::move(others, std::back_inserter(plans.best));
-    std::stable_sort(plans.best.begin(), plans.best.end(), better);
-    plans.lower_bound = std::min(plans.lower_bound, work_lower_bound(context));
-    plans.record.cut.emplace_back(kCutDealt);
-    plans.record.complete = false;
-    return plans;
-  }
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
   const bool is_small = layers * context.topology.device_count() <= kSearchLimits.small;
   const Duration best = plans.best.empty() ? Duration::infinite() : plans.best.front().iteration;
   const bool is_closed = plans.lower_bound >= context.threshold(best);
-  if (is_closed || !is_small || is_stopped()) return plans;
+  if (is_closed || !is_small || StopQuestion(context.progress)()) return plans;
   ExactPlans exact = plan_exactly(context, {.best = std::move(plans.best),
                                             .lower_bound = plans.lower_bound,
                                             .part = kSearchLimits.part_after_diagrams});
-  exact.record.states += plans.record.states;
-  exact.record.candidates += plans.record.candidates;
-  exact.record.simulated += plans.record.simulated;
+  add_counts(plans.record, exact.record);
   return exact;
+}
+
+/// The part of the time limit that the search without dealt micro-batches may take.
+constexpr double kPartOfShared = 0.5;
+
+/// Searches the space of one family. Where stages may deal micro-batches, plans in which none does
+/// are searched first and with the whole budget, so that the freedom never makes a slower plan.
+/// Diagrams have no such stages: the bound is then that of the work.
+ExactPlans search_space(const PlanningContext& context, std::vector<SimulatedPlan> known) {
+  if (!may_deal(context.options)) return search_shared(context, std::move(known));
+  const auto dealt = std::stable_partition(
+      known.begin(), known.end(), [](const auto& some) { return !deals_micro_batches(some.plan); });
+  std::vector<SimulatedPlan> others(dealt, known.end());
+  known.erase(dealt, known.end());
+  PlannerOptions shared = context.options;
+  shared.replications = Replications::Split;
+  PlanningContext first = context.with(shared);
+  std::optional<PartOfSearch> part;
+  if (context.progress != nullptr) first.progress = &part.emplace(*context.progress, kPartOfShared);
+  ExactPlans plans = search_shared(first, std::move(known));
+  std::ranges::move(others, std::back_inserter(plans.best));
+  std::stable_sort(plans.best.begin(), plans.best.end(), better);
+  if (is_for_diagrams(context)) {
+    plans.lower_bound = std::min(plans.lower_bound, work_lower_bound(context));
+    plans.record.searched.emplace_back(kReplications);
+    plans.record.cut.emplace_back(kCutDealt);
+    plans.record.complete = false;
+    return plans;
+  }
+  ExactPlans all = plan_exactly(context, {.best = std::move(plans.best), .lower_bound = {}});
+  add_counts(plans.record, all.record);
+  return all;
 }
 
 }  // namespace
@@ -211,7 +234,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
   const bool is_settled =
       infeasible && infeasible->is_certain && has_alike_devices(context.topology);
   if (options.planner == PlannerKind::Exact && !is_settled) {
-    ExactPlans exact = search_space(context, std::move(known), is_stopped);
+    ExactPlans exact = search_space(context, std::move(known));
     known = std::move(exact.best);
     made.document.search = std::move(exact.record);
     bound = exact.lower_bound;

@@ -1,6 +1,7 @@
 #include "search/bounds/order_bound.h"
 
 #include <algorithm>
+#include <array>
 
 namespace dapple::search {
 namespace {
@@ -66,10 +67,70 @@ namespace {
 /// depth of each of `lanes` lanes, which is D / lanes, rounded up (L3). Rounded down.
 DepthLine of_pipeline(const DepthLine& line, std::int64_t lanes) {
   if (lanes == 1) return line;
-  const auto part = [&](std::int64_t ns) { return Duration{-divide_up(-ns, lanes)}; };
-  const Duration most_above =
-      line.slope < Duration{} ? part((lanes - 1) * line.slope.ns) : Duration{};
-  return {.at = line.at + most_above, .slope = part(line.slope.ns)};
+  if (line.slope >= Duration{}) {
+    return {.at = line.at, .slope = {divide_down(line.slope.ns, lanes)}};
+  }
+  const std::int64_t fall = -line.slope.ns;
+  return {.at = line.at - Duration{divide_up((lanes - 1) * fall, lanes)},
+          .slope = Duration{} - Duration{divide_up(fall, lanes)}};
+}
+
+/// A stage of whose first lane the lines are, and what stands in front of it.
+struct StageTimes {
+  const OrderedStage& stage;
+  // The micro-batches of its first lane.
+  std::int64_t micro_batches;
+  // The start of its first forward.
+  Duration begin;
+  // The same, and the time from its last backward to the end of the iteration.
+  Duration after;
+  // The interval between the micro-batches that arrive at the lane.
+  Duration pace;
+
+  Duration both() const { return stage.forward + stage.backward; }
+};
+
+StageTimes stage_times(const OrderedStage& stage, const BeforePart& before,
+                       std::int64_t num_micro_batches) {
+  return {.stage = stage,
+          .micro_batches = divide_up(num_micro_batches, stage.lanes),
+          .begin = before.end + stage.start,
+          .after = stage.start + std::max(before.end + stage.finish, before.span + stage.back),
+          .pace = std::max(stage.lanes * std::max(before.slowest, stage.slowest_before),
+                           stage.forward)};
+}
+
+/// Computes (O1): K forwards at the pace at which they arrive, then all backwards and the other
+/// forwards.
+DepthLine wait_for_first_backward(const StageTimes& times) {
+  return {.at = times.after + times.micro_batches * times.both() + times.stage.forward - times.pace,
+          .slope = times.pace - times.stage.forward};
+}
+
+/// Computes (O2): the last K backwards follow each other, and `slow`, an earlier stage, is slower
+/// at them.
+DepthLine wait_for_slow_backwards(const StageTimes& times, const OrderedStage& slow,
+                                  const BeforePart& before) {
+  const OrderedStage& stage = times.stage;
+  const Duration then = stage.start + stage.back - slow.back +
+                        std::max(before.end + slow.finish, before.span + slow.back);
+  return {.at = then + times.micro_batches * times.both() + stage.forward - times.pace +
+                stage.backward - slow.backward_pace,
+          .slope = times.pace - times.both() + slow.backward_pace};
+}
+
+/// Computes what falls with the depth: (O3), until the last forward, which M - K backwards and all
+/// other forwards precede, and (O4), where the stage waits for a round trip at the beginning or at
+/// the end, as in (B3).
+std::array<DepthLine, 3> small_depth_waits(const StageTimes& times) {
+  const OrderedStage& stage = times.stage;
+  const std::int64_t all = times.micro_batches;
+  return {{{.at = times.begin + all * times.both() - times.pace + stage.tail,
+            .slope = times.pace - times.both()},
+           {.at = times.after + stage.round_trip + (all - 1) * stage.backward + all * stage.forward,
+            .slope = Duration{} - stage.forward},
+           {.at = times.after + stage.round_trip + (all - 1) * stage.forward + all * stage.backward,
+            .slope = Duration{} - stage.backward}}};
 }
 
 }  // namespace
@@ -82,43 +143,18 @@ Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePar
   const OrderedStage* slowest_backward = nullptr;
   Duration bound;
   for (const OrderedStage& stage : stages) {
-    // Those of its first lane, which come at intervals of as many micro-batches as there are lanes.
-    const std::int64_t all = divide_up(num_micro_batches, stage.lanes);
-    const Duration begin = before.end + stage.start;
-    const Duration after =
-        stage.start + std::max(before.end + stage.finish, before.span + stage.back);
-    const Duration both = stage.forward + stage.backward;
-    const Duration pace =
-        std::max(stage.lanes * std::max(before.slowest, stage.slowest_before), stage.forward);
-    // (O1): K forwards at the pace at which they arrive, then all backwards and the other forwards.
-    const DepthLine first_backward{.at = after + all * both + stage.forward - pace,
-                                   .slope = pace - stage.forward};
+    const StageTimes times = stage_times(stage, before, num_micro_batches);
+    const DepthLine first_backward = wait_for_first_backward(times);
     if (first_backward.slope > Duration{}) {
       large_depth_waits.push_back(of_pipeline(first_backward, stage.lanes));
     }
-    // (O2): the last K backwards follow each other, and an earlier stage may be slower at them.
-    if (slowest_backward != nullptr && slowest_backward->backward_pace > stage.backward &&
-        stage.lanes == 1) {
-      const OrderedStage& slow = *slowest_backward;
-      const Duration then = stage.start + stage.back - slow.back +
-                            std::max(before.end + slow.finish, before.span + slow.back);
-      large_depth_waits.push_back(
-          {.at = then + all * both + stage.forward - pace + stage.backward - slow.backward_pace,
-           .slope = pace - both + slow.backward_pace});
+    const bool deals = stage.lanes > 1;
+    if (!deals && slowest_backward != nullptr && slowest_backward->backward_pace > stage.backward) {
+      large_depth_waits.push_back(wait_for_slow_backwards(times, *slowest_backward, before));
     }
-    // (O3): the same until the last forward, which M - K backwards and all other forwards precede.
-    const DepthLine last_forward{.at = begin + all * both - pace + stage.tail,
-                                 .slope = pace - both};
-    // (O4): at the beginning or at the end the stage waits for a round trip, as in (B3).
-    const DepthLine small_depth_waits[] = {
-        last_forward,
-        {.at = after + stage.round_trip + (all - 1) * stage.backward + all * stage.forward,
-         .slope = Duration{} - stage.forward},
-        {.at = after + stage.round_trip + (all - 1) * stage.forward + all * stage.backward,
-         .slope = Duration{} - stage.backward}};
-    const std::int64_t most =
-        std::min(std::min(stage.most_in_flight, all) * stage.lanes, num_micro_batches);
-    for (const DepthLine& of_lane : small_depth_waits) {
+    const std::int64_t most = std::min(
+        std::min(stage.most_in_flight, times.micro_batches) * stage.lanes, num_micro_batches);
+    for (const DepthLine& of_lane : small_depth_waits(times)) {
       const DepthLine small = of_pipeline(of_lane, stage.lanes);
       // A line that does not fall is least at a depth of one.
       if (small.slope >= Duration{}) {
@@ -130,7 +166,7 @@ Duration bound_of_order(const std::vector<OrderedStage>& stages, const BeforePar
         bound = std::max(bound, lowest_crossing(small, large, most));
       }
     }
-    if (stage.lanes == 1 &&
+    if (!deals &&
         (slowest_backward == nullptr || stage.backward_pace > slowest_backward->backward_pace)) {
       slowest_backward = &stage;
     }
