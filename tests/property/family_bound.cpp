@@ -42,6 +42,7 @@ TEST_CASE("no plan of a family, on any devices, is faster than the family's boun
   Dice dice(71);
   int made = 0;
   int met = 0;
+  int met_in_one_piece = 0;
   int memory_decides = 0;
   for (int i = 0; i < scaled(4000); ++i) {
     const Pipeline pipeline =
@@ -66,10 +67,64 @@ TEST_CASE("no plan of a family, on any devices, is faster than the family's boun
     REQUIRE(at_tight_memory <= prediction.iteration);
     if (bound == prediction.iteration) ++met;
     if (bound < at_tight_memory) ++memory_decides;
+    if (has_loops(family)) continue;
+    // A family that may split backwards has the orders of those that do not, as they are.
+    const Duration if_split = bound_of(pipeline, pipeline.topology, ScheduleFamily::ZeroBubbleH2);
+    REQUIRE(if_split <= prediction.iteration);
+    if (!may_split_backward(family) && if_split == prediction.iteration) ++met_in_one_piece;
   }
   CHECK(made > scaled(2500));
   CHECK(met > scaled(50));
+  CHECK(met_in_one_piece > scaled(20));
   CHECK(memory_decides > scaled(20));
+}
+
+/// One or two stages on servers of one device each, the last one on several, so that its reductions
+/// pass their links and often take longer than a backward.
+Pipeline far_replicas(Dice& dice) {
+  const auto servers = static_cast<std::int32_t>(dice.roll(2, 4));
+  std::vector<LayerFigures> layers(static_cast<std::size_t>(dice.roll(2, 5)));
+  for (LayerFigures& layer : layers) {
+    layer = {.forward = dice.roll(1, 10),
+             .backward = dice.roll(1, 30),
+             .output = dice.roll(0, 3),
+             .parameters = dice.chance(50) ? 0 : dice.roll(1, 80)};
+  }
+  PlanShape shape{.micro_batch_size = servers,
+                  .num_micro_batches = dice.roll(1, 3),
+                  .bucket_size = {dice.roll(1, 100)}};
+  if (dice.chance(30)) shape.optimizer = OptimizerTiming::PerBucket;
+  const auto count = static_cast<std::int32_t>(layers.size());
+  StageShape last{.layers = count};
+  if (servers > 2 && dice.chance(50)) {
+    const auto in_front = static_cast<std::int32_t>(dice.roll(1, count - 1));
+    shape.stages.push_back({.layers = in_front, .devices = {0}});
+    last.layers -= in_front;
+  }
+  for (auto device = static_cast<std::int32_t>(shape.stages.size()); device < servers; ++device) {
+    last.devices.push_back(device);
+  }
+  shape.stages.push_back(std::move(last));
+  shape.depths.assign(shape.stages.size(), 1);
+  return {model_of(layers), cluster({.servers = servers, .devices = 1}), shape};
+}
+
+TEST_CASE("where reductions take long, no order of whole backwards is faster than any bound") {
+  Dice dice(77);
+  int met = 0;
+  for (int i = 0; i < scaled(1500); ++i) {
+    const Pipeline pipeline = far_replicas(dice);
+    INFO("instance " << i << ": " << text_of(pipeline));
+    const Duration iteration = pipeline.run(Contention::Shared).iteration;
+    for (const ScheduleFamily family : {ScheduleFamily::ListScheduled, ScheduleFamily::ZeroBubbleH1,
+                                        ScheduleFamily::ZeroBubbleV}) {
+      INFO(to_string(family));
+      const Duration bound = bound_of(pipeline, pipeline.topology, family);
+      REQUIRE(bound <= iteration);
+      if (bound == iteration) ++met;
+    }
+  }
+  CHECK(met > scaled(30));
 }
 
 /// What the exact search knows of all plans with one stage per device and unsplit backwards.
@@ -202,6 +257,19 @@ TEST_CASE("where I > W, the bound of H1 stays (S-1)(I-W) below its closed form")
   // 147; the bound has M(F+I+W) + (S-1)F = 12 * 11 + 3 * 4 = 144.
   CHECK(time_under(pipeline, ScheduleFamily::ZeroBubbleH1, 1).ns == 147);
   CHECK(bound_of(pipeline, pipeline.topology, ScheduleFamily::ZeroBubbleH1).ns == 144);
+}
+
+TEST_CASE("the bound of H1 is of plans that keep a backward in one piece, too") {
+  // Two samples at once on two servers. The reduction of 20 begins with the end of the second
+  // layer's backward at 8 and ends with that of the first at 28. Were the backward split, the only
+  // weight gradient would begin at 26.
+  const Pipeline pipeline{
+      model_of({{.forward = 2, .backward = 20}, {.forward = 2, .backward = 4, .parameters = 20}}),
+      cluster({.servers = 2, .devices = 1}),
+      PlanShape{
+          .micro_batch_size = 2, .depths = {1}, .stages = {{.layers = 2, .devices = {0, 1}}}}};
+  CHECK(time_under(pipeline, ScheduleFamily::ZeroBubbleH1, 1).ns == 28);
+  CHECK(bound_of(pipeline, pipeline.topology, ScheduleFamily::ZeroBubbleH1).ns == 28);
 }
 
 }  // namespace

@@ -137,11 +137,10 @@ bool FamilyBound::Search::is_within(const StageLowerBound& stage, const Label& f
                                     Duration within) const {
   const std::int64_t all = layer_bounds_.micro_batches();
   const Duration work = all * (stage.forward + stage.backward);
-  const Duration last =
-      problem_.split_backward ? stage.backward - stage.input_gradient : stage.backward;
   // If the optimizer steps bucket by bucket, all steps but the last may be done by then.
   const bool is_at_end = problem_.optimizer == OptimizerTiming::AtEnd;
-  const Duration reduced = work - last + stage.reduction;
+  // The last backward may be in one piece, also where others are split.
+  const Duration reduced = work - stage.backward + stage.reduction;
   const Duration end = std::max(work + stage.optimizer_step,
                                 reduced + (is_at_end ? stage.optimizer_step : Duration{}));
   const Duration before_way_back =

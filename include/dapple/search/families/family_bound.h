@@ -15,11 +15,11 @@
 //
 // One stage per device. For every stage s, the iteration takes at least
 //   h_s + M(f + b) + step                     all work of the stage
-//   h_s + M(f + b) - last + reduction + step  its gradients are reduced after the start of the last
-//                                             weight gradient (of the last backward, if not split);
-//                                             without the step, if it goes bucket by bucket
+//   h_s + M(f + b) - b + reduction + step     its gradients are reduced after the start of the last
+//                                             backward, or of the last weight gradient; without
+//                                             the step, if it goes bucket by bucket
 //   h_s + M(f + b) + way back                 if backwards are not split
-//   h_s + M(f + i) + way back                 if they are, as all weight gradients may wait
+//   h_s + M(f + i) + way back                 if they may be, as all weight gradients may wait
 // All of this follows from the layers and replicas of a stage. The least time T within which every
 // stage can be done is therefore found by bisection, with a dynamic programme over (layers cut,
 // devices used) for each T. It keeps the least head and the least sum of head and way back, each by
@@ -65,6 +65,7 @@ struct FamilyProblem {
   std::int64_t global_batch_size = 1;
   /// Divides the global batch size.
   std::int64_t micro_batch_size = 1;
+  /// Whether backwards may be split. The bounds then hold for plans with whole ones too.
   bool split_backward = false;
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
   bool ignore_memory = false;

@@ -81,6 +81,19 @@ TEST_CASE("replicas on several servers reduce through the servers' links") {
   CHECK(near.unsplit == 12);
 }
 
+TEST_CASE("gradients may be reduced during a backward in one piece, also where it may be split") {
+  // Two samples at once on two servers of one device: F = 2 and 2, B = 20 and 4, of which the first
+  // layer, without parameters, has no weight gradient, I = 20, and the second I = 2. Gradients of
+  // 20 bytes take 20. In one piece the last backward begins at 4, and they are reduced from 8 to
+  // 28, when it ends: 28 in all. In two parts they wait for the weight gradient at 26. One device
+  // takes 56, the first layer alone on one 44.
+  const ModelProfile profile =
+      model_of({{.forward = 2, .backward = 20}, {.forward = 2, .backward = 4, .parameters = 20}});
+  const Bounds bounds = bounds_of(profile, cluster({.servers = 2, .devices = 1}), 2, 2);
+  CHECK(bounds.unsplit == 28);
+  CHECK(bounds.split == 28);
+}
+
 TEST_CASE("nothing is a family's bound above what it is asked up to") {
   const ModelProfile profile = model_of({{.forward = 2, .backward = 4, .parameters = 1}});
   const Topology topology(cluster({.servers = 1, .devices = 1}));
