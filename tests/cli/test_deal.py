@@ -1,5 +1,7 @@
 """Whole micro-batches dealt to replicas in turn, with their arithmetic."""
 
+import re
+
 import tool
 from tool import BAD_INPUT, DONE, USAGE, ToolTest
 
@@ -121,6 +123,42 @@ class Deal(ToolTest):
                 run = self.run_plan("--deal", *options)
                 self.assertEqual(run.returncode, USAGE, run.stdout + run.stderr)
                 self.assertIn(expected, run.stderr)
+
+    def test_a_form_is_closed_only_by_a_bound_that_holds_for_dealt_micro_batches(self):
+        # A sample takes 0.3 ms on one device: four take 1.2 ms and, dealt to four devices, 0.3 ms and
+        # an all-reduce of 1 MB, which takes 2 * 3 / 4 * 1 MB / 1 TB/s = 1.5 us. Two tensor-parallel
+        # devices take 0.285 ms, so that two such groups are no faster.
+        def measured(forward, backward):
+            return [{"batch_size": 1, "forward_ns": forward, "backward_ns": backward,
+                     "output_bytes": 0, "stash_bytes": 0}]
+        model = profile()
+        model["global_batch_size"] = 4
+        model["layers"] = [{"name": "a", "parameter_bytes": MEGABYTE,
+                            "measurements": measured(100_000, 200_000),
+                            "variants": [{"tensor_parallel": 2, "parameter_bytes": MEGABYTE // 2,
+                                          "measurements": measured(95_000, 190_000)}]}]
+        run = self.run_tool("--model", self.write("m.json", model), "--topo",
+                            self.write("t.json", topology(devices=4)), "-o", "plan.json", "--deal",
+                            "--micro-batch", "1")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual(plan["predicted"]["iteration_ns"], 301_500)
+        self.assertEqual(plan["predicted"]["lower_bound_ns"], 301_500)
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+
+    def test_depths_with_which_stages_wait_for_ever_are_refused(self):
+        plan = self.planned("--deal")
+        # The second stage runs four forwards before its first backward, of which the two replicas of
+        # the first one send two at a depth of one.
+        plan["schedule"]["warmup_depths"] = [1, 4]
+        run = self.run_tool("verify", self.write("changed.json", plan))
+        plan["schedule"]["digest"] = re.search(r"/schedule/digest.* generates, (\w+)", run.stderr)[1]
+        for command in ("simulate", "verify", "report"):
+            with self.subTest(command=command):
+                more = ("-o", "report.html") if command == "report" else ()
+                run = self.run_tool(command, self.write("changed.json", plan), *more)
+                self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+                self.assertIn("deadlock: stage 0", run.stderr + run.stdout)
 
     def test_where_not_all_placements_are_tried_the_bound_is_of_the_work(self):
         cluster = topology(devices=8)

@@ -18,6 +18,7 @@
 #include "dapple/io/files/read_file.h"
 #include "dapple/profile/variants.h"
 #include "dapple/report/show.h"
+#include "dapple/schedule/schedule.h"
 
 namespace dapple::app {
 namespace {
@@ -299,6 +300,10 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
     document.plan.tied_gradients = tied_gradients(document.profile, document.plan.stages);
   }
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
+  // With depths that do not rise only stages that deal micro-batches may wait for ever.
+  if (faults.empty() && deals_micro_batches(document.plan)) {
+    faults = validate(generate(document.plan), document.plan);
+  }
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source, std::move(faults)};
   return {.document = std::move(document), .topology = std::move(topology)};
 }

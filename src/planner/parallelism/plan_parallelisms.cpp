@@ -258,7 +258,10 @@ void ParallelismComparison::look_ahead() {
   options.baselines = false;
   options.every_family = false;
   if (asks_for_families(context_.options)) options.family.reset();
-  for (Part& part : parts_) part.lower_bound = work_lower_bound(context_of(part, options));
+  // The DAPPLE planner deals no micro-batches, which the plans that are asked for may.
+  for (Part& part : parts_) {
+    part.lower_bound = work_lower_bound(context_of(part, context_.options));
+  }
   // Parts with several forms come last.
   const auto by = [](const auto& key) {
     return [key](const Part& a, const Part& b) {
