@@ -3,7 +3,7 @@
 import re
 
 import tool
-from tool import BAD_INPUT, DONE, USAGE, ToolTest
+from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
 
 MILLISECOND = 10**6  # nanoseconds
 MEGABYTE = 10**6
@@ -145,6 +145,17 @@ class Deal(ToolTest):
         self.assertEqual(plan["predicted"]["iteration_ns"], 301_500)
         self.assertEqual(plan["predicted"]["lower_bound_ns"], 301_500)
         self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+
+    def test_under_gpipe_a_plan_may_fit_only_if_micro_batches_are_dealt(self):
+        # GPipe holds the stash of all eight samples, 300 MB each, beside 1.6 GB of both layers: 4.0 GB.
+        # Of three replicas none has more than three of eight micro-batches, and holds 2.5 GB and a
+        # bucket of 800 MB.
+        cluster = topology(memory=3800 * MEGABYTE)
+        options = ("--schedule", "gpipe", "--micro-batch", "1", "--pin", "stages=1", "--pin",
+                   "recompute=off")
+        self.assertEqual(self.run_plan(*options, cluster=cluster).returncode, INFEASIBLE)
+        plan = self.planned(*options, "--deal", cluster=cluster)
+        self.assertEqual(plan["stages"][0]["replication"], "deal")
 
     def test_depths_with_which_stages_wait_for_ever_are_refused(self):
         plan = self.planned("--deal")
