@@ -69,12 +69,8 @@ bool has_alike_devices(const Topology& topology) {
 /// numbers of replicas that shard state, nor other forms of parallelism than the first, nor
 /// micro-batches that are dealt.
 bool is_least_memory_proven(const PlanningContext& context) {
-  // Only replicas to which micro-batches are dealt may be more than the samples of one, and hold
-  // fewer than all of them under GPipe.
-  const bool may_need_less =
-      context.options.pins.replicas || context.options.family == ScheduleFamily::GPipe;
-  if (may_deal(context.options) && may_need_less) return false;
-  return !context.topology.description().shards_optimizer && context.profile.stage_forms.empty();
+  return !may_fit_only_dealt(context.options) && !context.topology.description().shards_optimizer &&
+         context.profile.stage_forms.empty();
 }
 
 /// Whether the plan is of the family that these options ask for or, where they name none, under

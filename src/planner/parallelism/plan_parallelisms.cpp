@@ -295,7 +295,8 @@ void ParallelismComparison::look_ahead() {
       auto& infeasible = std::get<Infeasible>(made);
       // On several kinds of device other orders of them, or shares by speed, may need less memory.
       part.is_settled = infeasible.is_certain && !infeasible.stopped &&
-                        kinds_in_use(context_.topology).size() == 1;
+                        kinds_in_use(context_.topology).size() == 1 &&
+                        !may_fit_only_dealt(context_.options);
       if (part.is_settled) take(part, std::move(infeasible));
     }
   }

@@ -26,6 +26,10 @@ bool may_deal(const PlannerOptions& options) {
          !options.every_family && !options.pins.least_depths;
 }
 
+bool may_fit_only_dealt(const PlannerOptions& options) {
+  return may_deal(options) && (options.pins.replicas || options.family == ScheduleFamily::GPipe);
+}
+
 FurtherDimensions further_dimensions(const PlannerOptions& options, const Topology& topology) {
   return {.bucket_sizes = !options.bucket_size,
           .shares_by_speed = has_shares_by_speed(options, topology),

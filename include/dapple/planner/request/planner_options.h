@@ -144,6 +144,10 @@ bool has_shares_by_speed(const PlannerOptions& options, const Topology& topology
 /// Whether stages may deal micro-batches: this is asked for, and nothing else forbids it.
 bool may_deal(const PlannerOptions& options);
 
+/// Whether plans may fit of which none would if no stage dealt its micro-batches: a replica then
+/// shares none, so that more of them are allowed, and holds fewer than all under GPipe.
+bool may_fit_only_dealt(const PlannerOptions& options);
+
 /// Returns what is searched on request, or on some devices. O(devices).
 FurtherDimensions further_dimensions(const PlannerOptions& options, const Topology& topology);
 
