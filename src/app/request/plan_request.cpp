@@ -379,9 +379,10 @@ std::vector<command_line::OptionSpec> choices_of_stages() {
            .text = "Also deal whole micro-batches to replicas in turn.",
            .details = "A stage may then give each replica every n-th micro-batch whole, as "
                       "PipeDream does, where that is faster than shares of all of them. "
-                      "Needs --schedule 1f1b or gpipe and --replicas together. Where "
-                      "there are too many ways to place stages to try them all, no stage "
-                      "deals, and the bound of plans in which some do is that of the "
+                      "Needs --schedule 1f1b or gpipe, --replicas together and depths that are "
+                      "searched, and cannot be used with --for, --proof, --alternatives and "
+                      "--orders. Where there are too many ways to place stages to try them all, "
+                      "no stage deals, and the bound of plans in which some do is that of the "
                       "work alone."}};
 }
 
