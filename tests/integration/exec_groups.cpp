@@ -237,6 +237,20 @@ void check_held(const exec::TrainingJob& job) {
   }
 }
 
+/// Requires that three iterations of a job have the losses of training on one device and, up to
+/// `most` of the largest number of each tensor, its gradients.
+void require_as_plain(const exec::TrainingJob& job, double most) {
+  const Outcome outcome = train(job, devices_of(job), 3);
+  exec::PlainTraining plain(job);
+  for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
+    const Outcome::Iteration& ours = outcome.iterations[n];
+    plain.restore(ours.before);
+    const double loss = plain.run(static_cast<std::int64_t>(n));
+    REQUIRE(ours.loss == Approx(loss).epsilon(1e-5));
+    REQUIRE(worst_of(ours.gradients, plain.tensors(exec::TensorKind::Gradients)) <= most);
+  }
+}
+
 TEST_CASE("ranks of groups compute the gradients and the losses of one device") {
   Dice dice(4801);
   Seen seen;
@@ -257,16 +271,8 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
     seen.add(job);
     seen.experts += has_experts(model);
     check_held(job);
-    const Outcome outcome = train(job, devices_of(job), 3);
-    exec::PlainTraining plain(job);
-    for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
-      const Outcome::Iteration& ours = outcome.iterations[n];
-      plain.restore(ours.before);
-      const double loss = plain.run(static_cast<std::int64_t>(n));
-      REQUIRE(ours.loss == Approx(loss).epsilon(1e-5));
-      // Norms of so few numbers can make ten times as much of a rounding error.
-      REQUIRE(worst_of(ours.gradients, plain.tensors(exec::TensorKind::Gradients)) <= 1e-4);
-    }
+    // Norms of so few numbers can make ten times as much of a rounding error.
+    require_as_plain(job, 1e-4);
   }
   if (rounds < 200) return;
   for (const std::int64_t ranks : {2, 3, 4}) CHECK(seen.ranks[ranks] >= 20);
@@ -463,16 +469,8 @@ TEST_CASE("stages in different forms compute the gradients and the losses of one
     }
     INFO("instance " << round << ": " << text);
     seen.add(job);
-    const Outcome outcome = train(job, devices_of(job), 3);
-    exec::PlainTraining plain(job);
-    for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
-      const Outcome::Iteration& ours = outcome.iterations[n];
-      plain.restore(ours.before);
-      const double loss = plain.run(static_cast<std::int64_t>(n));
-      REQUIRE(ours.loss == Approx(loss).epsilon(1e-5));
-      // As above. What is missing, or is there twice, makes a hundred times as much.
-      REQUIRE(worst_of(ours.gradients, plain.tensors(exec::TensorKind::Gradients)) <= 5e-4);
-    }
+    // As above. What is missing, or is there twice, makes a hundred times as much.
+    require_as_plain(job, 5e-4);
   }
   if (rounds < 250) return;
   for (const char* const change :

@@ -209,7 +209,7 @@ class FastestPlan {
       slowest =
           std::max(slowest, forwards * table.forward(stage.layers) + table.backward(stage.layers));
     }
-    // Of dealt micro-batches some replica has as many as this at least.
+    // Every replica has at least so many of the micro-batches that are dealt.
     const std::int64_t replicas = std::ssize(stage.devices);
     return plan.num_micro_batches / (stage.replication == Replication::Deal ? replicas : 1) *
            slowest;

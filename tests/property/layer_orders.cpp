@@ -193,7 +193,7 @@ TEST_CASE("no plan over any order of the layers is faster than the bound of all 
                     << small::text_of(pipeline));
     }
     REQUIRE_FALSE(bound.is_of_work);
-    // Of two instances that differ in nothing, the order of the profile's layers does not matter.
+    // The order in which the profile lists the layers does not matter.
     if (round % 10 == 0) {
       REQUIRE(bound_of(*in_order, topology, problem, most).bound == bound.bound);
     }

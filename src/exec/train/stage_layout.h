@@ -79,10 +79,10 @@ struct StageLayout {
   /// The tensors in memory order.
   std::vector<TensorPlace> places;
   /// Each bucket and each tie, if the stage's replicas shard the optimizer's state; otherwise none.
-  /// Of a rank that holds the same as others of its group, the parts that are its own.
+  /// If other ranks of the group hold the same, these are the parts that are the rank's own.
   std::vector<SharedRange> shared;
-  /// Each bucket and each tie, if ranks of a group that hold the same shard the optimizer's state;
-  /// otherwise none.
+  /// Each bucket and each tie, if ranks of a group with equal parameters shard the optimizer's
+  /// state; otherwise none.
   std::vector<ElementRange> copied;
   /// What single optimizer steps update, in memory order: the replica's shards of `shared`, or else
   /// each bucket or all layers, and each tie.

@@ -42,7 +42,7 @@ EarliestStartBound::Ways::Ways(const std::vector<TransferCost>& transfers, std::
                   .time = round_up(load.busy) + load.latency,
                   .anchor = kNever};
       if (topology != nullptr) queue.busy = time_to_pass(load, *topology);
-      // Of ports that the same transfers pass, one that is slower in both stands for the other.
+      // One port stands for another that the same transfers pass if it is slower in both figures.
       const bool is_alone = transfers.size() == 1;
       const auto known = std::find_if(
           queues_.begin() + static_cast<std::ptrdiff_t>(first), queues_.end(), [&](const Queue& q) {

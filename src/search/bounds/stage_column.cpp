@@ -137,7 +137,7 @@ class ColumnBuilder {
       }
       stage.slowest = std::max(stage.slowest, forward + backward);  // (R2)
     }
-    // Of replicas to which micro-batches are dealt, the slowest may have one fewer than others.
+    // The slowest replica may have one micro-batch fewer than others where these are dealt.
     if (request_.replicas == Replicas::Together) stage.slowest = {};
     stage.depth_limit = depth_limit(layers);
     return stage;

@@ -304,7 +304,7 @@ BoundaryBound ExactSearch::Search::boundary_to(const SearchNode& next, Allocatio
   }
   if (!problem_.links_are_shared || next.behind == kNoNode) return boundary;
   const DeviceAllocation& behind = placements_.allocation(next.allocation);
-  // Of a stage that deals its micro-batches, the first replica has as many as any, and whole ones.
+  // The first replica of a stage that deals micro-batches has as many as any other, and whole ones.
   const DeviceShapes shapes =
       next.form.deals
           ? links_->busiest({behind.devices.front()}, {problem_.micro_batch_size, 1, {}})

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "search/families/layer_lower_bounds.h"
+
 namespace dapple::search {
 namespace {
 
@@ -104,12 +106,7 @@ void DownSetFigures::find_links() {
   for (std::int32_t s = 0; s < topology.server_count(); ++s) {
     const ServerIndex server{s};
     largest_server_ = std::max(largest_server_, topology.server(server).device_count);
-    Bandwidth all{1};
-    const auto nics = static_cast<std::int32_t>(topology.group_of(server).nics.size());
-    for (std::int32_t n = 0; n < nics; ++n) {
-      all.bytes_per_second += topology.nic_link(server, n).bandwidth.bytes_per_second;
-    }
-    widest_server_ = std::max(widest_server_, all);
+    widest_server_ = std::max(widest_server_, nics_together(topology, server));
     const ServerGroup& group = topology.group_of(server);
     if (group.links.kind == ServerLinks::Kind::Matrix) has_free_reductions_within_ = true;
     for (const BusBandwidthTable& table : group.bus_bandwidth) {

@@ -31,6 +31,15 @@ Link best_route(const Topology& topology) {
 
 }  // namespace
 
+Bandwidth nics_together(const Topology& topology, ServerIndex server) {
+  Bandwidth all{1};
+  const auto nics = static_cast<std::int32_t>(topology.group_of(server).nics.size());
+  for (std::int32_t n = 0; n < nics; ++n) {
+    all.bytes_per_second += topology.nic_link(server, n).bandwidth.bytes_per_second;
+  }
+  return all;
+}
+
 LayerLowerBounds::LayerLowerBounds(const CostModel& costs, std::int64_t global_batch_size,
                                    std::int64_t micro_batch_size, bool ignore_memory)
     : costs_(costs),
@@ -46,12 +55,7 @@ LayerLowerBounds::LayerLowerBounds(const CostModel& costs, std::int64_t global_b
   for (std::int32_t s = 0; s < topology.server_count(); ++s) {
     const ServerIndex server{s};
     largest_server_ = std::max(largest_server_, topology.server(server).device_count);
-    Bandwidth all{1};
-    const auto nics = static_cast<std::int32_t>(topology.group_of(server).nics.size());
-    for (std::int32_t n = 0; n < nics; ++n) {
-      all.bytes_per_second += topology.nic_link(server, n).bandwidth.bytes_per_second;
-    }
-    widest_server_ = std::max(widest_server_, all);
+    widest_server_ = std::max(widest_server_, nics_together(topology, server));
     const std::vector<BusBandwidthTable>& tables = topology.group_of(server).bus_bandwidth;
     is_measured_ = is_measured_ || std::any_of(tables.begin(), tables.end(),
                                                [](const auto& table) { return table.servers > 1; });

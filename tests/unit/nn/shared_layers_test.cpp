@@ -155,8 +155,8 @@ TEST_CASE("a rank has some positions of an output, some columns, or what others 
   CHECK(same.width == 12);
   CHECK(same.copy == 1);
   CHECK(same.copies == 2);
-  // Of four chunks the first of two context-parallel ranks has the first and the last, of which the
-  // second of two tensor-parallel ranks has the last.
+  // The first of two context-parallel ranks has the first and the last of four chunks, and the
+  // second of two tensor-parallel ranks has the last of these two.
   LayerRank rank{.tensor = {.rank = 1, .ranks = 2, .is_sequence_parallel = true},
                  .context = {.rank = 0, .ranks = 2}};
   CHECK(positions_of(output_part(block, rank)) == Pairs{{3, 4}});

@@ -180,7 +180,7 @@ TEST_CASE("random graphs: no topological order has narrower cuts than the exact 
     });
     REQUIRE(least);
     REQUIRE(counted_width(graph, exact) == *least);
-    // Of several, it is the lexicographically first.
+    // It is the lexicographically first of several such orders.
     REQUIRE(exact == first);
     if (width_of(graph, narrow_order(graph)) > *least) ++better;
   }
