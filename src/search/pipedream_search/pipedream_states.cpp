@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/profile/layer_table.h"
 #include "dapple/search/pipedream_search/pipedream_search.h"
 
 namespace dapple::search {
