@@ -61,6 +61,7 @@ class ExactPlanner {
   void prepare();
   bool has_unsearched() const;
   void search_and_simulate();
+  void raise_bounds_by_nics();
   void advance();
   std::vector<search::Candidate> take_batch();
   void simulate(const std::vector<search::Candidate>& candidates);
@@ -110,6 +111,7 @@ class ExactPlanner {
   // Lower bound on every plan that was known at first, and the part of the budgets to take.
   Duration known_bound_;
   std::int64_t part_ = 1;
+  bool has_nic_bounds_ = false;
   // The bytes kept by all candidates that were left unsettled.
   Bytes kept_of_open_candidates_;
 };
@@ -177,10 +179,36 @@ void ExactPlanner::search_and_simulate() {
     const std::vector<search::Candidate> batch = take_batch();
     simulate(batch);
     tell_progress();
+    if (spent_by_searches().states > kSearchLimits.states_before_nics) raise_bounds_by_nics();
     const bool is_stuck =
         batch.empty() && std::all_of(searches_.begin(), searches_.end(),
                                      [](const auto& search) { return search->is_exhausted(); });
     if (is_stuck) break;
+  }
+  if (bound() < threshold()) raise_bounds_by_nics();
+}
+
+/// Raises the bounds of searches that are open to what the NICs of each server send, once.
+void ExactPlanner::raise_bounds_by_nics() {
+  if (std::exchange(has_nic_bounds_, true)) return;
+  const Duration limit = threshold();
+  const search::Allowance::Limits limits{
+      .work = kSearchLimits.nic_steps / part_,
+      .kept = {context_.options.memory_limit.count / kSearchLimits.part_of_completion /
+               std::ssize(searches_)},
+      .should_stop = [this] { return is_stopped_(); }};
+  parallel_for(searches_.size(), context_.options.threads, [&](std::size_t i) {
+    if (searches_[i]->bound() < limit) searches_[i]->raise_bound_by_nics(limit, limits);
+  });
+  const std::vector<search::SearchProblem> problems = search_problems(context_);
+  for (OpenCandidate& some : open_candidates_) {
+    search::Candidate& candidate = some.candidate;
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+      if (problems[i].micro_batch_size == candidate.micro_batch_size &&
+          problems[i].gradients == candidate.gradients) {
+        candidate.bound = std::max(candidate.bound, searches_[i]->bound_by_nics());
+      }
+    }
   }
 }
 

@@ -20,6 +20,7 @@
 #include "search/exact/allocation_classes.h"
 #include "search/exact/completion_bounds.h"
 #include "search/exact/device_links.h"
+#include "search/exact/nic_load_bound.h"
 #include "search/exact/search_nodes.h"
 #include "search/exact/stage_column_cache.h"
 
@@ -55,6 +56,7 @@ class ExactSearch::Search {
         shapes_(costs_, problem.micro_batch_size, problem.replicas) {}
 
   void prepare(Duration threshold, const Allowance::Limits& limits);
+  void raise_bound_by_nics(Duration threshold, const Allowance::Limits& limits);
 
   void advance(Duration threshold, const SearchBudget& budget);
   Candidate take();
@@ -64,15 +66,19 @@ class ExactSearch::Search {
     Duration least = threshold_;
     if (!is_root_closed()) least = std::min(least, root_bound_);
     if (!waiting_.empty()) least = std::min(least, waiting_.top().first);
-    return std::min(least, open_.least_bound());
+    least = std::min(least, open_.least_bound());
+    return std::max(least, bound_by_nics());
   }
+  /// The bound of what NICs send, at most the threshold.
+  Duration bound_by_nics() const { return std::min(threshold_, bound_of_nics_); }
 
   /// Returns the bound anywhere (C9).
   Duration bound_anywhere() const {
     const Duration bound_of_dealt = deals_untried() ? bound_of_work_ : Duration::infinite();
+    const Duration bound_of_untried = std::max(root_bound_, bound_by_nics());
     return std::min(bound_of_dealt, placements_.has_all_allowed(problem_.pins)
                                         ? bound()
-                                        : std::min(bound(), root_bound_));
+                                        : std::min(bound(), bound_of_untried));
   }
 
   bool covers_allowed_placements() const { return placements_.has_all_allowed(problem_.pins); }
@@ -105,6 +111,7 @@ class ExactSearch::Search {
     return root_ == RootState::Fathomed || root_ == RootState::Expanded;
   }
   void release_completion_bounds();
+  void close();
   void branch(NodeIndex index);
   void prepend_stages(const ParentNode& parent, const PlacementChoice& option, StageForm form);
   BoundaryBound boundary_to(const SearchNode& next, AllocationIndex allocation, bool deals);
@@ -130,6 +137,8 @@ class ExactSearch::Search {
   Duration root_bound_;
   // The same from the work alone (P1).
   Duration bound_of_work_;
+  // The same from what the NICs of each server send (N4); zero while it is not known.
+  Duration bound_of_nics_;
   // These three are present where the root is open or expanded.
   std::optional<DeviceLinks> links_;
   std::optional<CompletionBounds> completions_;
@@ -182,6 +191,20 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
 void ExactSearch::Search::release_completion_bounds() {
   completions_.reset();
   costs_.forget_tables();
+}
+
+void ExactSearch::Search::raise_bound_by_nics(Duration threshold, const Allowance::Limits& limits) {
+  threshold_ = threshold;
+  if (!NicLoadBound::applies(costs_, problem_)) return;
+  bound_of_nics_ = NicLoadBound(costs_, problem_, threshold, limits).least();
+  if (bound_of_nics_ >= threshold) close();
+}
+
+/// Drops all nodes, as no plan is below the threshold.
+void ExactSearch::Search::close() {
+  if (root_ == RootState::Open) root_ = RootState::Fathomed;
+  open_ = {};
+  waiting_ = {};
 }
 
 /// Branch and bound: nodes are taken, fathomed if their bound has reached the threshold since they
@@ -412,7 +435,7 @@ Candidate ExactSearch::Search::take() {
   Candidate candidate{.micro_batch_size = problem_.micro_batch_size,
                       .gradients = problem_.gradients,
                       .stages = {},
-                      .bound = waiting_.top().first};
+                      .bound = std::max(waiting_.top().first, bound_by_nics())};
   waiting_.pop();
   is_taken_[index] = true;
   std::vector<AllocationIndex> allocations;
@@ -459,6 +482,12 @@ ExactSearch::~ExactSearch() = default;
 
 void ExactSearch::prepare(Duration threshold, const Allowance::Limits& limits) {
   search_->prepare(threshold, limits);
+}
+void ExactSearch::raise_bound_by_nics(Duration threshold, const Allowance::Limits& limits) {
+  search_->raise_bound_by_nics(threshold, limits);
+}
+Duration ExactSearch::bound_by_nics() const {
+  return search_->bound_by_nics();
 }
 bool ExactSearch::is_prepared() const {
   return search_->is_prepared();

@@ -1,0 +1,336 @@
+#include "search/exact/nic_load_bound.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <utility>
+
+#include "dapple/cost/buckets.h"
+#include "dapple/search/placement/placement_space.h"
+#include "search/families/layer_lower_bounds.h"
+
+namespace dapple::search {
+namespace {
+
+/// The most spreads of stages over servers that are told apart.
+constexpr std::size_t kMostSpreads = 500;
+
+/// Times are rounded down to one of so many parts of the threshold, so that partial plans that
+/// hardly differ dominate each other.
+constexpr std::int64_t kGrains = 4096;
+
+/// Returns whether all-reduces over several servers were measured; they may pass NICs less often.
+bool has_measured_reductions(const Topology& topology) {
+  const std::vector<BusBandwidthTable>& tables = topology.group_of(ServerIndex{0}).bus_bandwidth;
+  return std::any_of(tables.begin(), tables.end(),
+                     [](const BusBandwidthTable& table) { return table.servers > 1; });
+}
+
+}  // namespace
+
+bool NicLoadBound::applies(const CostModel& costs, const SearchProblem& problem) {
+  if (!problem.links_are_shared || problem.any_order || problem.may_deal ||
+      problem.replicas != Replicas::Together || problem.transfers != Transfers::Overlapped ||
+      costs.form_count() > 1) {
+    return false;
+  }
+  const Topology& topology = costs.topology();
+  const TopologyDescription& description = topology.description();
+  if (description.servers.size() > 1 || !description.racks.empty()) return false;
+  const ServerGroup& servers = description.servers.front();
+  return servers.count > 1 && servers.devices > 1 &&
+         std::ssize(device_pools(topology)) == servers.count;
+}
+
+NicLoadBound::NicLoadBound(const CostModel& costs, const SearchProblem& problem, Duration threshold,
+                           const Allowance::Limits& limits)
+    : costs_(costs),
+      problem_(problem),
+      threshold_(threshold),
+      allowance_(limits),
+      work_(costs, problem.micro_batch_size, problem.global_batch_size),
+      cache_(costs, problem, threshold),
+      device_count_(costs.topology().device_count()),
+      server_count_(costs.topology().server_count()),
+      devices_per_server_(costs.topology().server(ServerIndex{0}).device_count),
+      nics_(nics_together(costs.topology(), ServerIndex{0})),
+      grain_{std::max<std::int64_t>(1, threshold.ns / kGrains)},
+      least_(threshold) {
+  Spread spread;
+  list_spreads(
+      spread, devices_per_server_,
+      static_cast<std::int32_t>(std::min<std::int64_t>(problem.micro_batch_size, device_count_)));
+  if (spreads_.size() > kMostSpreads || !bound_all()) least_ = {};
+  plans_ = {};
+}
+
+/// Lists the spreads that continue this one: over further servers of `most` devices or fewer, and
+/// `left` in all.
+void NicLoadBound::list_spreads(Spread& spread, std::int32_t most, std::int32_t left) {
+  if (spreads_.size() > kMostSpreads) return;
+  if (!spread.empty()) {
+    std::vector<DeviceIndex> devices;
+    for (std::size_t s = 0; s < spread.size(); ++s) {
+      for (std::int32_t i = 0; i < spread[s]; ++i) {
+        devices.push_back({static_cast<std::int32_t>(s) * devices_per_server_ + i});
+      }
+    }
+    spread_indices_[spread] = spreads_.push_back(spread);
+    reductions_.push_back(AllReduceModel(devices, costs_.topology()));
+    devices_.push_back(std::move(devices));
+  }
+  if (std::ssize(spread) == server_count_) return;
+  for (std::int32_t count = std::min(most, left); count > 0; --count) {
+    spread.push_back(count);
+    list_spreads(spread, count, left - count);
+    spread.pop_back();
+  }
+}
+
+void NicLoadBound::sum_gradients() {
+  gradients_.push_back({});
+  for (std::int32_t l = 0; l < costs_.layer_count(); ++l) {
+    gradients_.push_back(gradients_.back() +
+                         bucketed_gradient(costs_.profile(), l, {.begin = l, .end = l + 1}));
+  }
+}
+
+/// Goes through the cuts from the last to the first. Returns whether the allowance sufficed.
+bool NicLoadBound::bound_all() {
+  sum_gradients();
+  const CutIndex last{costs_.layer_count()};
+  for (CutIndex cut; cut <= last; cut = cut.next()) {
+    plans_.push_back(IndexedVector<SpreadIndex, std::vector<PartialPlan>>(spreads_.size()));
+  }
+  for (cut_ = last; cut_ > CutIndex{}; cut_ = cut_.previous()) {
+    make_columns(cut_);
+    if (cut_ == last) {
+      extend({});
+      continue;
+    }
+    volume_ = boundary_volume(costs_, cut_, problem_.micro_batch_size);
+    for (std::vector<PartialPlan>& plans : plans_[cut_]) {
+      for (const PartialPlan& plan : plans) extend(plan);
+      if (!plans.empty()) allowance_.keep(-std::ssize(plans) * size_of(plans.front()));
+      plans = {};
+      if (allowance_.is_over()) return false;
+    }
+  }
+  return !allowance_.is_over();
+}
+
+void NicLoadBound::make_columns(CutIndex end) {
+  columns_ = {};
+  recomputing_ = {};
+  for (const SpreadIndex spread : spreads_.indices()) {
+    const std::vector<StageDevices> devices{{.devices = devices_[spread],
+                                             .samples = kEqualShares,
+                                             .reductions = {&reductions_[spread]}}};
+    columns_.push_back(cache_.least(end, devices, end.previous(), {}));
+    const bool may_recompute = is_worth_recomputing(columns_.back(), problem_.pins);
+    recomputing_.push_back(
+        may_recompute ? cache_.least(end, devices, end.previous(), {.form = {}, .recompute = true})
+                      : StageColumn{.first = end, .stages = {}});
+  }
+}
+
+/// Puts every stage that ends at the cut in front of a partial plan, or of none.
+void NicLoadBound::extend(const PartialPlan& behind) {
+  Spread chosen;
+  choose_devices(behind, chosen);
+}
+
+/// Chooses the devices of a stage on the servers of the stage behind it, then on others.
+void NicLoadBound::choose_devices(const PartialPlan& behind, Spread& chosen) {
+  if (chosen.size() == behind.servers.size()) {
+    choose_fresh_servers(behind, chosen, devices_per_server_);
+    return;
+  }
+  const std::int32_t free = devices_per_server_ - behind.servers[chosen.size()].used;
+  for (std::int32_t count = 0; count <= free; ++count) {
+    chosen.push_back(count);
+    choose_devices(behind, chosen);
+    chosen.pop_back();
+  }
+}
+
+/// Chooses devices on servers of which nothing is known, `most` on each or fewer.
+void NicLoadBound::choose_fresh_servers(const PartialPlan& behind, Spread& chosen,
+                                        std::int32_t most) {
+  const std::int32_t replicas = std::accumulate(chosen.begin(), chosen.end(), 0);
+  const std::int64_t left =
+      std::min<std::int64_t>(problem_.micro_batch_size, device_count_ - behind.used) - replicas;
+  if (left < 0) return;
+  if (replicas > 0) {
+    std::vector<std::int64_t> samples(chosen.size(), 0);
+    share_samples(behind, chosen, problem_.micro_batch_size % replicas, samples);
+  }
+  if (std::ssize(chosen) == server_count_) return;
+  for (std::int32_t count = 1; count <= std::min<std::int64_t>(most, left); ++count) {
+    chosen.push_back(count);
+    choose_fresh_servers(behind, chosen, count);
+    chosen.pop_back();
+  }
+}
+
+/// Shares each micro-batch among the replicas. The first ones, in the order of their devices, have
+/// one sample more than the others; `longer` of these are left. As any server may be the first, all
+/// orders are tried.
+void NicLoadBound::share_samples(const PartialPlan& behind, const Spread& chosen,
+                                 std::int64_t longer, std::vector<std::int64_t>& samples) {
+  const std::int64_t each =
+      problem_.micro_batch_size / std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0});
+  if (longer == 0) {
+    std::vector<std::int64_t> all = samples;
+    for (std::size_t s = 0; s < chosen.size(); ++s) {
+      if (all[s] == 0) all[s] = chosen[s] * each;
+    }
+    prepend_devices(behind, chosen, all);
+    return;
+  }
+  for (std::size_t s = 0; s < chosen.size(); ++s) {
+    if (chosen[s] == 0 || samples[s] > 0) continue;
+    const std::int64_t here = std::min<std::int64_t>(longer, chosen[s]);
+    samples[s] = chosen[s] * each + here;
+    share_samples(behind, chosen, longer - here, samples);
+    samples[s] = 0;
+  }
+}
+
+/// Puts a stage with `chosen` devices and `samples` samples on each server in front of a partial
+/// plan. The first servers are those of the plan.
+void NicLoadBound::prepend_devices(const PartialPlan& behind, const Spread& chosen,
+                                   const std::vector<std::int64_t>& samples) {
+  Extension extension{.spread = {}, .servers = {}, .used = behind.used, .boundary = {}};
+  Spread spread;
+  for (std::size_t s = 0; s < chosen.size(); ++s) {
+    SideServer side;
+    if (s < behind.servers.size()) side.server = behind.servers[s];
+    if (!behind.servers.empty()) cross(side, samples[s], extension.boundary);
+    side.is_in_front = chosen[s] > 0;
+    side.server.devices = chosen[s];
+    side.server.used += chosen[s];
+    side.server.samples = samples[s];
+    extension.used += chosen[s];
+    if (side.is_in_front) spread.push_back(chosen[s]);
+    extension.servers.push_back(side);
+  }
+  std::sort(spread.rbegin(), spread.rend());
+  extension.spread = spread_indices_.at(spread);
+  prepend_stages(behind, extension, columns_[extension.spread]);
+  prepend_stages(behind, extension, recomputing_[extension.spread]);
+}
+
+/// Adds what the server sends over the boundary to a stage of which it has `samples` samples (N1),
+/// and raises the boundary to the time that this takes.
+void NicLoadBound::cross(SideServer& side, std::int64_t samples, BoundaryBound& boundary) const {
+  const std::int64_t micro_batches = problem_.num_micro_batches();
+  const Bytes size = sure_size(std::abs(samples - side.server.samples), volume_);
+  side.sends_activations = samples > side.server.samples && size > Bytes{};
+  side.server.transfers += micro_batches * size;
+  boundary.forward = std::max(boundary.forward, time_to_send(size));
+  boundary.backward = boundary.forward;
+  boundary.forward_queue = std::max(boundary.forward_queue, time_to_send(micro_batches * size));
+  boundary.backward_queue = boundary.forward_queue;
+}
+
+/// Puts the stages of a column in front of a partial plan, for every first layer.
+void NicLoadBound::prepend_stages(const PartialPlan& behind, const Extension& extension,
+                                  const StageColumn& column) {
+  const std::int32_t left = device_count_ - extension.used;
+  for (CutIndex begin = cut_.previous(); begin >= column.first; begin = begin.previous()) {
+    if (!allowance_.spend(1)) return;
+    const StageBound& stage = column.at(begin);
+    if (stage.depth_limit == 0 || stage.work(problem_.num_micro_batches()) >= threshold_) continue;
+    const LayerRange front = layers_between(CutIndex{}, begin);
+    const bool is_closed =
+        begin > CutIndex{} && (left == 0 || work_.busiest(front, left) >= threshold_);
+    if (!is_closed) prepend_stage(behind, extension, stage, begin);
+  }
+}
+
+void NicLoadBound::prepend_stage(const PartialPlan& behind, const Extension& extension,
+                                 const StageBound& stage, CutIndex begin) {
+  PartialPlan plan{.servers = {}, .used = extension.used, .label = {}};
+  const auto servers = std::count_if(extension.servers.begin(), extension.servers.end(),
+                                     [](const SideServer& side) { return side.is_in_front; });
+  Duration span;
+  Duration end;
+  for (const SideServer& side : extension.servers) {
+    Server server = side.server;
+    if (side.is_in_front && servers > 1) server.reductions += reduced_by_each(begin, servers);
+    if (server.transfers > Bytes{}) {
+      server.head = stage.forward;
+      if (!side.sends_activations) { server.head += extension.boundary.forward + side.server.head; }
+    }
+    span = std::max(span, server.head + time_to_send(server.transfers) + stage.backward);   // (N2)
+    end = std::max(end, server.head + time_to_send(server.transfers + server.reductions));  // (N3)
+    if (side.is_in_front) plan.servers.push_back(server);
+  }
+  const std::int64_t micro_batches = problem_.num_micro_batches();
+  plan.label = behind.servers.empty()
+                   ? initial_label(stage, micro_batches)
+                   : extend_label(stage, extension.boundary, behind.label, micro_batches, span);
+  plan.label.end = std::max(plan.label.end, end);
+  if (plan.label.end >= threshold_) return;
+  if (begin == CutIndex{}) {
+    least_ = std::min(least_, plan.label.end);  // (N4)
+    return;
+  }
+  const PrefixBound::Rest front = work_.rest(begin, device_count_ - plan.used);
+  const bool is_closed = front.forward + plan.label.end >= threshold_ ||
+                         front.round_trip + plan.label.span >= threshold_;
+  if (!is_closed) keep(std::move(plan), extension.spread, begin);
+}
+
+/// What each of several servers sends at least to reduce the gradients of the stage that begins
+/// there and ends at the cut (N3).
+Bytes NicLoadBound::reduced_by_each(CutIndex begin, std::int64_t servers) const {
+  if (has_measured_reductions(costs_.topology())) return {};
+  const std::int64_t passes = costs_.topology().description().shards_optimizer ? 1 : 2;
+  const Bytes gradients = gradients_[cut_] - gradients_[begin];
+  return {divide_down(Wide{passes * (servers - 1)} * gradients.count, servers)};
+}
+
+/// Lower bound on the time in which the NICs of a server send so much.
+Duration NicLoadBound::time_to_send(Bytes size) const {
+  return {divide_down(Wide{size.count} * kNanosecondsPerSecond, nics_.bytes_per_second)};
+}
+
+/// Keeps a partial plan unless another one dominates it (N5), with its times rounded down.
+void NicLoadBound::keep(PartialPlan plan, SpreadIndex spread, CutIndex begin) {
+  const auto round_down = [&](Duration& time) { time.ns -= time.ns % grain_.ns; };
+  for (Server& server : plan.servers) round_down(server.head);
+  // The stage's occupation counts only where transfers block.
+  plan.label.occupied = {};
+  round_down(plan.label.round_trip);
+  round_down(plan.label.last_trip);
+  round_down(plan.label.span);
+  round_down(plan.label.end);
+  round_down(plan.label.tail);
+  std::sort(plan.servers.rbegin(), plan.servers.rend());
+  std::vector<PartialPlan>& plans = plans_[begin][spread];
+  const auto is_better = [&](const PartialPlan& other) { return dominates(other, plan); };
+  if (std::any_of(plans.begin(), plans.end(), is_better)) return;
+  const auto dropped = static_cast<std::int64_t>(
+      std::erase_if(plans, [&](const PartialPlan& other) { return dominates(plan, other); }));
+  allowance_.keep((1 - dropped) * size_of(plan));
+  plans.push_back(std::move(plan));
+}
+
+Bytes NicLoadBound::size_of(const PartialPlan& plan) {
+  return {static_cast<std::int64_t>(sizeof(plan) + plan.servers.size() * sizeof(Server))};
+}
+
+/// Whether `a` is of no larger a bound than `b` with any stages in front. Requires: their first
+/// stages have the same spread.
+bool NicLoadBound::dominates(const PartialPlan& a, const PartialPlan& b) {
+  const auto is_no_worse = [](const Server& x, const Server& y) {
+    return x.samples == y.samples && x.used <= y.used && x.transfers <= y.transfers &&
+           x.reductions <= y.reductions && x.head <= y.head;
+  };
+  return a.used <= b.used && is_no_larger(a.label, b.label) &&
+         std::equal(a.servers.begin(), a.servers.end(), b.servers.begin(), is_no_worse);
+}
+
+}  // namespace dapple::search
