@@ -14,6 +14,7 @@
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/search/exact/exact_search.h"
+#include "dapple/search/exact/nic_load_bound.h"
 #include "planner/one_family/diagram_planner.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/search_problems.h"
@@ -197,16 +198,20 @@ void ExactPlanner::raise_bounds_by_nics() {
       .kept = {context_.options.memory_limit.count / kSearchLimits.part_of_completion /
                std::ssize(searches_)},
       .should_stop = [this] { return is_stopped_(); }};
-  parallel_for(searches_.size(), context_.options.threads, [&](std::size_t i) {
-    if (searches_[i]->bound() < limit) searches_[i]->raise_bound_by_nics(limit, limits);
-  });
   const std::vector<search::SearchProblem> problems = search_problems(context_);
+  std::vector<Duration> bounds(problems.size());
+  parallel_for(problems.size(), context_.options.threads, [&](std::size_t i) {
+    if (searches_[i]->bound() >= limit) return;
+    bounds[i] =
+        search::nic_load_bound(context_.profile, context_.topology, problems[i], limit, limits);
+    searches_[i]->raise_bound(bounds[i], limit);
+  });
   for (OpenCandidate& some : open_candidates_) {
     search::Candidate& candidate = some.candidate;
     for (std::size_t i = 0; i < problems.size(); ++i) {
       if (problems[i].micro_batch_size == candidate.micro_batch_size &&
           problems[i].gradients == candidate.gradients) {
-        candidate.bound = std::max(candidate.bound, searches_[i]->bound_by_nics());
+        candidate.bound = std::max(candidate.bound, bounds[i]);
       }
     }
   }

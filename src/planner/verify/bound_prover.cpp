@@ -8,6 +8,7 @@
 #include "dapple/core/parallel.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/search/decision_diagram/decision_diagram.h"
+#include "dapple/search/exact/nic_load_bound.h"
 #include "planner/one_family/exact_planner.h"
 #include "planner/verify/budgeted_progress.h"
 
@@ -101,6 +102,13 @@ void BoundProver::prove_by_paths(OpenProblem& open, std::int64_t steps) const {
   open.proof.method = ProofMethod::Paths;
 }
 
+/// Tries what NICs send alone. It is a part of the exact search, and of its kind of proof.
+void BoundProver::prove_by_nics(OpenProblem& open) const {
+  open.is_proven = search::nic_load_bound(context_.profile, context_.topology, open.some->problem,
+                                          bound_, limits(kSearchLimits.nic_steps)) >= bound_;
+  open.proof.method = ProofMethod::Search;
+}
+
 /// Repeats the exact search for a plan below the bound.
 void BoundProver::search_again(OpenProblem& open, std::int64_t& budget) {
   const search::SearchProblem& problem = open.some->problem;
@@ -142,6 +150,7 @@ void BoundProver::prove(const ProofBudget& budget, bool keeps_nodes) {
   each([&](OpenProblem& open, std::int64_t) {
     prove_by_diagrams(open, budget.quick_steps, kLastQuickWidth, keeps_nodes);
   });
+  each([&](OpenProblem& open, std::int64_t) { prove_by_nics(open); });
   each([&](OpenProblem& open, std::int64_t count) {
     prove_by_diagrams(open, budget.steps / count, kSearchLimits.last_width, keeps_nodes);
   });
@@ -194,14 +203,19 @@ std::size_t BoundProver::check(std::span<const ProblemProof> given, std::size_t 
   }
   std::vector<std::vector<Violation>> faults(open_.size());
   parallel_for(open_.size(), context_.options.threads, [&](std::size_t i) {
-    if (open_[i].proof.method == ProofMethod::Search || is_stopped_()) return;
-    faults[i] = check_one(open_[i], first + i);
+    if (is_stopped_()) return;
+    if (open_[i].proof.method == ProofMethod::Search) {
+      prove_by_nics(open_[i]);
+    } else {
+      faults[i] = check_one(open_[i], first + i);
+    }
   });
   std::int64_t budget = INT64_MAX;
   for (std::size_t i = 0; i < open_.size(); ++i) {
     std::move(faults[i].begin(), faults[i].end(), std::back_inserter(faults_));
     OpenProblem& open = open_[i];
-    if (open.proof.method != ProofMethod::Search || is_stopped_() || faster_) continue;
+    if (open.proof.method != ProofMethod::Search || open.is_proven) continue;
+    if (is_stopped_() || faster_) continue;
     search_again(open, budget);
   }
   return open_.size();

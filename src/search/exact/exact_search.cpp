@@ -20,7 +20,6 @@
 #include "search/exact/allocation_classes.h"
 #include "search/exact/completion_bounds.h"
 #include "search/exact/device_links.h"
-#include "search/exact/nic_load_bound.h"
 #include "search/exact/search_nodes.h"
 #include "search/exact/stage_column_cache.h"
 
@@ -56,7 +55,7 @@ class ExactSearch::Search {
         shapes_(costs_, problem.micro_batch_size, problem.replicas) {}
 
   void prepare(Duration threshold, const Allowance::Limits& limits);
-  void raise_bound_by_nics(Duration threshold, const Allowance::Limits& limits);
+  void raise_bound(Duration bound, Duration threshold);
 
   void advance(Duration threshold, const SearchBudget& budget);
   Candidate take();
@@ -67,15 +66,14 @@ class ExactSearch::Search {
     if (!is_root_closed()) least = std::min(least, root_bound_);
     if (!waiting_.empty()) least = std::min(least, waiting_.top().first);
     least = std::min(least, open_.least_bound());
-    return std::max(least, bound_by_nics());
+    return std::max(least, raised_bound());
   }
-  /// The bound of what NICs send, at most the threshold.
-  Duration bound_by_nics() const { return std::min(threshold_, bound_of_nics_); }
+  Duration raised_bound() const { return std::min(threshold_, raised_bound_); }
 
   /// Returns the bound anywhere (C9).
   Duration bound_anywhere() const {
     const Duration bound_of_dealt = deals_untried() ? bound_of_work_ : Duration::infinite();
-    const Duration bound_of_untried = std::max(root_bound_, bound_by_nics());
+    const Duration bound_of_untried = std::max(root_bound_, raised_bound());
     return std::min(bound_of_dealt, placements_.has_all_allowed(problem_.pins)
                                         ? bound()
                                         : std::min(bound(), bound_of_untried));
@@ -137,8 +135,8 @@ class ExactSearch::Search {
   Duration root_bound_;
   // The same from the work alone (P1).
   Duration bound_of_work_;
-  // The same from what the NICs of each server send (N4); zero while it is not known.
-  Duration bound_of_nics_;
+  // The same, whatever it follows from.
+  Duration raised_bound_;
   // These three are present where the root is open or expanded.
   std::optional<DeviceLinks> links_;
   std::optional<CompletionBounds> completions_;
@@ -193,11 +191,10 @@ void ExactSearch::Search::release_completion_bounds() {
   costs_.forget_tables();
 }
 
-void ExactSearch::Search::raise_bound_by_nics(Duration threshold, const Allowance::Limits& limits) {
+void ExactSearch::Search::raise_bound(Duration bound, Duration threshold) {
   threshold_ = threshold;
-  if (!NicLoadBound::applies(costs_, problem_)) return;
-  bound_of_nics_ = NicLoadBound(costs_, problem_, threshold, limits).least();
-  if (bound_of_nics_ >= threshold) close();
+  raised_bound_ = std::max(raised_bound_, bound);
+  if (raised_bound_ >= threshold) close();
 }
 
 /// Drops all nodes, as no plan is below the threshold.
@@ -435,7 +432,7 @@ Candidate ExactSearch::Search::take() {
   Candidate candidate{.micro_batch_size = problem_.micro_batch_size,
                       .gradients = problem_.gradients,
                       .stages = {},
-                      .bound = std::max(waiting_.top().first, bound_by_nics())};
+                      .bound = std::max(waiting_.top().first, raised_bound())};
   waiting_.pop();
   is_taken_[index] = true;
   std::vector<AllocationIndex> allocations;
@@ -483,11 +480,8 @@ ExactSearch::~ExactSearch() = default;
 void ExactSearch::prepare(Duration threshold, const Allowance::Limits& limits) {
   search_->prepare(threshold, limits);
 }
-void ExactSearch::raise_bound_by_nics(Duration threshold, const Allowance::Limits& limits) {
-  search_->raise_bound_by_nics(threshold, limits);
-}
-Duration ExactSearch::bound_by_nics() const {
-  return search_->bound_by_nics();
+void ExactSearch::raise_bound(Duration bound, Duration threshold) {
+  search_->raise_bound(bound, threshold);
 }
 bool ExactSearch::is_prepared() const {
   return search_->is_prepared();

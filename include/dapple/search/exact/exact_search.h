@@ -38,14 +38,9 @@ class ExactSearch {
   /// Whether prepare() was completed, so that plans can be searched.
   bool is_prepared() const;
 
-  /// Raises the bound to that of what the NICs of each server send ((N1) to (N5) in
-  /// docs/bounds.md), and closes the search if that reaches the threshold. Does nothing where
-  /// this bound does not apply, or if the allowance ends first. A step is counted for each stage
-  /// that is put in front of a partial plan; work() leaves them out.
-  void raise_bound_by_nics(Duration threshold, const Allowance::Limits& limits);
-  /// Lower bound on every plan from what NICs send, at most the threshold; zero while it is not
-  /// known. The other bounds and those of candidates are at least as high from then on.
-  Duration bound_by_nics() const;
+  /// Raises the bounds of the search and of its candidates to one that is known of all plans, and
+  /// closes the search if that reaches the threshold.
+  void raise_bound(Duration bound, Duration threshold);
 
   /// The limits at which advance() stops.
   struct SearchBudget {
