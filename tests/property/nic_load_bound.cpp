@@ -10,6 +10,7 @@
 #include "../support/clusters.h"
 #include "../support/dice.h"
 #include "../support/models.h"
+#include "../support/random_group.h"
 #include "../support/random_pipeline.h"
 #include "../support/scaled.h"
 #include "dapple/cost/cost_model.h"
@@ -44,6 +45,7 @@ Problem random_problem_of_network(Dice& dice, const Limits& limits) {
   }
   problem.profile = model_of(figures);
   if (dice.chance(30)) tie_some(dice, problem.profile, 60);
+  if (dice.chance(20)) make_devices_groups(dice, problem.profile);
   std::vector<Link> nics;
   for (std::int64_t n = dice.chance(30) ? limits.devices : 1; n > 0; --n) {
     nics.push_back({bytes_per_ns(dice.roll(1, 3)), {dice.roll(0, 5)}});
