@@ -194,7 +194,7 @@ void ExactPlanner::raise_bounds_by_nics() {
   if (std::exchange(has_nic_bounds_, true)) return;
   const Duration limit = threshold();
   const search::Allowance::Limits limits{
-      .work = kSearchLimits.nic_steps / part_,
+      .work = kSearchLimits.nic_steps,
       .kept = {context_.options.memory_limit.count / kSearchLimits.part_of_completion /
                std::ssize(searches_)},
       .should_stop = [this] { return is_stopped_(); }};

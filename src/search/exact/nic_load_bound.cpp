@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -105,6 +106,13 @@ class NicLoadBound {
     bool is_in_front = false;
     bool sends_activations = false;
   };
+  /// A stage that ends at the cut at hand.
+  struct Stage {
+    CutIndex begin;
+    StageBound bound;
+    // What each of its servers sends to reduce its gradients.
+    Bytes reduced;
+  };
   /// The devices of a stage in front of a partial plan, and the boundary between both.
   struct Extension {
     SpreadIndex spread;
@@ -116,19 +124,19 @@ class NicLoadBound {
   void list_spreads(Spread& spread, std::int32_t most, std::int32_t left);
   void sum_gradients();
   bool bound_all();
-  void make_columns(CutIndex end);
+  void make_stages();
+  void add_stages(SpreadIndex spread, const StageColumn& column);
   void extend(const PartialPlan& behind);
   void choose_devices(const PartialPlan& behind, Spread& chosen);
+  SpreadIndex spread_of(const Spread& chosen) const;
   void choose_fresh_servers(const PartialPlan& behind, Spread& chosen, std::int32_t most);
-  void share_samples(const PartialPlan& behind, const Spread& chosen, std::int64_t longer,
-                     std::vector<std::int64_t>& samples);
-  void prepend_devices(const PartialPlan& behind, const Spread& chosen,
+  void share_samples(const PartialPlan& behind, const Spread& chosen, SpreadIndex spread,
+                     std::int64_t longer, std::vector<std::int64_t>& samples);
+  void prepend_devices(const PartialPlan& behind, const Spread& chosen, SpreadIndex spread,
                        const std::vector<std::int64_t>& samples);
   void cross(SideServer& side, std::int64_t samples, BoundaryBound& boundary) const;
-  void prepend_stages(const PartialPlan& behind, const Extension& extension,
-                      const StageColumn& column);
-  void prepend_stage(const PartialPlan& behind, const Extension& extension, const StageBound& stage,
-                     CutIndex begin);
+  void prepend_stage(const PartialPlan& behind, const Extension& extension, const Stage& stage);
+  bool is_room_left(CutIndex cut, std::int32_t devices) const;
   Bytes reduced_by_each(CutIndex begin, std::int64_t servers) const;
   Duration time_to_send(Bytes size) const;
   void keep(PartialPlan plan, SpreadIndex spread, CutIndex begin);
@@ -155,12 +163,10 @@ class NicLoadBound {
   IndexedVector<SpreadIndex, AllReduceModel> reductions_;
   // The gradients of all layers in front of a cut that their stages reduce, whatever the stages.
   IndexedVector<CutIndex, Bytes> gradients_;
-  // The cut behind the stages that are put in front, its volume, and the stages by their spread,
-  // without and with recomputation.
+  // The cut behind the stages that are put in front, its volume, and these stages by their spread.
   CutIndex cut_;
   BoundaryVolume volume_;
-  IndexedVector<SpreadIndex, StageColumn> columns_;
-  IndexedVector<SpreadIndex, StageColumn> recomputing_;
+  IndexedVector<SpreadIndex, std::vector<Stage>> stages_;
   // Partial plans by the cut in front of them, then by the spread of their first stage; none of a
   // list dominates another one.
   IndexedVector<CutIndex, IndexedVector<SpreadIndex, std::vector<PartialPlan>>> plans_;
@@ -229,7 +235,7 @@ bool NicLoadBound::bound_all() {
     plans_.push_back(IndexedVector<SpreadIndex, std::vector<PartialPlan>>(spreads_.size()));
   }
   for (cut_ = last; cut_ > CutIndex{}; cut_ = cut_.previous()) {
-    make_columns(cut_);
+    make_stages();
     if (cut_ == last) {
       extend({});
       continue;
@@ -245,19 +251,39 @@ bool NicLoadBound::bound_all() {
   return !allowance_.is_over();
 }
 
-void NicLoadBound::make_columns(CutIndex end) {
-  columns_ = {};
-  recomputing_ = {};
+void NicLoadBound::make_stages() {
+  stages_ = IndexedVector<SpreadIndex, std::vector<Stage>>(spreads_.size());
   for (const SpreadIndex spread : spreads_.indices()) {
     const std::vector<StageDevices> devices{{.devices = devices_[spread],
                                              .samples = kEqualShares,
                                              .reductions = {&reductions_[spread]}}};
-    columns_.push_back(cache_.least(end, devices, end.previous(), {}));
-    const bool may_recompute = is_worth_recomputing(columns_.back(), problem_.pins);
-    recomputing_.push_back(
-        may_recompute ? cache_.least(end, devices, end.previous(), {.form = {}, .recompute = true})
-                      : StageColumn{.first = end, .stages = {}});
+    const StageColumn column = cache_.least(cut_, devices, cut_.previous(), {});
+    add_stages(spread, column);
+    if (!is_worth_recomputing(column, problem_.pins)) continue;
+    add_stages(spread,
+               cache_.least(cut_, devices, cut_.previous(), {.form = {}, .recompute = true}));
   }
+}
+
+/// Adds the stages of a column that may belong to a plan below the threshold.
+void NicLoadBound::add_stages(SpreadIndex spread, const StageColumn& column) {
+  const auto left = device_count_ - static_cast<std::int32_t>(devices_[spread].size());
+  for (CutIndex begin = cut_.previous(); begin >= column.first; begin = begin.previous()) {
+    const Stage stage{.begin = begin,
+                      .bound = column.at(begin),
+                      .reduced = reduced_by_each(begin, std::ssize(spreads_[spread]))};
+    const Duration least =
+        stage.bound.work(problem_.num_micro_batches()) + stage.bound.after_backward;
+    const bool is_possible = stage.bound.depth_limit > 0 && least < threshold_ &&
+                             time_to_send(stage.reduced) < threshold_ && is_room_left(begin, left);
+    if (is_possible) stages_[spread].push_back(stage);
+  }
+}
+
+/// Whether the layers in front of a cut may be below the threshold on so many devices (P1).
+bool NicLoadBound::is_room_left(CutIndex cut, std::int32_t devices) const {
+  if (cut == CutIndex{}) return true;
+  return devices > 0 && work_.busiest(layers_between(CutIndex{}, cut), devices) < threshold_;
 }
 
 /// Puts every stage that ends at the cut in front of a partial plan, or of none.
@@ -288,8 +314,11 @@ void NicLoadBound::choose_fresh_servers(const PartialPlan& behind, Spread& chose
       std::min<std::int64_t>(problem_.micro_batch_size, device_count_ - behind.used) - replicas;
   if (left < 0) return;
   if (replicas > 0) {
+    const SpreadIndex spread = spread_of(chosen);
     std::vector<std::int64_t> samples(chosen.size(), 0);
-    share_samples(behind, chosen, problem_.micro_batch_size % replicas, samples);
+    if (!stages_[spread].empty()) {
+      share_samples(behind, chosen, spread, problem_.micro_batch_size % replicas, samples);
+    }
   }
   if (std::ssize(chosen) == server_count_) return;
   for (std::int32_t count = 1; count <= std::min<std::int64_t>(most, left); ++count) {
@@ -299,11 +328,21 @@ void NicLoadBound::choose_fresh_servers(const PartialPlan& behind, Spread& chose
   }
 }
 
+/// Returns the spread of so many devices on each server; on some servers there may be none.
+NicLoadBound::SpreadIndex NicLoadBound::spread_of(const Spread& chosen) const {
+  Spread spread;
+  std::copy_if(chosen.begin(), chosen.end(), std::back_inserter(spread),
+               [](std::int32_t count) { return count > 0; });
+  std::sort(spread.rbegin(), spread.rend());
+  return spread_indices_.at(spread);
+}
+
 /// Shares each micro-batch among the replicas. The first ones, in the order of their devices, have
 /// one sample more than the others; `longer` of these are left. As any server may be the first, all
 /// orders are tried.
 void NicLoadBound::share_samples(const PartialPlan& behind, const Spread& chosen,
-                                 std::int64_t longer, std::vector<std::int64_t>& samples) {
+                                 SpreadIndex spread, std::int64_t longer,
+                                 std::vector<std::int64_t>& samples) {
   const std::int64_t each =
       problem_.micro_batch_size / std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0});
   if (longer == 0) {
@@ -311,40 +350,41 @@ void NicLoadBound::share_samples(const PartialPlan& behind, const Spread& chosen
     for (std::size_t s = 0; s < chosen.size(); ++s) {
       if (all[s] == 0) all[s] = chosen[s] * each;
     }
-    prepend_devices(behind, chosen, all);
+    prepend_devices(behind, chosen, spread, all);
     return;
   }
   for (std::size_t s = 0; s < chosen.size(); ++s) {
     if (chosen[s] == 0 || samples[s] > 0) continue;
     const std::int64_t here = std::min<std::int64_t>(longer, chosen[s]);
     samples[s] = chosen[s] * each + here;
-    share_samples(behind, chosen, longer - here, samples);
+    share_samples(behind, chosen, spread, longer - here, samples);
     samples[s] = 0;
   }
 }
 
-/// Puts a stage with `chosen` devices and `samples` samples on each server in front of a partial
+/// Puts the stages with `chosen` devices and `samples` samples on each server in front of a partial
 /// plan. The first servers are those of the plan.
 void NicLoadBound::prepend_devices(const PartialPlan& behind, const Spread& chosen,
-                                   const std::vector<std::int64_t>& samples) {
-  Extension extension{.spread = {}, .servers = {}, .used = behind.used, .boundary = {}};
-  Spread spread;
+                                   SpreadIndex spread, const std::vector<std::int64_t>& samples) {
+  Extension extension{.spread = spread, .servers = {}, .used = behind.used, .boundary = {}};
   for (std::size_t s = 0; s < chosen.size(); ++s) {
     SideServer side;
     if (s < behind.servers.size()) side.server = behind.servers[s];
     if (!behind.servers.empty()) cross(side, samples[s], extension.boundary);
+    if (time_to_send(side.server.transfers) >= threshold_) return;
     side.is_in_front = chosen[s] > 0;
     side.server.devices = chosen[s];
     side.server.used += chosen[s];
     side.server.samples = samples[s];
     extension.used += chosen[s];
-    if (side.is_in_front) spread.push_back(chosen[s]);
     extension.servers.push_back(side);
   }
-  std::sort(spread.rbegin(), spread.rend());
-  extension.spread = spread_indices_.at(spread);
-  prepend_stages(behind, extension, columns_[extension.spread]);
-  prepend_stages(behind, extension, recomputing_[extension.spread]);
+  for (const Stage& stage : stages_[spread]) {
+    if (!allowance_.spend(1)) return;
+    if (is_room_left(stage.begin, device_count_ - extension.used)) {
+      prepend_stage(behind, extension, stage);
+    }
+  }
 }
 
 /// Adds what the server sends over the boundary to a stage of which it has `samples` samples (N1),
@@ -360,59 +400,44 @@ void NicLoadBound::cross(SideServer& side, std::int64_t samples, BoundaryBound& 
   boundary.backward_queue = boundary.forward_queue;
 }
 
-/// Puts the stages of a column in front of a partial plan, for every first layer.
-void NicLoadBound::prepend_stages(const PartialPlan& behind, const Extension& extension,
-                                  const StageColumn& column) {
-  const std::int32_t left = device_count_ - extension.used;
-  for (CutIndex begin = cut_.previous(); begin >= column.first; begin = begin.previous()) {
-    if (!allowance_.spend(1)) return;
-    const StageBound& stage = column.at(begin);
-    if (stage.depth_limit == 0 || stage.work(problem_.num_micro_batches()) >= threshold_) continue;
-    const LayerRange front = layers_between(CutIndex{}, begin);
-    const bool is_closed =
-        begin > CutIndex{} && (left == 0 || work_.busiest(front, left) >= threshold_);
-    if (!is_closed) prepend_stage(behind, extension, stage, begin);
-  }
-}
-
 void NicLoadBound::prepend_stage(const PartialPlan& behind, const Extension& extension,
-                                 const StageBound& stage, CutIndex begin) {
+                                 const Stage& stage) {
+  const StageBound& bound = stage.bound;
   PartialPlan plan{.servers = {}, .used = extension.used, .label = {}};
-  const auto servers = std::count_if(extension.servers.begin(), extension.servers.end(),
-                                     [](const SideServer& side) { return side.is_in_front; });
   Duration span;
   Duration end;
   for (const SideServer& side : extension.servers) {
     Server server = side.server;
-    if (side.is_in_front && servers > 1) server.reductions += reduced_by_each(begin, servers);
+    if (side.is_in_front) server.reductions += stage.reduced;
     if (server.transfers > Bytes{}) {
-      server.head = stage.forward;
-      if (!side.sends_activations) { server.head += extension.boundary.forward + side.server.head; }
+      server.head = bound.forward;
+      if (!side.sends_activations) server.head += extension.boundary.forward + side.server.head;
     }
-    span = std::max(span, server.head + time_to_send(server.transfers) + stage.backward);   // (N2)
+    span = std::max(span, server.head + time_to_send(server.transfers) + bound.backward);   // (N2)
     end = std::max(end, server.head + time_to_send(server.transfers + server.reductions));  // (N3)
+    if (end >= threshold_) return;
     if (side.is_in_front) plan.servers.push_back(server);
   }
   const std::int64_t micro_batches = problem_.num_micro_batches();
   plan.label = behind.servers.empty()
-                   ? initial_label(stage, micro_batches)
-                   : extend_label(stage, extension.boundary, behind.label, micro_batches, span);
+                   ? initial_label(bound, micro_batches)
+                   : extend_label(bound, extension.boundary, behind.label, micro_batches, span);
   plan.label.end = std::max(plan.label.end, end);
   if (plan.label.end >= threshold_) return;
-  if (begin == CutIndex{}) {
+  if (stage.begin == CutIndex{}) {
     least_ = std::min(least_, plan.label.end);  // (N4)
     return;
   }
-  const PrefixBound::Rest front = work_.rest(begin, device_count_ - plan.used);
+  const PrefixBound::Rest front = work_.rest(stage.begin, device_count_ - plan.used);
   const bool is_closed = front.forward + plan.label.end >= threshold_ ||
                          front.round_trip + plan.label.span >= threshold_;
-  if (!is_closed) keep(std::move(plan), extension.spread, begin);
+  if (!is_closed) keep(std::move(plan), extension.spread, stage.begin);
 }
 
-/// What each of several servers sends at least to reduce the gradients of the stage that begins
-/// there and ends at the cut (N3).
+/// What each server of a stage that begins there and ends at the cut sends at least to reduce its
+/// gradients (N3).
 Bytes NicLoadBound::reduced_by_each(CutIndex begin, std::int64_t servers) const {
-  if (has_measured_reductions(costs_.topology())) return {};
+  if (servers == 1 || has_measured_reductions(costs_.topology())) return {};
   const std::int64_t passes = costs_.topology().description().shards_optimizer ? 1 : 2;
   const Bytes gradients = gradients_[cut_] - gradients_[begin];
   return {divide_down(Wide{passes * (servers - 1)} * gradients.count, servers)};
