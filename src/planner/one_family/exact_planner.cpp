@@ -63,6 +63,8 @@ class ExactPlanner {
   bool has_unsearched() const;
   void search_and_simulate();
   void raise_bounds_by_nics();
+  void raise_bounds_by_nics(const std::vector<search::SearchProblem>& problems, std::int64_t steps,
+                            std::vector<Duration>& bounds);
   void advance();
   std::vector<search::Candidate> take_batch();
   void simulate(const std::vector<search::Candidate>& candidates);
@@ -186,26 +188,21 @@ void ExactPlanner::search_and_simulate() {
                                      [](const auto& search) { return search->is_exhausted(); });
     if (is_stuck) break;
   }
-  if (bound() < threshold()) raise_bounds_by_nics();
+  if (bound_anywhere() < threshold()) raise_bounds_by_nics();
 }
 
-/// Raises the bounds of searches that are open to what the NICs of each server send, once.
+/// Raises the bounds of searches that are open to what the NICs of each server send, once. Rounds
+/// take more and more steps, as long as the one before has raised some bound.
 void ExactPlanner::raise_bounds_by_nics() {
   if (std::exchange(has_nic_bounds_, true)) return;
-  const Duration limit = threshold();
-  const search::Allowance::Limits limits{
-      .work = kSearchLimits.nic_steps,
-      .kept = {context_.options.memory_limit.count / kSearchLimits.part_of_completion /
-               std::ssize(searches_)},
-      .should_stop = [this] { return is_stopped_(); }};
   const std::vector<search::SearchProblem> problems = search_problems(context_);
   std::vector<Duration> bounds(problems.size());
-  parallel_for(problems.size(), context_.options.threads, [&](std::size_t i) {
-    if (searches_[i]->bound() >= limit) return;
-    bounds[i] =
-        search::nic_load_bound(context_.profile, context_.topology, problems[i], limit, limits);
-    searches_[i]->raise_bound(bounds[i], limit);
-  });
+  for (std::int64_t steps = kSearchLimits.nic_steps; steps <= kSearchLimits.last_nic_steps;
+       steps *= kSearchLimits.nic_steps_growth) {
+    const std::vector<Duration> before = bounds;
+    raise_bounds_by_nics(problems, steps, bounds);
+    if (bounds == before) break;
+  }
   for (OpenCandidate& some : open_candidates_) {
     search::Candidate& candidate = some.candidate;
     for (std::size_t i = 0; i < problems.size(); ++i) {
@@ -215,6 +212,23 @@ void ExactPlanner::raise_bounds_by_nics() {
       }
     }
   }
+}
+
+/// Fills in the bounds that are zero, of searches that are open, as far as the steps suffice.
+void ExactPlanner::raise_bounds_by_nics(const std::vector<search::SearchProblem>& problems,
+                                        std::int64_t steps, std::vector<Duration>& bounds) {
+  const Duration limit = threshold();
+  const search::Allowance::Limits limits{
+      .work = steps,
+      .kept = {context_.options.memory_limit.count / kSearchLimits.part_of_completion /
+               std::ssize(searches_)},
+      .should_stop = [this] { return is_stopped_(); }};
+  parallel_for(problems.size(), context_.options.threads, [&](std::size_t i) {
+    if (bounds[i] > Duration{} || searches_[i]->bound_anywhere() >= limit) return;
+    bounds[i] =
+        search::nic_load_bound(context_.profile, context_.topology, problems[i], limit, limits);
+    searches_[i]->raise_bound(bounds[i], limit);
+  });
 }
 
 /// Lets every search try more stages, until it has a batch of candidates.

@@ -105,7 +105,7 @@ void BoundProver::prove_by_paths(OpenProblem& open, std::int64_t steps) const {
 /// Tries what NICs send alone. It is a part of the exact search, and of its kind of proof.
 void BoundProver::prove_by_nics(OpenProblem& open) const {
   open.is_proven = search::nic_load_bound(context_.profile, context_.topology, open.some->problem,
-                                          bound_, limits(kSearchLimits.nic_steps)) >= bound_;
+                                          bound_, limits(kSearchLimits.last_nic_steps)) >= bound_;
   open.proof.method = ProofMethod::Search;
 }
 

@@ -56,10 +56,13 @@ struct SearchLimits {
   std::int64_t all_completion_steps = 1'000'000'000;
   std::int64_t completion_steps_of_large = 10'000'000;
   std::int64_t all_completion_steps_of_large = 250'000'000;
-  /// The bound of what NICs send is computed once so many stages have been tried, and takes at most
-  /// so many steps in one search.
+  /// The bound of what NICs send is computed once so many stages have been tried. It takes at most
+  /// so many steps in one search at first, so many times as many in each further round, and so many
+  /// in the last.
   std::int64_t states_before_nics = 1'000'000;
-  std::int64_t nic_steps = 100'000'000;
+  std::int64_t nic_steps = 5'000'000;
+  std::int64_t nic_steps_growth = 6;
+  std::int64_t last_nic_steps = 180'000'000;
   /// The most states of decision diagrams at one cut, of which they have tables, as there may be
   /// more on many devices of several kinds; and at all cuts, as more take too long for what they
   /// prove.
