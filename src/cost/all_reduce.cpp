@@ -272,6 +272,22 @@ bool AllReduceModel::is_as_fast_as(const AllReduceModel& other) const {
                     });
 }
 
+void AllReduceModel::move_to(const PortParts& parts) {
+  for (Alternative& alternative : alternatives_) {
+    for (Rings& rings : alternative.rings) {
+      std::vector<PortShare> shares;
+      for (const PortShare& share : rings.ports) {
+        for (const auto& [port, devices] : parts.at(share.port)) {
+          shares.push_back({port, {share.taken.bytes_per_second * devices}, share.all});
+        }
+      }
+      std::sort(shares.begin(), shares.end(),
+                [](const PortShare& a, const PortShare& b) { return a.port < b.port; });
+      rings.ports = std::move(shares);
+    }
+  }
+}
+
 void AllReduceModel::forget_ports() {
   for (Alternative& alternative : alternatives_) {
     for (Rings& rings : alternative.rings) rings.ports = {};

@@ -54,7 +54,7 @@ GradientBuckets gradient_buckets(const ModelProfile& profile, LayerRange layers,
 std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const StagePlan& stage) {
   if (stage.gradient_buckets.empty()) {
     const GradientBuckets all = gradient_buckets(profile, stage.layers);
-    if (stage.devices.size() > 1 && !all.sizes.empty()) return std::nullopt;
+    if (replicas_of(stage) > 1 && !all.sizes.empty()) return std::nullopt;
     return GradientBuckets{};
   }
   GradientBuckets buckets = fill_buckets(profile, stage.layers, [&](std::size_t k, Bytes size) {
@@ -67,7 +67,7 @@ std::optional<GradientBuckets> match_buckets(const ModelProfile& profile, const 
 void fill_gradient_buckets(Plan& plan, const ModelProfile& profile) {
   plan.tied_gradients = tied_gradients(profile, plan.stages);
   for (StagePlan& stage : plan.stages) {
-    if (stage.devices.size() < 2 || !stage.gradient_buckets.empty()) continue;
+    if (replicas_of(stage) < 2 || !stage.gradient_buckets.empty()) continue;
     stage.gradient_buckets =
         gradient_buckets(in_form(profile, stage.form), stage.layers, plan.gradients.bucket_size)
             .sizes;

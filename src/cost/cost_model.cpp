@@ -30,11 +30,15 @@ std::vector<TransferEnd> transfer_ends(const Plan& plan, const StagePlan& stage,
   if (stage.replication == Replication::Deal) {
     const auto replica =
         static_cast<std::size_t>(micro_batch % static_cast<std::int64_t>(stage.devices.size()));
-    return {{stage.devices[replica], {0, plan.micro_batch_size}}};
+    return {{.device = stage.devices[replica], .samples = {0, plan.micro_batch_size}}};
   }
   std::vector<TransferEnd> ends;
   for (std::size_t i = 0; i < stage.devices.size(); ++i) {
-    ends.push_back({stage.devices[i], samples_of(plan, stage, i)});
+    const auto position = static_cast<std::int32_t>(i);
+    ends.push_back({.device = stage.devices[i],
+                    .samples = samples_of(plan, stage, i),
+                    .member = position % stage.devices_per_replica,
+                    .members = stage.devices_per_replica});
   }
   return ends;
 }
@@ -91,13 +95,23 @@ StageContext context_of(const Plan& plan, std::size_t index, std::int64_t depth,
           .sends_before = !is_first && plan.stages[index - 1].devices != stage.devices,
           .sends_behind = !is_last && plan.stages[index + 1].devices != stage.devices,
           .largest_bucket = largest_bucket,
-          .replicas = std::ssize(stage.devices)};
+          .replicas = replicas_of(stage)};
 }
 
 }  // namespace
 
 CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
-    : profile_(profile), topology_(topology), tables_(std::make_unique<Tables>()) {
+    : CostModel(profile, topology, 1) {}
+
+CostModel::CostModel(const ModelProfile& profile, const Topology& topology,
+                     std::int32_t devices_per_replica)
+    : profile_(profile),
+      topology_(topology),
+      tables_(std::make_unique<Tables>()),
+      devices_per_replica_(devices_per_replica) {
+  if (devices_per_replica > 1) {
+    groups_ = std::make_unique<LargerGroups>(topology, devices_per_replica);
+  }
   tables_->parameters.emplace_back();
   tables_->reduced_parameters.emplace_back();
   tables_->expert_parameters.emplace_back();
@@ -113,11 +127,30 @@ CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
   do_times_rise_ = do_times_rise(profile);
   for (const ModelProfile& form : profile.stage_forms) {
     do_times_rise_ = do_times_rise_ && do_times_rise(form);
-    others_.push_back(std::make_unique<CostModel>(form, topology));
+    // The constructor is private.
+    others_.emplace_back(new CostModel(form, topology, dapple::devices_per_replica(profile, form)));
   }
 }
 
 CostModel::~CostModel() = default;
+
+std::vector<std::int32_t> CostModel::larger_groups() const {
+  std::set<std::int32_t> sizes;
+  for (const auto& other : others_) {
+    if (other->devices_per_replica() > 1) sizes.insert(other->devices_per_replica());
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
+std::int32_t CostModel::largest_group() const {
+  std::int32_t largest = devices_per_replica_;
+  for (const auto& other : others_) largest = std::max(largest, other->devices_per_replica());
+  return largest;
+}
+
+AllReduceModel CostModel::reduction(const std::vector<DeviceIndex>& devices) const {
+  return groups_ ? groups_->reduction(devices) : AllReduceModel(devices, topology_);
+}
 
 const LayerTable& CostModel::table(std::int64_t samples, std::int32_t device_kind) const {
   const std::pair key{samples, device_kind};
@@ -304,11 +337,11 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   }
   std::vector<DeviceIndex> members = stage.devices;
   std::sort(members.begin(), members.end());
-  const AllReduceModel reduction(members, topology_);
+  const AllReduceModel reduction = this->reduction(members);
   for (const Bytes size : buckets.sizes) cost.buckets.push_back(reduction.cost(size));
   std::vector<std::int32_t> kinds;
   for (const auto& [samples, kind] : paces) kinds.push_back(kind);
-  cost.optimizer_step = update(stage.layers, std::ssize(stage.devices), kinds, reduction);
+  cost.optimizer_step = update(stage.layers, replicas_of(stage), kinds, reduction);
   if (plan.gradients.optimizer == OptimizerTiming::PerBucket) {
     cost.bucket_steps = bucket_steps(stage.layers, buckets);
   }

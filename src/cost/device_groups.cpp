@@ -13,6 +13,7 @@
 #include "dapple/core/error.h"
 #include "dapple/cost/buckets.h"
 #include "dapple/cost/compatible.h"
+#include "dapple/cost/larger_groups.h"
 #include "dapple/profile/limits.h"
 #include "dapple/profile/variants.h"
 
@@ -345,10 +346,19 @@ std::variant<PlanInputs, NoGroups> inputs_of_groups(const ModelProfile& profile,
 /// Returns why no plan can have stages in both forms, whatever the links.
 std::string fault_of_profiles(const ModelProfile& one, const ModelProfile& other) {
   if (one.parallelism == other.parallelism) return "another one is the same";
-  if (one.parallelism.group_size() != other.parallelism.group_size()) {
-    return fmt::format("its groups are of size {}, and those of {} of size {}",
-                       other.parallelism.group_size(), to_text(one.parallelism),
-                       one.parallelism.group_size());
+  const std::int64_t one_size = one.parallelism.group_size();
+  const std::int64_t other_size = other.parallelism.group_size();
+  if (one_size % other_size != 0 && other_size % one_size != 0) {
+    return fmt::format(
+        "its groups are of size {}, and those of {} of size {}, of which neither "
+        "divides the other",
+        other_size, to_text(one.parallelism), one_size);
+  }
+  if (one_size != other_size && !one.ties.empty()) {
+    return fmt::format(
+        "its groups are of size {}, and those of {} of size {}, which layers that "
+        "share parameters do not allow",
+        other_size, to_text(one.parallelism), one_size);
   }
   if (one.parallelism.shards_optimizer != other.parallelism.shards_optimizer) {
     return "the optimizer's state is sharded in all stages or in none";
@@ -465,8 +475,27 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
   return inputs_of_groups(profile, parallelism, std::move(found));
 }
 
+namespace {
+
+/// Returns why stages cannot be in groups of the size of the second inputs beside those of the
+/// first.
+std::string fault_of_sizes(const PlanInputs& one, const PlanInputs& other) {
+  const std::int64_t size = one.profile.parallelism.group_size();
+  const std::int64_t other_size = other.profile.parallelism.group_size();
+  if (size == other_size) return "";
+  if (other_size < size) {
+    return fmt::format(
+        "its groups are of size {}, and those of {} of size {}, which has to be the smallest",
+        other_size, to_text(one.profile.parallelism), size);
+  }
+  return LargerGroups::fault(Topology{one.topology}, other_size / size);
+}
+
+}  // namespace
+
 std::string mixing_fault(const PlanInputs& one, const PlanInputs& other) {
   std::string fault = fault_of_profiles(one.profile, other.profile);
+  if (fault.empty()) fault = fault_of_sizes(one, other);
   if (!fault.empty()) return fault;
   const std::vector<DeviceKind>& kinds = one.topology.devices;
   for (std::size_t k = 0; k < kinds.size(); ++k) {

@@ -8,6 +8,17 @@
 namespace dapple {
 namespace {
 
+/// Returns into how many parts what the receiver needs is divided among senders, of which this one
+/// sends one; 0 if it sends none.
+std::int64_t parts_between(const TransferEnd& sender, const TransferEnd& receiver) {
+  if (sender.members <= receiver.members) {
+    const std::int32_t served = receiver.members / sender.members;
+    return receiver.member / served == sender.member ? 1 : 0;
+  }
+  const std::int32_t senders = sender.members / receiver.members;
+  return sender.member / senders == receiver.member ? senders : 0;
+}
+
 std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
                                 const std::vector<TransferEnd>& to,
                                 const std::function<Bytes(std::int64_t)>& size_of,
@@ -20,7 +31,9 @@ std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
     for (std::size_t i = receiver; i < to.size() && to[i].samples.begin < sender.samples.end; ++i) {
       const SampleRange overlap{std::max(sender.samples.begin, to[i].samples.begin),
                                 std::min(sender.samples.end, to[i].samples.end)};
-      const Bytes size = size_of(overlap.size());
+      const std::int64_t parts = parts_between(sender, to[i]);
+      if (parts == 0) continue;
+      const Bytes size{divide_up(size_of(overlap.size()).count, parts)};
       if (sender.device == to[i].device || size.count == 0) continue;
       flows.push_back({.from = sender.device,
                        .to = to[i].device,

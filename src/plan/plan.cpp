@@ -58,6 +58,17 @@ std::vector<TiedGradients> tied_gradients(const ModelProfile& profile,
   return tied;
 }
 
+std::int32_t devices_per_replica(const ModelProfile& profile, const ModelProfile& form) {
+  const std::int64_t groups = form.parallelism.group_size() / profile.parallelism.group_size();
+  return static_cast<std::int32_t>(std::max<std::int64_t>(1, groups));
+}
+
+bool has_larger_groups(const ModelProfile& profile) {
+  return std::any_of(
+      profile.stage_forms.begin(), profile.stage_forms.end(),
+      [&](const ModelProfile& form) { return devices_per_replica(profile, form) > 1; });
+}
+
 namespace {
 
 bool holds(StageIndex stage, const TiedGradients& tied) {
@@ -95,12 +106,12 @@ std::string_view to_string(Replication replication) {
 }
 
 std::int64_t dealt_to(const StagePlan& stage) {
-  return stage.replication == Replication::Deal ? std::ssize(stage.devices) : 1;
+  return stage.replication == Replication::Deal ? replicas_of(stage) : 1;
 }
 
 bool splits_micro_batches(const Plan& plan) {
   return std::any_of(plan.stages.begin(), plan.stages.end(), [](const StagePlan& stage) {
-    return stage.replication == Replication::Split && stage.devices.size() > 1;
+    return stage.replication == Replication::Split && replicas_of(stage) > 1;
   });
 }
 
@@ -136,18 +147,37 @@ SampleRange ReplicaShares::of(std::int64_t replica) const {
   return {.begin = position == 0 ? 0 : ends_[position - 1], .end = ends_[position]};
 }
 
-SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t replica) {
-  if (stage.replication == Replication::Deal) return {.begin = 0, .end = plan.micro_batch_size};
-  return ReplicaShares(plan.micro_batch_size, std::ssize(stage.devices), stage.samples)
-      .of(static_cast<std::int64_t>(replica));
+namespace {
+
+std::int64_t replica_of(const StagePlan& stage, std::size_t device) {
+  return static_cast<std::int64_t>(device) / stage.devices_per_replica;
 }
 
-std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t replica) {
+}  // namespace
+
+SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t device) {
+  if (stage.replication == Replication::Deal) return {.begin = 0, .end = plan.micro_batch_size};
+  return ReplicaShares(plan.micro_batch_size, replicas_of(stage), stage.samples)
+      .of(replica_of(stage, device));
+}
+
+std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t device) {
   if (stage.replication == Replication::Split) return plan.num_micro_batches;
   // Replica i gets micro-batches i, i + r, i + 2r, ...: as many as the i-th of r even shares.
-  return replica_share(plan.num_micro_batches, static_cast<std::int64_t>(stage.devices.size()),
-                       static_cast<std::int64_t>(replica))
+  return replica_share(plan.num_micro_batches, replicas_of(stage), replica_of(stage, device))
       .size();
+}
+
+bool has_larger_groups(const Plan& plan) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(),
+                     [](const StagePlan& stage) { return stage.devices_per_replica > 1; });
+}
+
+void set_devices_per_replica(Plan& plan) {
+  for (StagePlan& stage : plan.stages) {
+    stage.devices_per_replica = static_cast<std::int32_t>(form_of(plan, stage).group_size() /
+                                                          plan.parallelism.group_size());
+  }
 }
 
 std::string shape_of(const Plan& plan) {

@@ -248,7 +248,8 @@ std::string text_of(const ParallelismReason& reason) {
   return text + "; " + limit_of(reason.plan, *reason.lower_bound);
 }
 
-std::string outside_space(const ModelProfile& profile, Sharding sharding, bool mixes_forms) {
+std::string outside_space(const ModelProfile& profile, Sharding sharding, bool mixes_forms,
+                          bool mixes_group_sizes) {
   bool has_context = false;
   bool has_experts = false;
   const std::vector<Parallelism> forms = parallelisms_of(profile);
@@ -258,8 +259,10 @@ std::string outside_space(const ModelProfile& profile, Sharding sharding, bool m
   }
   std::string text = "tensor, sequence and expert parallelism";
   if (forms.size() > 1) {
-    text = mixes_forms ? "groups whose size differs between stages, or is that of no "
-                         "form by itself"
+    text = mixes_group_sizes ? "groups whose size differs between stages, except in forms that "
+                               "one record lists, or is that of no form by itself"
+           : mixes_forms     ? "groups whose size differs between stages, or is that of no "
+                               "form by itself"
            : has_context || has_experts ? "degrees of parallelism that differ between stages"
                                         : "degrees of tensor parallelism that differ between "
                                           "stages";
@@ -298,15 +301,19 @@ std::string recomputation_outside_space(SelectableLayers searched) {
   return fmt::format("; parts recomputed in other layers than {} of every stage", layers);
 }
 
-std::string cut_of_parallelism(const Parallelism& parallelism, bool is_mixed) {
-  if (!is_mixed) {
+std::string cut_of_parallelism(const Parallelism& parallelism,
+                               const std::vector<Parallelism>& stage_forms) {
+  if (stage_forms.empty()) {
     return fmt::format("{}: not searched completely; the bound holds for it too",
                        to_text(parallelism));
   }
+  const bool have_one_size = std::all_of(
+      stage_forms.begin(), stage_forms.end(),
+      [&](const Parallelism& form) { return form.group_size() == parallelism.group_size(); });
   return fmt::format(
       "stages in different forms, on groups of {}{}: not searched completely; the bound holds for "
       "them too",
-      parallelism.group_size(),
+      have_one_size ? fmt::format("{}", parallelism.group_size()) : "different sizes",
       parallelism.shards_optimizer ? " with sharded optimizer state" : "");
 }
 

@@ -27,6 +27,10 @@ void apply(const Runtime& runtime, TopologyDescription& topology) {
 }
 
 std::vector<Violation> mode_faults(const Plan& plan, SimulationMode mode) {
+  if (mode.replicas == Replicas::Independent && has_larger_groups(plan)) {
+    return {{"/predicted/replicas",
+             "expected together, as groups of stages have different sizes, got independent"}};
+  }
   if (!mode.blocks()) return {};
   const auto fault = [&](const char* place, const std::string& expected) {
     return std::vector<Violation>{{place, fmt::format("expected {}, as transfers are {}", expected,

@@ -44,6 +44,7 @@ class PlanValidator {
   void check_devices();
   std::size_t first_on_devices_of(std::size_t stage);
   void check_replicas(std::size_t stage);
+  void check_larger_groups(std::size_t stage);
   void check_samples(std::size_t stage);
   void check_buckets(std::size_t stage);
   void check_order();
@@ -76,6 +77,7 @@ std::vector<Violation> PlanValidator::run() && {
   check_devices();
   for (std::size_t stage = 0; stage < plan_.stages.size(); ++stage) {
     if (batches_are_positive_) {
+      check_larger_groups(stage);
       check_replicas(stage);
       check_samples(stage);
     }
@@ -301,11 +303,47 @@ void PlanValidator::check_devices() {
 
 bool PlanValidator::is_dealt(std::size_t stage) const {
   return plan_.stages[stage].replication == Replication::Deal &&
-         plan_.stages[stage].devices.size() > 1;
+         replicas_of(plan_.stages[stage]) > 1;
+}
+
+/// Checks a stage each of whose replicas has several devices: these are the consecutive ones of a
+/// group.
+void PlanValidator::check_larger_groups(std::size_t stage) {
+  const StagePlan& own = plan_.stages[stage];
+  const std::int32_t size = own.devices_per_replica;
+  if (size == 1) return;
+  if (plan_.chunks_per_device != 1) {
+    report("/schedule/chunks_per_device",
+           fmt::format("expected 1, as groups of stages have different sizes, got {}",
+                       plan_.chunks_per_device));
+  }
+  if (own.replication == Replication::Deal) {
+    report(stage_place(stage, "replication"),
+           "expected \"split\", as its groups are larger than those of others, got \"deal\"");
+  }
+  const std::string whole =
+      fmt::format("whole groups of {} consecutive devices of the plan's own form", size);
+  if (std::ssize(own.devices) % size != 0) {
+    report(stage_place(stage, "devices"),
+           fmt::format("expected {}, got {} devices", whole, own.devices.size()));
+    return;
+  }
+  for (std::size_t i = 0; i < own.devices.size(); ++i) {
+    const DeviceIndex device = own.devices[i];
+    if (device.value < 0 || device.value >= topology_.device_count()) return;
+    const auto member = static_cast<std::int32_t>(i) % size;
+    if (device.value % size == member &&
+        (member == 0 || device.value == own.devices[i - 1].value + 1)) {
+      continue;
+    }
+    report(fmt::format("{}/{}", stage_place(stage, "devices"), i),
+           fmt::format("expected {}, got {}", whole, topology_.device(device).name));
+    return;
+  }
 }
 
 void PlanValidator::check_replicas(std::size_t stage) {
-  const auto replicas = static_cast<std::int64_t>(plan_.stages[stage].devices.size());
+  const std::int64_t replicas = replicas_of(plan_.stages[stage]);
   const bool may_deal = plan_.chunks_per_device == 1 && !carries_order(plan_.family);
   if (is_dealt(stage) && !may_deal) {
     report(stage_place(stage, "replication"),
@@ -333,7 +371,7 @@ void PlanValidator::check_samples(std::size_t stage) {
   const auto expect = [&](const std::string& expected, const auto& got) {
     report(stage_place(stage, "samples"), fmt::format("expected {}, got {}", expected, got));
   };
-  const std::size_t replicas = plan_.stages[stage].devices.size();
+  const auto replicas = static_cast<std::size_t>(replicas_of(plan_.stages[stage]));
   if (plan_.stages[stage].replication == Replication::Deal) {
     return expect("no such key beside \"deal\", as replicas have whole micro-batches", "shares");
   }
@@ -356,7 +394,7 @@ void PlanValidator::check_samples(std::size_t stage) {
 void PlanValidator::check_buckets(std::size_t stage) {
   const std::vector<Bytes>& buckets = plan_.stages[stage].gradient_buckets;
   const std::string place = stage_place(stage, "costs/gradient_buckets_bytes");
-  if (!buckets.empty() && plan_.stages[stage].devices.size() == 1) {
+  if (!buckets.empty() && replicas_of(plan_.stages[stage]) == 1) {
     report(place,
            fmt::format("expected no buckets, as a single replica reduces no gradients, got {}",
                        buckets.size()));

@@ -127,9 +127,9 @@ std::string runs_text(const std::vector<std::int64_t>& numbers) {
 }
 
 std::string samples_text(const Plan& plan, const StagePlan& stage) {
-  if (stage.replication == Replication::Deal && stage.devices.size() > 1) return "in turn";
+  if (dealt_to(stage) > 1) return "in turn";
   if (!stage.samples.empty()) return runs_text(stage.samples);
-  const auto replicas = static_cast<std::int64_t>(stage.devices.size());
+  const std::int64_t replicas = replicas_of(stage);
   const std::int64_t least = plan.micro_batch_size / replicas;
   const bool uneven = plan.micro_batch_size % replicas != 0;
   return uneven ? fmt::format("{}-{}", least, least + 1) : fmt::format("{}", least);

@@ -134,7 +134,7 @@ Json stages_of(const ReportSubject& subject) {
         {"backward", show(figures.backward, longest.pass)},
         {"sends", sends ? show(figures.send) : "-"},
         {"transfer", sends ? mean_transfer(timeline, index_at<StageIndex>(s), longest.pass) : "-"},
-        {"allReduce", stage.devices.size() > 1 ? show(figures.all_reduce, longest.end) : "-"},
+        {"allReduce", replicas_of(stage) > 1 ? show(figures.all_reduce, longest.end) : "-"},
         {"step", show(figures.optimizer_step, longest.end)},
         {"depth", document.plan.warmup_depths[s]},
         {"recomputes", stage.recompute}};

@@ -234,8 +234,13 @@ std::string show_forms(const ParallelismRecord& record) {
   if (record.stage_forms.empty()) return short_text(record.parallelism);
   const Parallelism& form = record.parallelism;
   const std::int64_t size = form.group_size();
-  return fmt::format("any of {} forms on {}{}", record.stage_forms.size() + 1,
-                     size == 1 ? "devices alone" : fmt::format("groups of {}", size),
+  std::int64_t largest = size;
+  for (const Parallelism& other : record.stage_forms) {
+    largest = std::max(largest, other.group_size());
+  }
+  std::string groups = size == 1 ? "devices alone" : fmt::format("groups of {}", size);
+  if (largest > size) groups = fmt::format("groups of {} to {}", size, largest);
+  return fmt::format("any of {} forms on {}{}", record.stage_forms.size() + 1, groups,
                      form.shards_optimizer ? ", sharded" : "");
 }
 

@@ -98,7 +98,7 @@ std::string stage_table(const PlanDocument& document, const Topology& topology,
     cells.push_back({fmt::format("{}", plan.warmup_depths[s])});
     if (style.width >= kRoomForCommunication) {
       cells.push_back({s + 1 < plan.stages.size() ? show(figures.send) : "-"});
-      cells.push_back({stage.devices.size() > 1 ? show(figures.all_reduce, longest.end) : "-"});
+      cells.push_back({replicas_of(stage) > 1 ? show(figures.all_reduce, longest.end) : "-"});
       cells.push_back({show(figures.optimizer_step, longest.end)});
     }
     cells.push_back(memory_cell(stage, document.prediction, style));

@@ -438,7 +438,7 @@ class Forms(ToolTest):
                       fault(stage_forms=[{"tensor": 1, "data": 2}]))
         self.assertIn("/stage_forms/1: expected", fault(stage_forms=[{"tensor": 2}, {"tensor": 2}]))
         self.assertIn("its groups are of size 1, and those of tensor 1, data 2 of size 2",
-                      fault(stage_forms=[{"tensor": 1, "sharding": "optimizer"}]))
+                      fault(stage_forms=[{"tensor": 1}]))
         self.assertIn("the optimizer's state is sharded in all stages or in none",
                       fault(stage_forms=[{"tensor": 2, "sharding": "optimizer"}]))
         self.assertIn("no variant for tensor 2, context 2",
@@ -456,6 +456,116 @@ class Forms(ToolTest):
             run = self.run_tool("--model", "m.json", "--topo", "t.json", "--per-stage", *options)
             self.assertEqual(run.returncode, USAGE, run.stdout)
             self.assertIn(words, run.stderr)
+
+    # Groups of different sizes.
+
+    def three_stages(self):
+        """Two small layers that gain nothing from tensor parallelism, of which a device has room
+        for one, and a large one that fits on two devices: P = 64 MiB, of which a layer holds 4 P,
+        the large one 8 P, and a device has 5 P."""
+        size = 64 * MEBIBYTE
+        profile = self.profile(0, 4)
+        profile["layers"] = [
+            {"name": name, "parameter_bytes": size, "measurements": sample(),
+             "variants": [{"tensor_parallel": 2, "parameter_bytes": size // 2,
+                           "measurements": sample()}]} for name in ("first", "second")]
+        profile["layers"].append(
+            {"name": "large", "parameter_bytes": 2 * size,
+             "measurements": sample(2 * MILLISECOND, 4 * MILLISECOND),
+             "variants": [{"tensor_parallel": 2, "parameter_bytes": size,
+                           "measurements": sample()}]})
+        return profile, self.topology(1, 4, 5 * size)
+
+    def test_groups_of_different_sizes(self):
+        profile, topology = self.three_stages()
+        plan = self.planned(profile, topology, "--per-stage", "--groups", "any")
+        # Stages of one, one and two devices take 3 ms each for a sample, and the last one computes
+        # all the time, behind two forwards and in front of two backwards. Its devices get a whole
+        # output each from one device, and send it a half each of its gradient.
+        sent = 3 * divide_up(1024, 200) + divide_up(2 * 1024, 200)
+        self.assertEqual(plan["predicted"]["iteration_ns"], 18 * MILLISECOND + sent)
+        self.assertEqual(plan["predicted"]["lower_bound_ns"], plan["predicted"]["iteration_ns"])
+        self.assertTrue(plan["search_space"]["complete"])
+        self.assertNotIn("parallelism", plan)
+        self.assertEqual(plan["stage_forms"], [{"tensor": 2}])
+        self.assertEqual([stage.get("form", 0) for stage in plan["stages"]], [0, 0, 1])
+        self.assertEqual([stage["devices"] for stage in plan["stages"]],
+                         [["node0:0"], ["node0:1"], ["node0:2", "node0:3"]])
+        self.assertEqual(plan["request"]["group_sizes"], "any")
+        self.assertIn({"parallelism": {"tensor": 1}, "stage_forms": [{"tensor": 2}]},
+                      [{key: record[key] for key in ("parallelism", "stage_forms")
+                        if key in record} for record in plan["parallelisms"]])
+        self.assertIn("except in forms that one record lists", plan["search_space"]["outside"])
+        # On groups of two, the small layers share one, which takes 6 ms for each of four samples.
+        same = self.planned(profile, topology, "--per-stage")
+        self.assertEqual(same["predicted"]["iteration_ns"], 24 * MILLISECOND)
+        self.assertNotIn("group_sizes", same["request"])
+        self.assertIn("groups whose size differs", same["search_space"]["outside"])
+
+    def test_every_command_takes_groups_of_different_sizes(self):
+        profile, topology = self.three_stages()
+        plan = self.planned(profile, topology, "--per-stage", "--groups", "any")
+        for command in (("simulate",), ("validate",), ("report", "-o", "page.html"),
+                        ("diff", "plan.json"), ("reschedule", "-o", "r.json", "--schedule",
+                                                "list-scheduled")):
+            run = self.run_tool(command[0], "plan.json", *command[1:])
+            self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        run = self.run_tool("simulate", "plan.json", "--trace", "trace.json", "--recost", "--model",
+                            "m.json", "--topo", "t.json", "--json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(json.loads(run.stdout)["plans"][0]["predicted"]["iteration_ns"],
+                         plan["predicted"]["iteration_ns"])
+        refused = self.run_tool("export", "plan.json", "--to", "megatron")
+        self.assertEqual(refused.returncode, BAD_INPUT, refused.stdout)
+        self.assertIn("/stage_forms: expected none, as the files for", refused.stderr)
+        refused = self.run_tool("replay", "plan.json", binary=tool.ARGUMENTS.executor)
+        self.assert_error(refused, BAD_INPUT, "/stage_forms: expected groups of one size in all "
+                          "stages, as no others are run")
+        for command in ("simulate", "reschedule"):
+            run = self.run_tool(command, "plan.json", "--replicas", "independent",
+                                *(("-o", "r.json", "--schedule", "list-scheduled")
+                                  if command == "reschedule" else ()))
+            self.assert_error(run, BAD_INPUT, "expected together, as groups of stages have "
+                              "different sizes")
+
+    def test_larger_groups_are_checked_as_they_are_read(self):
+        profile, topology = self.three_stages()
+        plan = self.planned(profile, topology, "--per-stage", "--groups", "any")
+        def fault(devices=None, **changes):
+            stages = [dict(stage) for stage in plan["stages"]]
+            for stage, own in zip(stages, devices or []):
+                stage["devices"] = [f"node0:{number}" for number in own]
+            self.write("bad.json", {**plan, "stages": stages, **changes})
+            run = self.run_tool("simulate", "bad.json")
+            self.assertEqual(run.returncode, BAD_INPUT, run.stdout)
+            return run.stderr
+        whole = "expected whole groups of 2 consecutive devices of the plan's own form, got "
+        self.assertIn(f"/stages/2/devices/0: {whole}node0:1", fault([[0], [3], [1, 2]]))
+        self.assertIn(f"/stages/2/devices/1: {whole}node0:1", fault([[3], [2], [0, 0]])
+                      .replace("node0:0", "node0:1"))
+        self.assertIn(f"/stages/2/devices: {whole}1 devices", fault([[0], [1], [2]]))
+        dealt = [dict(stage) for stage in plan["stages"]]
+        dealt[2]["replication"] = "deal"
+        self.write("bad.json", {**plan, "stages": dealt})
+        self.assert_error(self.run_tool("simulate", "bad.json"), BAD_INPUT,
+                          "as its groups are larger than those of others")
+        self.assertIn("of size 2, which has to be the smallest",
+                      fault(parallelism={"tensor": 2}, stage_forms=[{"tensor": 1}]))
+        for key, value in (("per_stage", False), ("replication", "auto"), ("planner", "dapple")):
+            request = {**plan["request"], key: value}
+            self.assertIn("/request/group_sizes: expected \"same\" but for per_stage",
+                          fault(request=request))
+        for options, words in ((("--deal",), "cannot be used with --deal"),
+                               (("--proof", "p.json"), "cannot be used with --proof"),
+                               (("--planner", "dapple"), "needs --planner exact"),
+                               (("--replicas", "independent"), "needs --replicas together")):
+            run = self.run_tool("--model", "m.json", "--topo", "t.json", "--per-stage",
+                                "--groups", "any", *options)
+            self.assertEqual(run.returncode, USAGE, run.stdout)
+            self.assertIn(words, run.stderr)
+        run = self.run_tool("--model", "m.json", "--topo", "t.json", "--groups", "any")
+        self.assertEqual(run.returncode, USAGE, run.stdout)
+        self.assertIn("needs --per-stage", run.stderr)
 
     def test_recomputed_parts_come_back(self):
         def variant(layer, parts, degree):

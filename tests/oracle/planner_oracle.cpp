@@ -1,6 +1,7 @@
 #include "planner_oracle.h"
 
 #include <algorithm>
+#include <map>
 
 #include "dapple/core/error.h"
 #include "dapple/cost/cost_model.h"
@@ -62,9 +63,8 @@ class StructureEnumerator {
         dealt.replication = Replication::Deal;
         add_stages_on_devices(dealt, begin, used | devices);
       }
-      if (replicas > plan_.micro_batch_size) continue;
       add_stages_on_devices(stage, begin, used | devices);
-      if (!shares_by_speed_) continue;
+      if (!shares_by_speed_ || replicas > plan_.micro_batch_size) continue;
       stage.samples = samples_by_speed(costs_, plan_.micro_batch_size, stage.devices);
       if (!are_equal(stage.samples)) add_stages_on_devices(stage, begin, used | devices);
     }
@@ -85,14 +85,34 @@ class StructureEnumerator {
       stage.layers = {begin, end};
       for (stage.form = {}; stage.form.position() <= problem_.profile.stage_forms.size();
            stage.form = stage.form.next()) {
-        add_stage_of_form(stage, used);
+        stage.devices_per_replica = devices_of_replica(stage.form);
+        if (are_replicas(stage)) add_stage_of_form(stage, used);
       }
     }
   }
 
+  std::int32_t devices_of_replica(FormIndex form) const {
+    if (form == FormIndex{}) return 1;
+    const ModelProfile& own = problem_.profile.stage_forms[form.position() - 1];
+    return static_cast<std::int32_t>(own.parallelism.group_size() /
+                                     problem_.profile.parallelism.group_size());
+  }
+
+  /// Whether the devices are whole replicas, which begin at multiples of their number, and each has
+  /// a sample of every micro-batch.
+  bool are_replicas(const StagePlan& stage) const {
+    const std::int32_t each = stage.devices_per_replica;
+    if (stage.replication == Replication::Deal) return each == 1;
+    std::map<std::int32_t, std::int32_t> members;
+    for (const DeviceIndex device : stage.devices) ++members[device.value / each];
+    return std::ssize(members) <= plan_.micro_batch_size &&
+           std::all_of(members.begin(), members.end(),
+                       [&](const auto& group) { return group.second == each; });
+  }
+
   void add_stage_of_form(StagePlan stage, std::uint32_t used) {
     stage.gradient_buckets.clear();
-    if (stage.devices.size() > 1) {
+    if (std::ssize(stage.devices) > stage.devices_per_replica) {
       stage.gradient_buckets = gradient_buckets(in_form(problem_.profile, stage.form), stage.layers,
                                                 plan_.gradients.bucket_size)
                                    .sizes;
@@ -187,7 +207,7 @@ class FastestPlan {
     if (options_.micro_batch_size && plan.micro_batch_size != *options_.micro_batch_size) {
       return false;
     }
-    if (pins.replicas && *pins.replicas != static_cast<int>(stage.devices.size())) return false;
+    if (pins.replicas && *pins.replicas != replicas_of(stage)) return false;
     if (pins.recompute && *pins.recompute != stage.recompute) return false;
     for (const std::int32_t joint : pins.joints) {
       if (stage.layers.begin == joint) return false;

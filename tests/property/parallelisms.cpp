@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -739,6 +740,7 @@ Question question_of(const ParallelProblem& problem, Problem grouped) {
   question.options.transfers = problem.question.options.transfers;
   question.options.family = problem.question.options.family;
   question.options.shares = problem.question.options.shares;
+  question.options.pins.stages = problem.question.options.pins.stages;
   return question;
 }
 
@@ -819,6 +821,84 @@ std::vector<MixedForms> mixed_by_hand(const ParallelProblem& problem) {
     if (set.forms.size() > 1 || is_filled) found.push_back(std::move(set));
   }
   return found;
+}
+
+/// Whether all devices that a device is interchangeable with are whole groups of so many.
+bool are_pools_of(const Topology& topology, std::int64_t devices) {
+  std::map<std::int32_t, std::int64_t> pools;
+  for (std::int32_t d = 0; d < topology.device_count(); ++d) {
+    ++pools[topology.first_interchangeable({d}).value];
+  }
+  return std::all_of(pools.begin(), pools.end(),
+                     [&](const auto& pool) { return pool.second % devices == 0; });
+}
+
+/// Whether stages may have the groups of a form beside those of all forms of a set: of any two
+/// sizes one is a multiple of the other, the first is the smallest and within a server, and groups
+/// of different sizes are within servers and hold no parameters that layers share.
+bool may_join_by_hand(const ParallelProblem& problem, const MixedForms& set,
+                      const Parallelism& form, const ModelProfile& own) {
+  const Problem& whole = problem.question.made.problem;
+  const Parallelism& first = set.problem.profile.parallelism;
+  const std::int64_t size = Group(form).size;
+  std::vector<Parallelism> others = stage_forms_of(set.problem.profile);
+  others.push_back(first);
+  for (const Parallelism& other : others) {
+    if (other.shards_optimizer != form.shards_optimizer) return false;
+    const std::int64_t theirs = Group(other).size;
+    if (size % theirs != 0) return false;
+    if (size != theirs && !whole.profile.ties.empty()) return false;
+  }
+  std::vector<ModelProfile> profiles{set.problem.profile};
+  for (const ModelProfile& other : set.problem.profile.stage_forms) profiles.push_back(other);
+  for (const ModelProfile& other : profiles) {
+    if (common_parts(other, other.parallelism) != common_parts(own, form) &&
+        Group(other.parallelism).size == size) {
+      return false;
+    }
+  }
+  if (size == Group(first).size) return true;
+  for (const ServerGroup& servers : whole.topology.servers) {
+    if (servers.devices % size != 0) return false;
+  }
+  const Topology smallest(set.problem.topology);
+  if (!are_pools_of(smallest, size / Group(first).size)) return false;
+  return true;
+}
+
+/// Returns the sets of forms with groups of any sizes that stages of one plan may have: each form,
+/// by rising size, in the first set that it may join.
+std::vector<MixedForms> any_sizes_by_hand(const ParallelProblem& problem) {
+  const Problem& whole = problem.question.made.problem;
+  if (kinds_in_use(problem.question.topology).size() > 1) return {};
+  std::vector<Parallelism> forms;
+  for (const Parallelism& form : all_forms(whole.profile)) {
+    if (problem.is_asked(form)) forms.push_back(form);
+  }
+  std::stable_sort(forms.begin(), forms.end(), [](const Parallelism& a, const Parallelism& b) {
+    return Group(a).size < Group(b).size;
+  });
+  std::vector<MixedForms> sets;
+  for (const Parallelism& form : forms) {
+    auto grouped = grouped_by_hand(whole, form);
+    if (!grouped) continue;
+    grouped->profile.parallelism = form;
+    const auto set = std::find_if(sets.begin(), sets.end(), [&](const MixedForms& some) {
+      return may_join_by_hand(problem, some, form, grouped->profile);
+    });
+    if (set == sets.end()) {
+      sets.push_back({{form}, *std::move(grouped)});
+    } else {
+      set->forms.insert(form);
+      set->problem.profile.stage_forms.push_back(std::move(grouped->profile));
+    }
+  }
+  std::erase_if(sets, [](const MixedForms& set) {
+    const std::int64_t first = Group(set.problem.profile.parallelism).size;
+    return std::all_of(set.forms.begin(), set.forms.end(),
+                       [&](const Parallelism& form) { return Group(form).size == first; });
+  });
+  return sets;
 }
 
 /// Whether so few plans have stages of several forms that all can be gone through.
@@ -1219,5 +1299,301 @@ TEST_CASE("where stages may differ in their form the plan is the fastest of all,
   for (const auto& [what, rounds] : subjects) {
     CAPTURE(what);
     CHECK(seen[what] >= small::scaled(1000) / rounds);
+  }
+}
+
+namespace {
+
+/// What each device of a stage on groups of different sizes receives from each device of the
+/// other one, by the parts of the tensor that both would have if it were divided among the
+/// devices of a replica in order.
+std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> flows_by_hand(
+    const Plan& plan, const StagePlan& from, const StagePlan& to,
+    const std::function<std::int64_t(std::int64_t)>& size_of) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> flows;
+  for (std::int64_t i = 0; i < std::ssize(from.devices); ++i) {
+    for (std::int64_t j = 0; j < std::ssize(to.devices); ++j) {
+      const std::int64_t senders = from.devices_per_replica;
+      const std::int64_t receivers = to.devices_per_replica;
+      std::int64_t samples = 0;
+      for (std::int64_t s = 0; s < plan.micro_batch_size; ++s) {
+        const auto has = [&](const StagePlan& stage, std::int64_t replica) {
+          const SampleRange own = replica_share(plan.micro_batch_size, replicas_of(stage), replica);
+          return own.begin <= s && s < own.end;
+        };
+        if (has(from, i / senders) && has(to, j / receivers)) ++samples;
+      }
+      // What parts a of `senders` and b of `receivers` of one whole have in common, of which the
+      // receiver's part has as many units as there are senders.
+      const std::int64_t a = i % senders;
+      const std::int64_t b = j % receivers;
+      const std::int64_t common =
+          std::min((a + 1) * receivers, (b + 1) * senders) - std::max(a * receivers, b * senders);
+      if (samples == 0 || common <= 0) continue;
+      const auto bytes =
+          static_cast<std::int64_t>(ceiling(Wide{size_of(samples)} * common, senders));
+      if (bytes > 0) {
+        flows[{from.devices[static_cast<std::size_t>(i)].value,
+               to.devices[static_cast<std::size_t>(j)].value}] = bytes;
+      }
+    }
+  }
+  return flows;
+}
+
+std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> flows_of(const TransferCost& cost) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> flows;
+  for (const PairFlow& flow : cost.flows) {
+    flows[{flow.from.value, flow.to.value}] += flow.size.count;
+  }
+  return flows;
+}
+
+/// A plan of two stages, each in any form of a set on its groups; nothing if they do not fit.
+std::optional<Plan> two_stages(Dice& dice, const MixedForms& set, std::int64_t batch) {
+  const ModelProfile& profile = set.problem.profile;
+  const Topology topology(set.problem.topology);
+  const auto layers = static_cast<std::int32_t>(profile.layers.size());
+  const auto cut = static_cast<std::int32_t>(dice.roll(1, layers - 1));
+  Plan plan{.global_batch_size = batch,
+            .micro_batch_size = batch,
+            .parallelism = profile.parallelism,
+            .stage_forms = stage_forms_of(profile),
+            .warmup_depths = {1, 1},
+            .stages = std::vector<StagePlan>(2)};
+  plan.stages[0].layers = {0, cut};
+  plan.stages[1].layers = {cut, layers};
+  std::set<std::int32_t> used;
+  for (StagePlan& stage : plan.stages) {
+    stage.form.value = static_cast<std::int32_t>(dice.roll(0, std::ssize(profile.stage_forms)));
+    stage.recompute = dice.chance(30);
+    const auto each = static_cast<std::int32_t>(Group(form_of(plan, stage)).size /
+                                                Group(profile.parallelism).size);
+    const std::int64_t most = dice.roll(1, batch);
+    for (std::int32_t first = 0; first + each <= topology.device_count(); first += each) {
+      const bool is_last = &stage == &plan.stages[1];
+      // The first stage leaves some groups free.
+      if ((!is_last && dice.chance(40)) || std::ssize(stage.devices) / each >= most) continue;
+      bool is_free = true;
+      for (std::int32_t d = first; d < first + each; ++d) is_free = is_free && used.count(d) == 0;
+      if (!is_free) continue;
+      for (std::int32_t d = first; d < first + each; ++d) {
+        stage.devices.push_back({d});
+        used.insert(d);
+      }
+    }
+    if (stage.devices.empty()) return std::nullopt;
+  }
+  set_devices_per_replica(plan);
+  return plan;
+}
+
+/// The same stage on its groups as single devices, with the other stage on the rest.
+StageCost as_groups(const ParallelProblem& problem, const Plan& plan, std::size_t s) {
+  const Parallelism form = form_of(plan, plan.stages[s]);
+  auto grouped = grouped_by_hand(problem.question.made.problem, form);
+  REQUIRE(grouped.has_value());
+  const Topology topology(grouped->topology);
+  Plan alone = plan;
+  alone.stage_forms.clear();
+  for (StagePlan& stage : alone.stages) {
+    stage.form = {};
+    stage.devices_per_replica = 1;
+    stage.devices.clear();
+    stage.gradient_buckets.clear();
+  }
+  const StagePlan& own = plan.stages[s];
+  for (std::size_t i = 0; i < own.devices.size();
+       i += static_cast<std::size_t>(own.devices_per_replica)) {
+    alone.stages[s].devices.push_back({own.devices[i].value / own.devices_per_replica});
+  }
+  // The other stage is on some other device, if any is left, as what it costs does not matter.
+  for (std::int32_t d = 0; d < topology.device_count(); ++d) {
+    const std::vector<DeviceIndex>& taken = alone.stages[s].devices;
+    if (std::find(taken.begin(), taken.end(), DeviceIndex{d}) != taken.end()) continue;
+    alone.stages[1 - s].devices = {{d}};
+    break;
+  }
+  REQUIRE_FALSE(alone.stages[1 - s].devices.empty());
+  fill_gradient_buckets(alone, grouped->profile);
+  return CostModel(grouped->profile, topology).plan_cost(alone).stages[s];
+}
+
+}  // namespace
+
+TEST_CASE("stages on groups of different sizes cost what they cost on their own groups") {
+  ProblemMaker maker(4111, {.layers = 5, .devices = 6, .global_batch = 6, .own_times = false});
+  Dice dice(4112);
+  Counts seen;
+  for (int round = 0; round < small::scaled(30000); ++round) {
+    CAPTURE(round);
+    ParallelProblem problem(maker, dice);
+    problem.question.options.pins.tensor.reset();
+    const std::int64_t batch = problem.question.options.global_batch_size;
+    // Twice as many devices in each server, so that there are three sizes.
+    for (ServerGroup& servers : problem.question.made.problem.topology.servers) {
+      if (servers.nics.front().devices.empty()) servers.devices *= 2;
+      servers.bus_bandwidth.clear();
+    }
+    for (const MixedForms& set : any_sizes_by_hand(problem)) {
+      if (set.problem.profile.layers.size() < 2) continue;
+      const auto plan = two_stages(dice, set, batch);
+      if (!plan) continue;
+      Plan mixed = *plan;
+      const ModelProfile& profile = set.problem.profile;
+      const Topology topology(set.problem.topology);
+      fill_gradient_buckets(mixed, profile);
+      INFO(text_of(problem) << "\n" << small::text_of(mixed));
+      REQUIRE(costing_faults(mixed, profile, topology).empty());
+      const CostModel model(profile, topology);
+      const PlanCost costs = model.plan_cost(mixed);
+      for (std::size_t s = 0; s < 2; ++s) {
+        const StageCost& one = costs.stages[s];
+        const StageCost other = as_groups(problem, mixed, s);
+        REQUIRE(one.forward == other.forward);
+        REQUIRE(one.backward == other.backward);
+        REQUIRE(one.optimizer_step == other.optimizer_step);
+        REQUIRE(one.buckets.size() == other.buckets.size());
+        for (std::size_t b = 0; b < one.buckets.size(); ++b) {
+          REQUIRE(one.buckets[b].time == other.buckets[b].time);
+        }
+        for (std::size_t d = 0; d < one.replicas.size(); ++d) {
+          const std::size_t r = d / static_cast<std::size_t>(mixed.stages[s].devices_per_replica);
+          REQUIRE(one.replicas[d].memory.peak() == other.replicas[r].memory.peak());
+          REQUIRE(one.replicas[d].samples == other.replicas[r].samples);
+        }
+      }
+      const std::int32_t cut = mixed.stages[1].layers.begin;
+      const auto received_by = [&](std::size_t s) {
+        return [&, s](std::int64_t samples) {
+          return model.in(mixed.stages[s].form).boundary_size(cut, samples).count;
+        };
+      };
+      const BoundaryCost& boundary = costs.boundaries.front();
+      REQUIRE(flows_of(boundary.forward.front()) ==
+              flows_by_hand(mixed, mixed.stages[0], mixed.stages[1], received_by(1)));
+      REQUIRE(flows_of(boundary.backward.front()) ==
+              flows_by_hand(mixed, mixed.stages[1], mixed.stages[0], received_by(0)));
+      const std::int32_t front = mixed.stages[0].devices_per_replica;
+      const std::int32_t back = mixed.stages[1].devices_per_replica;
+      ++seen[front == back ? (front == 1 ? "smallest groups" : "larger groups")
+                           : "different groups"];
+      if (front > 1 && back > 1 && front != back) ++seen["three sizes"];
+      if (!costs.stages[0].buckets.empty() && front > 1) ++seen["reductions of larger groups"];
+      if (topology.server_count() > 1 && front != back) ++seen["several servers"];
+    }
+  }
+  const std::pair<const char*, int> subjects[] = {{"different groups", 500},
+                                                  {"larger groups", 100},
+                                                  {"three sizes", 5},
+                                                  {"reductions of larger groups", 100},
+                                                  {"several servers", 100}};
+  for (const auto& [what, least] : subjects) {
+    CAPTURE(what);
+    CHECK(seen[what] >= small::scaled(least));
+  }
+}
+
+namespace {
+
+/// Makes all outputs larger, so that transfers decide.
+void enlarge_outputs(std::int64_t factor, ModelProfile& profile) {
+  for (Layer& layer : profile.layers) {
+    for (Measurement& point : layer.measurements) point.output = factor * point.output;
+    for (LayerVariant& variant : layer.variants) {
+      for (Measurement& point : variant.measurements) point.output = factor * point.output;
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("where groups may have different sizes the plan is the fastest of all, and it knows") {
+  ProblemMaker maker(4113, {.layers = 3, .devices = 4, .global_batch = 4, .own_times = false});
+  Dice dice(4114);
+  Counts seen;
+  for (int round = 0; round < small::scaled(12000); ++round) {
+    CAPTURE(round);
+    ParallelProblem problem(maker, dice);
+    Question& question = problem.question;
+    question.options.mixes_forms = true;
+    question.options.mixes_group_sizes = true;
+    question.options.recomputed_layers = RecomputedLayers::All;
+    question.options.pins.tensor.reset();
+    ask_for_any_mode(dice, question.options);
+    question.options.replicas = Replicas::Together;
+    if (dice.chance(50)) {
+      constexpr std::int64_t kFactors[] = {10, 100, 1000, 10000};
+      enlarge_outputs(kFactors[dice.roll(0, 3)], question.made.problem.profile);
+      question.options.pins.stages = dice.roll(2, 3);
+    }
+    if (any_sizes_by_hand(problem).empty()) continue;
+    if (dice.chance(60)) tighten_memory(dice, question);
+    const std::vector<MixedForms> of_one_size = mixed_by_hand(problem);
+    const std::vector<MixedForms> sets = any_sizes_by_hand(problem);
+    if (!are_few(of_one_size) || !are_few(sets)) continue;
+    Duration of_others = Duration::infinite();
+    for (const auto& [form, iteration] : fastest_of_each(problem)) {
+      of_others = std::min(of_others, iteration);
+    }
+    for (const MixedForms& set : of_one_size) {
+      const small::OracleAnswer found = question_of(problem, set.problem).fastest();
+      if (found.plan) of_others = std::min(of_others, found.iteration);
+    }
+    std::map<std::set<Parallelism>, Duration> fastest;
+    Duration least = of_others;
+    for (const MixedForms& set : sets) {
+      const small::OracleAnswer found = question_of(problem, set.problem).fastest();
+      fastest[set.forms] = found.plan ? found.iteration : Duration::infinite();
+      least = std::min(least, fastest[set.forms]);
+    }
+    auto made = planner::make_plan_of_any_parallelism(
+        {question.made.problem.profile, question.topology, question.options}, {});
+    auto* plan = std::get_if<planner::MadePlan>(&made);
+    INFO(text_of(problem));
+    CAPTURE(of_others.ns, least.ns);
+    ++seen["instances"];
+    if (plan == nullptr) {
+      REQUIRE(least.is_infinite());
+      ++seen["none fits"];
+      continue;
+    }
+    plan->document.tool = "test";
+    const PlanDocument& document = plan->document;
+    INFO(io::write_plan(document));
+    REQUIRE(document.prediction.iteration == least);
+    REQUIRE(document.prediction.lower_bound == least);
+    for (const ParallelismRecord& record : document.parallelisms) {
+      std::set<Parallelism> forms(record.stage_forms.begin(), record.stage_forms.end());
+      forms.insert(record.parallelism);
+      const auto set = fastest.find(forms);
+      if (set == fastest.end()) continue;
+      if (record.lower_bound) REQUIRE(*record.lower_bound <= set->second);
+      ++seen["records"];
+    }
+    if (least >= of_others) continue;
+    ++seen[of_others.is_infinite() ? "only different sizes fit" : "different sizes are faster"];
+    REQUIRE(has_larger_groups(document.plan));
+    if (question.options.transfers != Transfers::Overlapped) ++seen["transfers block"];
+    if (question.made.contention == Contention::Off) ++seen["links are not shared"];
+    const PlanDocument read = io::read_plan(io::write_plan(document), "plan");
+    REQUIRE(io::write_plan(read) == io::write_plan(document));
+    planner::VerifyOptions options;
+    options.budget = 2'000'000;
+    const planner::PlanVerification found = planner::verify(read, Topology(read.topology), options);
+    const std::string fault = found.violations.empty() ? ""
+                                                       : found.violations.front().place + ": " +
+                                                             found.violations.front().message;
+    REQUIRE(fault == "");
+    REQUIRE(found.bound == BoundCheck::Proven);
+  }
+  if (small::scaled(12000) < 12000) return;  // Too few for every subject.
+  const std::pair<const char*, int> subjects[] = {
+      {"instances", 900},     {"records", 500},
+      {"none fits", 5},       {"different sizes are faster", 10},
+      {"transfers block", 1}, {"links are not shared", 2}};
+  for (const auto& [what, least] : subjects) {
+    CAPTURE(what);
+    CHECK(seen[what] >= least);
   }
 }

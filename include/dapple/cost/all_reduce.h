@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -78,6 +79,10 @@ struct AllReduceCost {
   std::vector<std::pair<PortIndex, Bytes>> ports;
 };
 
+/// By port of a topology of groups: the ports through which the devices of a group pass that one,
+/// each with the number of devices that pass it at a time, ascending.
+using PortParts = std::map<PortIndex, std::vector<std::pair<PortIndex, std::int64_t>>>;
+
 /// The costs of all-reduces of any size over one set of devices.
 class AllReduceModel {
  public:
@@ -89,6 +94,10 @@ class AllReduceModel {
   /// The same; `is_sharded` says whether each device needs only its shard of the sum.
   AllReduceModel(const std::vector<DeviceIndex>& devices, const Topology& topology,
                  bool is_sharded);
+
+  /// Makes an all-reduce over groups one over their devices, each of which carries in every port
+  /// what the group as one device does. Times stay.
+  void move_to(const PortParts& parts);
 
   /// Releases what only cost() needs, which may not be called afterwards.
   void forget_ports();

@@ -9,6 +9,7 @@
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
 #include "dapple/cost/buckets.h"
+#include "dapple/cost/larger_groups.h"
 #include "dapple/cost/memory.h"
 #include "dapple/cost/plan_cost.h"
 #include "dapple/plan/plan.h"
@@ -35,6 +36,14 @@ class CostModel {
   }
   /// The number of forms in which stages may run, at least one.
   std::int32_t form_count() const { return static_cast<std::int32_t>(others_.size()) + 1; }
+
+  /// The devices that make up one replica in this form: above 1 where its groups are larger than
+  /// those of form 0. O(1).
+  std::int32_t devices_per_replica() const { return devices_per_replica_; }
+  /// Returns the numbers above 1 that forms have of them, ascending; each divides the next one.
+  std::vector<std::int32_t> larger_groups() const;
+  /// The largest of these numbers, 1 if there is none. O(forms).
+  std::int32_t largest_group() const;
 
   const ModelProfile& profile() const { return profile_; }
   const Topology& topology() const { return topology_; }
@@ -88,6 +97,10 @@ class CostModel {
   /// device, given by its position. O(ties * users).
   Duration group_reduction(LayerRange layers, std::int32_t device_kind) const;
 
+  /// Returns the all-reduces of a stage in this form on these devices.
+  /// Requires: they are ascending and, where a replica has several, whole groups.
+  AllReduceModel reduction(const std::vector<DeviceIndex>& devices) const;
+
   /// Returns the time from the reduced gradients of a stage to its updated parameters on all of its
   /// `replicas`, which reduce over `reduction`: the longest group_reduction() of the kinds of
   /// device that they have, at least one, and the step or, where the
@@ -106,6 +119,8 @@ class CostModel {
   PlanCost plan_cost(const Plan& plan) const;
 
  private:
+  CostModel(const ModelProfile& profile, const Topology& topology,
+            std::int32_t devices_per_replica);
   StageCost stage_cost(const Plan& plan, std::size_t stage) const;
   std::vector<Duration> bucket_steps(LayerRange layers, const GradientBuckets& buckets) const;
   void add_ties(const Plan& plan, PlanCost& cost) const;
@@ -124,6 +139,9 @@ class CostModel {
   bool do_times_rise_ = true;
   // By kind of device, the measured kind whose times it has (TimeSource).
   std::vector<std::size_t> measured_;
+  std::int32_t devices_per_replica_;
+  // Present where a replica has several devices.
+  std::unique_ptr<LargerGroups> groups_;
   // Form 1, form 2 and so on.
   std::vector<std::unique_ptr<CostModel>> others_;
 };

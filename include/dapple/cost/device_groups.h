@@ -62,10 +62,12 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
                                                 const Parallelism& parallelism);
 
 /// Returns why no plan can have stages in both forms, those of two inputs that group_inputs() made
-/// of one profile and topology; empty if a plan can: the forms are not the same, have groups of one
-/// size, both shard the optimizer's state or none does, devices hold parts of the same size of
-/// parameters that are tied, whose gradients are added up, and both tell the same kinds of device
-/// apart by their links. O(ties + kinds^2).
+/// of one profile and topology; empty if a plan can: the forms are not the same, both shard the
+/// optimizer's state or none does, devices hold parts of the same size of parameters that are tied,
+/// whose gradients are added up, and both tell the same kinds of device apart by their links. Their
+/// groups have one size or, where no parameters are tied, those of the other form a multiple of it
+/// that divides the devices of every server (LargerGroups). O(ties + kinds^2), and that of
+/// LargerGroups::fault() where sizes differ.
 std::string mixing_fault(const PlanInputs& one, const PlanInputs& other);
 
 /// Returns the inputs of group_inputs() for plans whose stages may also run in `stage_forms`: the

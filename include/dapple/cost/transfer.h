@@ -52,11 +52,21 @@ struct TransferCost {
 struct TransferEnd {
   DeviceIndex device;
   SampleRange samples;
+  /// Its position among the devices of its replica, which share these samples, and their number.
+  std::int32_t member = 0;
+  std::int32_t members = 1;
 };
 
 /// Returns the cost of moving a micro-batch from one set of devices to another, where `size_of(n)`
-/// is the size of n samples. O((senders + receivers) log ports).
-/// Requires: both sides cover the same samples, in ascending order without gaps.
+/// is the size of n samples on a device that receives them.
+///
+/// Where replicas have several devices, every device of the receiving replica needs that size. The
+/// devices of the sending replica share this work in order: with fewer devices each serves equally
+/// many receivers, and with more devices equally many serve each receiver, with equal parts of what
+/// it needs, rounded up.
+/// O((senders + receivers) * devices of a replica^2 * log ports).
+/// Requires: both sides cover the same samples, in ascending order without gaps; the devices of a
+/// replica follow each other; of the numbers of devices of a replica one divides the other.
 TransferCost transfer_cost(const std::vector<TransferEnd>& from, const std::vector<TransferEnd>& to,
                            const std::function<Bytes(std::int64_t)>& size_of,
                            const Topology& topology);

@@ -62,7 +62,7 @@ struct GradientSynchronization {
 
 struct StagePlan {
   LayerRange layers;
-  /// By replica.
+  /// By replica: `devices_per_replica` consecutive ones of each.
   std::vector<DeviceIndex> devices;
   Replication replication = Replication::Split;
   /// Whether the stage stashes only its input and runs its forward again before the backward.
@@ -74,7 +74,15 @@ struct StagePlan {
   /// The samples that each replica has of a micro-batch, at least one; empty where the stage deals
   /// micro-batches and where shares are those of replica_share().
   std::vector<std::int64_t> samples = {};
+  /// The devices of the plan that make up one replica: above 1 only in a form whose groups are
+  /// larger than those of the plan, each of which is a device.
+  std::int32_t devices_per_replica = 1;
 };
+
+/// Returns the number of replicas of a stage. O(1).
+inline std::int64_t replicas_of(const StagePlan& stage) {
+  return std::ssize(stage.devices) / stage.devices_per_replica;
+}
 
 /// The gradients of parameters that layers on several stages use (a tie of the profile). Each of
 /// these stages holds a copy of the parameters. Once all of them have computed their gradients,
@@ -95,7 +103,8 @@ struct Plan {
   /// The form of parallelism within every device of the plan, which is a group of devices that
   /// share each layer, unless there is none.
   Parallelism parallelism = {};
-  /// The other forms in which stages run, with groups of as many devices: form 1, form 2 and so on.
+  /// The other forms in which stages run: form 1, form 2 and so on. Their groups have as many
+  /// devices, or a multiple of them.
   std::vector<Parallelism> stage_forms = {};
   /// The buckets themselves are in StagePlan::gradient_buckets.
   GradientSynchronization gradients = {};
@@ -116,6 +125,13 @@ struct Plan {
 
 /// Returns the forms that plans from this profile have beside that of the profile itself.
 std::vector<Parallelism> stage_forms_of(const ModelProfile& profile);
+
+/// Returns how many groups of the profile's own form are as large as one of another form of its,
+/// at least one.
+std::int32_t devices_per_replica(const ModelProfile& profile, const ModelProfile& form);
+
+/// Whether some form of the profile has larger groups than its own form. O(forms).
+bool has_larger_groups(const ModelProfile& profile);
 
 /// Returns the form of parallelism of a stage. O(1).
 const Parallelism& form_of(const Plan& plan, const StagePlan& stage);
@@ -173,12 +189,21 @@ class ReplicaShares {
   std::vector<std::int64_t> ends_;
 };
 
-/// Returns the samples that a replica of `stage` processes at a time: its share of a micro-batch,
-/// or a whole micro-batch if the stage deals them. O(replicas) where shares are given one by one.
-SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t replica);
+/// Returns the samples that the device at this position in the list of `stage` processes at a time:
+/// the share of its replica of a micro-batch, or a whole micro-batch if the stage deals them.
+/// O(replicas) where shares are given one by one.
+SampleRange samples_of(const Plan& plan, const StagePlan& stage, std::size_t device);
 
-/// Returns the number of micro-batches that replica `replica` of `stage` processes.
-std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t replica);
+/// Returns the number of micro-batches that the device at this position in the list of `stage`
+/// processes.
+std::int64_t micro_batches_of(const Plan& plan, const StagePlan& stage, std::size_t device);
+
+/// Whether the groups of some stages are larger than those of the plan. O(stages).
+bool has_larger_groups(const Plan& plan);
+
+/// Sets of every stage how many devices a replica has, from the forms of the plan.
+/// Requires: the group of every form has a multiple of the devices of the plan's own form.
+void set_devices_per_replica(Plan& plan);
 
 /// Returns the number of lanes to which a stage deals its micro-batches in turn: that of its
 /// replicas if it deals them, otherwise one. O(1).

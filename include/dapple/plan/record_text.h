@@ -164,9 +164,10 @@ struct ParallelismReason {
 std::string text_of(const ParallelismReason& reason);
 
 /// Returns the forms of parallelism that no plan has that is made from this profile, with state
-/// sharded in this way and, where `mixes_forms`, stages in different forms: no lower bound holds
-/// for plans that use them.
-std::string outside_space(const ModelProfile& profile, Sharding sharding, bool mixes_forms);
+/// sharded in this way and, where `mixes_forms`, stages in different forms or, where
+/// `mixes_group_sizes`, on groups of different sizes: no lower bound holds for plans that use them.
+std::string outside_space(const ModelProfile& profile, Sharding sharding, bool mixes_forms,
+                          bool mixes_group_sizes = false);
 
 /// Returns what to add to that on devices of several kinds.
 std::string shares_outside_space(Shares shares);
@@ -176,6 +177,7 @@ std::string recomputation_outside_space(SelectableLayers searched);
 
 /// Says that plans of this form of parallelism or, where `is_mixed`, with any of several forms in
 /// each stage, of which this is one, were not searched completely.
-std::string cut_of_parallelism(const Parallelism& parallelism, bool is_mixed);
+std::string cut_of_parallelism(const Parallelism& parallelism,
+                               const std::vector<Parallelism>& stage_forms);
 
 }  // namespace dapple

@@ -123,6 +123,8 @@ struct PlanRequest {
   RecomputedLayers recomputed_layers = RecomputedLayers::All;
   /// Whether stages may differ in their form of parallelism.
   bool mixes_forms = false;
+  /// Whether their groups may also have different sizes.
+  bool mixes_group_sizes = false;
   /// The runtime that must be able to execute the plan, as named by --for, or empty.
   std::string target;
   /// Whether the plan is compared with baselines.

@@ -45,7 +45,8 @@ struct Runtime {
 void apply(const Runtime& runtime, ModelProfile& profile);
 void apply(const Runtime& runtime, TopologyDescription& topology);
 
-/// Returns why a plan cannot be simulated in a mode: where transfers block, a schedule other than
+/// Returns why a plan cannot be simulated in a mode: where groups of stages have different sizes,
+/// replicas that are not together; where transfers block, a schedule other than
 /// 1F1B and GPipe, replicas that are not together, dealt micro-batches, or a warm-up depth that is
 /// more than one above that of the next stage, so that both would wait for each other. Empty if it
 /// can. Requires: the plan is valid. O(stages).

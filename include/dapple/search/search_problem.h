@@ -40,9 +40,12 @@ struct SearchProblem {
   std::int64_t most_passes = kMaxStagePasses;
 
   std::int64_t num_micro_batches() const { return global_batch_size / micro_batch_size; }
-  /// Whether a stage with `count` replicas may run in that form: each replica has a sample of every
-  /// micro-batch or, where micro-batches are dealt, a whole one, and is not the only one.
-  bool allows(StageForm form, std::int64_t count) const {
+  /// Whether a stage on `devices` devices may run in that form: they are whole replicas, and each
+  /// has a sample of every micro-batch or, where micro-batches are dealt, a whole one, and is not
+  /// the only one.
+  bool allows(StageForm form, std::int64_t devices) const {
+    const std::int64_t count = devices / form.devices_per_replica;
+    if (count * form.devices_per_replica != devices) return false;
     return form.deals ? count > 1 && count <= num_micro_batches() : count <= micro_batch_size;
   }
   /// The number of micro-batches that the busiest of `count` replicas of a stage processes, in part

@@ -9,6 +9,7 @@
 #include "app/commands/measured_diff.h"
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
+#include "app/request/runtimes.h"
 #include "dapple/io/documents/comparison_document.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/files/read_file.h"
@@ -115,6 +116,10 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
   Subject a = make_subject(std::move(first), given, command_line::source_name(request.first));
   Subject b = make_subject(std::move(second), common.replacement,
                            command_line::source_name(request.second));
+  for (const auto& [subject, path] : {std::pair{&a, request.first}, {&b, request.second}}) {
+    const Plan& plan = subject->document.plan;
+    if (has_larger_groups(plan)) check_mode(plan, mode, command_line::source_name(path));
+  }
   const auto predict = [&](const Subject& subject) {
     Plan plan = subject.document.plan;
     return planner::evaluate(plan, subject.document.profile, a.topology, mode).prediction;

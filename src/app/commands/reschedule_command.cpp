@@ -12,6 +12,7 @@
 #include "app/commands/progress_line.h"
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
+#include "app/request/runtimes.h"
 #include "dapple/interop/plans/given_order.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/files/read_file.h"
@@ -178,6 +179,9 @@ planner::Reschedule planner_request(const RescheduleRequest& asked, const Subjec
   request.chunks_per_device = chunks_of(asked, plan);
   request.contention = asked.contention.value_or(filed.contention);
   request.replicas = asked.replicas.value_or(filed.replicas);
+  if (has_larger_groups(plan)) {
+    check_mode(plan, {request.contention, request.replicas}, command_line::source_name(asked.plan));
+  }
   request.evaluations = asked.orders;
   request.memory_limit = asked.memory_limit;
   if (asked.order) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -208,6 +210,7 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   }
   planner.max_tensor = options.positive_integer("max-tensor", kMaxTensorParallel);
   planner.mixes_forms = options.has("per-stage");
+  planner.mixes_group_sizes = options.choice("groups") == "any";
   planner.shares = options.choice("shares") == "equal" ? Shares::Equal : Shares::Any;
   planner.replications = options.has("deal") ? Replications::Any : Replications::Split;
   planner.recomputed_layers =
@@ -289,6 +292,19 @@ void check_orders(const command_line::Options& options, const planner::PlannerOp
   if (options.has("json")) refuse("cannot be used with --json");
 }
 
+/// Throws Error(Usage) where groups of different sizes are asked for beside what excludes them.
+void check_group_sizes(const command_line::Options& options,
+                       const planner::PlannerOptions& planner) {
+  const auto refuse = [](const char* why) {
+    throw command_line::usage_error("--groups", std::string("any ") + why);
+  };
+  if (!planner.mixes_forms) refuse("needs --per-stage");
+  if (planner.planner == PlannerKind::Dapple) refuse("needs --planner exact");
+  if (planner.replicas == Replicas::Independent) refuse("needs --replicas together");
+  if (planner.replications == Replications::Any) refuse("cannot be used with --deal");
+  if (options.has("proof")) refuse("cannot be used with --proof");
+}
+
 /// Throws Error(Usage) if options were given that exclude each other.
 void check_combinations(const command_line::Options& options,
                         const planner::PlannerOptions& planner) {
@@ -325,6 +341,7 @@ void check_combinations(const command_line::Options& options,
     throw command_line::usage_error(
         "--per-stage", "cannot be used with --alternatives, whose stages share layers alike");
   }
+  if (planner.mixes_group_sizes) check_group_sizes(options, planner);
   if (planner.sharding != Sharding::None && planner.optimizer == OptimizerTiming::PerBucket) {
     throw command_line::usage_error(
         "--shard", "expected none beside --optimizer-step per-bucket, got sharded state");
@@ -343,6 +360,22 @@ void check_combinations(const command_line::Options& options,
   if (!planner.baselines && options.has("write-baselines")) {
     throw command_line::usage_error("--write-baselines", "cannot be used with --no-baselines");
   }
+}
+
+/// Whether stages of one plan may have groups of different sizes.
+command_line::OptionSpec groups_option() {
+  return {.name = "groups",
+          .value = "WHICH",
+          .choices = {"same", "any"},
+          .text = "With --per-stage, group devices alike, or also stage by stage.",
+          .default_value = "same",
+          .details =
+              "With any, stages of one plan may also have groups of different sizes, each "
+              "of which divides the next larger one and the devices of every server, such "
+              "as two tensor ranks in one stage and eight in another. Such plans are made "
+              "on devices of one kind, where all ways to place stages are tried and no "
+              "layers share parameters. Needs --planner exact and --replicas together, and "
+              "cannot be used with --deal and --proof."};
 }
 
 /// What stages may do that the search chooses.
@@ -390,6 +423,11 @@ std::vector<command_line::OptionSpec> choices_of_stages() {
 
 std::vector<OptionSection> plan_options() {
   std::vector<command_line::OptionSpec> further = more_estimate_options();
+  // Behind the degrees of an estimate.
+  const auto degree = std::find_if(further.begin(), further.end(), [](const auto& option) {
+    return option.name == std::string_view("max-experts");
+  });
+  further.insert(degree == further.end() ? degree : degree + 1, groups_option());
   further.push_back(seed_option());
   further.push_back({.name = "write-baselines",
                      .value = "DIR",

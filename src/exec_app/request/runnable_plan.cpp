@@ -22,6 +22,11 @@ RunnablePlan::RunnablePlan(const std::string& path)
       single_devices(document.original_topology(), command_line::source_name(path)) {
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   if (faults.empty()) faults = validate(generate(document.plan), document.plan);
+  if (faults.empty() && has_larger_groups(document.plan)) {
+    faults.push_back(
+        {"/stage_forms",
+         "expected groups of one size in all stages, as no others are run, got several"});
+  }
   if (!faults.empty())
     throw Error(ErrorKind::BadInput, command_line::source_name(path), std::move(faults));
 }

@@ -164,7 +164,7 @@ void read_stages(const Field& field, const DeviceNames& names, PlanDocument& doc
 /// Drops the shares of stages whose shares are those that they have without.
 void forget_equal_shares(Plan& plan) {
   for (StagePlan& stage : plan.stages) {
-    const bool is_complete = stage.samples.size() == stage.devices.size();
+    const bool is_complete = std::ssize(stage.samples) == replicas_of(stage);
     if (is_complete && are_equal_shares(plan.micro_batch_size, stage.samples)) {
       stage.samples.clear();
     }
@@ -535,6 +535,8 @@ ReadPlan read_plan_document(const Field& field) {
   ObjectReader schedule(object.field("schedule"));
   const Field digest = read_schedule(schedule, plan);
   read_stages(object.field("stages"), names, document);
+  // Without sound groups their sizes may be anything.
+  if (is_sound) set_devices_per_replica(plan);
   forget_equal_shares(document.plan);
   plan.tied_gradients = tied_gradients(document.profile, plan.stages);
   read_prediction(object.field("predicted"), names, plan.stages.size(), document.prediction);

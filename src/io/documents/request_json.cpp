@@ -150,6 +150,21 @@ bool read_per_stage(const Field& field, const PlanRequest& request) {
   return may_differ;
 }
 
+/// Reads whether groups may have different sizes. Requires: all else of the request was read.
+bool read_group_sizes(const Field& field, const PlanRequest& request) {
+  if (!field.present()) return false;
+  const bool may_differ = read_choice(field, {"same", "any"}) == 1U;
+  const bool is_possible = request.mixes_forms && request.planner == PlannerKind::Exact &&
+                           request.mode.replicas == Replicas::Together &&
+                           request.replications == Replications::Split;
+  if (may_differ && !is_possible) {
+    field.refuse(
+        "\"same\" but for per_stage with the exact planner, replicas together and split "
+        "micro-batches");
+  }
+  return may_differ;
+}
+
 void write_jitter_request(JsonWriter& writer, const JitterRequest& jitter) {
   writer.open_object(Layout::Line);
   writer.key("deviation").raw(factor_text(jitter.deviation));
@@ -201,6 +216,7 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
     writer.key("recomputed_layers").text(to_string(request.recomputed_layers));
   }
   if (request.mixes_forms) writer.key("per_stage").boolean(true);
+  if (request.mixes_group_sizes) writer.key("group_sizes").text("any");
   writer.key("for");
   if (request.target.empty()) {
     writer.null();
@@ -261,6 +277,7 @@ PlanRequest read_request(const Field& field) {
   read_free_choices(object, request);
   request.target = read_nullable<std::string>(object.field("for"), read_name).value_or("");
   request.mixes_forms = read_per_stage(object.field("per_stage"), request);
+  request.mixes_group_sizes = read_group_sizes(object.field("group_sizes"), request);
   request.baselines = read_boolean(object.field("baselines")).value_or(true);
   const Field stopped_by = object.field("stopped_by");
   if (stopped_by.value_of_kind(JsonValue::Kind::Null) == nullptr) {

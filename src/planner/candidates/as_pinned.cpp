@@ -48,8 +48,7 @@ bool is_as_pinned(const Plan& plan, const Pins& pins) {
   }
   if (pins.in_order && !is_in_order(plan)) return false;
   return std::all_of(plan.stages.begin(), plan.stages.end(), [&](const StagePlan& stage) {
-    return pins.allow(stage.layers, static_cast<std::int64_t>(stage.devices.size()),
-                      stage.recompute);
+    return pins.allow(stage.layers, replicas_of(stage), stage.recompute);
   });
 }
 

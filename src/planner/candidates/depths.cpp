@@ -50,7 +50,7 @@ DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_m
         .depth_behind = stages_.size() == plan.stages.size() ? 0 : 1,
         .largest_bucket =
             buckets.empty() ? Bytes{} : *std::max_element(buckets.begin(), buckets.end()),
-        .replicas = std::ssize(stage.devices)};
+        .replicas = replicas_of(stage)};
     std::set<std::tuple<std::int64_t, std::int64_t, std::int32_t>> seen;
     for (std::size_t i = 0; i < stage.devices.size(); ++i) {
       const std::int64_t samples = samples_of(plan, stage, i).size();

@@ -18,13 +18,14 @@ namespace dapple::planner {
 namespace {
 
 /// The time of the whole global batch at once on the fastest device, memory ignored; where stages
-/// differ, with every layer in its fastest form.
+/// differ, with every layer in its fastest form of those with groups of the plan's own size.
 Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
   const LayerRange all{0, costs.layer_count()};
   Duration least = Duration::infinite();
   for (const std::int32_t kind : kinds_in_use(costs.topology())) {
     std::vector<const LayerTable*> tables;
     for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+      if (costs.in(form).devices_per_replica() > 1) continue;
       tables.push_back(&costs.in(form).table(plan.global_batch_size, kind));
     }
     Duration time;
@@ -39,6 +40,7 @@ Duration time_on_one_device(const Plan& plan, const CostModel& costs) {
     Duration update = Duration::infinite();
     for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
       const CostModel& in_form = costs.in(form);
+      if (in_form.devices_per_replica() > 1) continue;
       update = std::min(update, in_form.group_reduction(all, kind) + in_form.optimizer_step(all));
     }
     least = std::min(least, time + update);
@@ -65,7 +67,7 @@ constexpr std::int64_t kMostPassesOfOther = 2'000'000;
 /// difference and does not take too long.
 std::optional<Duration> with_other_replicas(const Plan& plan, const PlanCost& costs,
                                             const Topology& topology, SimulationMode mode) {
-  if (!splits_micro_batches(plan) || mode.blocks()) return std::nullopt;
+  if (!splits_micro_batches(plan) || mode.blocks() || has_larger_groups(plan)) return std::nullopt;
   const bool are_together = mode.replicas == Replicas::Together;
   const Replicas other = are_together ? Replicas::Independent : Replicas::Together;
   if (lane_passes(plan.stages, plan.num_micro_batches, other) > kMostPassesOfOther) {

@@ -65,7 +65,7 @@ bool move_boundaries(std::vector<StagePlan>& stages, const Pins& pins, Draws& dr
   for (std::size_t s = first; s <= last + 1; ++s) {
     stages[s].gradient_buckets.clear();
     if (stages[s].layers.size() < 1) return false;
-    const auto replicas = static_cast<std::int64_t>(stages[s].devices.size());
+    const auto replicas = replicas_of(stages[s]);
     if (!pins.allow(stages[s].layers, replicas, stages[s].recompute)) return false;
   }
   return true;

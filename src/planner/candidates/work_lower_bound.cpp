@@ -12,8 +12,8 @@ namespace dapple::planner {
 
 Duration work_lower_bound(const PlanningContext& context) {
   constexpr Duration kLongest{std::int64_t{1} << 60};
-  if (may_deal(context.options)) {
-    // (F6) to (F8) are of replicas that share every micro-batch.
+  if (may_deal(context.options) || has_larger_groups(context.profile)) {
+    // (F6) to (F8) are of replicas that share every micro-batch, on one device each.
     Duration least = kLongest;
     for (const search::SearchProblem& problem : search_problems(context)) {
       least = std::min(least, search::DecisionDiagram::bound_of_work(context.profile,

@@ -367,7 +367,9 @@ bool are_states_few(const PlanningContext& context, const search::PlacementSpace
 }  // namespace
 
 bool has_room_for_diagrams(const PlanningContext& context) {
-  return are_states_few(context, search::PlacementSpace(context.topology));
+  // In diagrams a replica is one device.
+  return !has_larger_groups(context.profile) &&
+         are_states_few(context, search::PlacementSpace(context.topology));
 }
 
 bool is_for_diagrams(const PlanningContext& context) {

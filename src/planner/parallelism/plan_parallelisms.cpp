@@ -18,6 +18,7 @@
 #include "dapple/planner/request/warnings.h"
 #include "dapple/planner/restricted/restricted.h"
 #include "dapple/profile/variants.h"
+#include "dapple/search/placement/placement_space.h"
 #include "dapple/topology/servers_of_kind.h"
 #include "planner/candidates/work_lower_bound.h"
 #include "planner/parallelism/best_uniform.h"
@@ -453,11 +454,13 @@ void ParallelismComparison::renew_baselines() {
 }
 
 /// Keeps only the forms in which stages of a plan run, in the order of the first stage of each, the
-/// form of the first stage being that of the plan.
+/// form of the first stage being that of the plan. Where groups have different sizes, the plan's
+/// own form stays, which says of how many devices the smallest ones are.
 void ParallelismComparison::leave_out_unused_forms() {
   PlanDocument& document = best_->document;
   Plan& plan = document.plan;
   std::vector<Parallelism> used;
+  if (has_larger_groups(plan)) used.push_back(plan.parallelism);
   for (StagePlan& stage : plan.stages) {
     const Parallelism form = form_of(plan, stage);
     const auto found = std::find(used.begin(), used.end(), form);
@@ -476,13 +479,21 @@ void ParallelismComparison::leave_out_unused_forms() {
       evaluate(plan, document.profile, Topology{document.topology}, context_.options.mode());
   document.prediction = best_->evaluation.prediction;
   set_proven_bound(document.prediction, bound);
-  // A plan of one form may have been found only among those of several.
-  Part* const uniform = part_of(plan.parallelism, {});
-  if (uniform == nullptr || !plan.stage_forms.empty()) return;
-  uniform->iteration = document.prediction.iteration;
-  uniform->shape = shape_of(plan);
-  best_parallelism_ = plan.parallelism;
-  best_stage_forms_.clear();
+  // A plan of one form, or on groups of one size, may have been found only among others.
+  const auto is_of_plan = [&](const Part& some) {
+    ParallelismRecord record;
+    record.parallelism = some.parallelism;
+    record.stage_forms = some.stage_forms;
+    return is_of(record, plan);
+  };
+  const Part* const own = part_of(best_parallelism_, best_stage_forms_);
+  if (own != nullptr && is_of_plan(*own)) return;
+  const auto part = std::find_if(parts_.begin(), parts_.end(), is_of_plan);
+  if (part == parts_.end()) return;
+  part->iteration = document.prediction.iteration;
+  part->shape = shape_of(plan);
+  best_parallelism_ = part->parallelism;
+  best_stage_forms_ = part->stage_forms;
 }
 
 /// Leaves out the forms that the best plan does not use, and searches those that it uses again,
@@ -528,8 +539,8 @@ MadePlan ParallelismComparison::finish() {
     document.ungrouped = {context_.profile, context_.topology.description()};
   }
   SearchRecord& search = document.search;
-  search.outside =
-      outside_space(context_.profile, context_.options.sharding, context_.options.mixes_forms);
+  search.outside = outside_space(context_.profile, context_.options.sharding,
+                                 context_.options.mixes_forms, context_.options.mixes_group_sizes);
   if (asked_.size() == 1) return std::move(*best_);
   std::optional<Duration> bound = document.prediction.iteration;
   search.open = 0;
@@ -545,7 +556,7 @@ MadePlan ParallelismComparison::finish() {
         part.lower_bound && *part.lower_bound < document.prediction.iteration;
     if (may_be_faster) search.open += part.open;
     if (is_best(part) || part.is_complete || !may_be_faster) continue;
-    search.cut.push_back(cut_of_parallelism(part.parallelism, part.is_mixed()));
+    search.cut.push_back(cut_of_parallelism(part.parallelism, part.stage_forms));
   }
   if (context_.options.baselines && !best_->baselines.empty()) {
     if (auto uniform = best_uniform(asked_, context_)) {
@@ -832,6 +843,71 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
   }
 }
 
+/// Whether plans may have stages with groups of different sizes: their replicas are together and
+/// share every micro-batch, and all devices are of one kind.
+bool may_mix_group_sizes(const PlanningContext& context) {
+  const PlannerOptions& options = context.options;
+  return options.mixes_group_sizes && options.planner == PlannerKind::Exact &&
+         options.replicas == Replicas::Together && !may_deal(options) && !options.pins.in_order &&
+         kinds_in_use(context.topology).size() == 1;
+}
+
+/// Whether stages may have larger groups of so many devices of a topology: all pools of
+/// interchangeable devices consist of such groups.
+bool have_pools_groups(const Topology& topology, std::int64_t devices) {
+  const std::vector<search::DevicePool> pools = search::device_pools(topology);
+  return std::all_of(pools.begin(), pools.end(),
+                     [&](const search::DevicePool& pool) { return pool.size % devices == 0; });
+}
+
+/// Whether stages may have a further form beside those of a set.
+bool may_join(const PlanInputs& set, const PlanInputs& further) {
+  if (!mixing_fault(set, further).empty()) return false;
+  for (const ModelProfile& form : set.profile.stage_forms) {
+    if (!mixing_fault({form, set.topology}, further).empty()) return false;
+  }
+  return have_pools_groups(Topology{set.topology},
+                           devices_per_replica(set.profile, further.profile));
+}
+
+/// Appends the sets of the first `uniform` forms in which stages of one plan may be although their
+/// groups have different sizes.
+void add_forms_of_any_size(const PlanningContext& context, std::size_t uniform,
+                           std::vector<AskedParallelism>& asked) {
+  std::vector<const PlanInputs*> forms;
+  for (std::size_t i = 0; i < uniform; ++i) {
+    const auto* inputs = std::get_if<PlanInputs>(&asked[i].inputs);
+    const bool is_in_all = asked[i].parallelism.recomputed_layers.is_all();
+    if (inputs != nullptr && (is_in_all || context.options.pins.recomputation)) {
+      forms.push_back(inputs);
+    }
+  }
+  std::stable_sort(forms.begin(), forms.end(), [](const PlanInputs* a, const PlanInputs* b) {
+    return a->profile.parallelism.group_size() < b->profile.parallelism.group_size();
+  });
+  std::vector<PlanInputs> sets;
+  for (const PlanInputs* const form : forms) {
+    const Topology topology{form->topology};
+    if (!check_compatible(form->profile, topology, context.options.global_batch_size).empty()) {
+      continue;
+    }
+    const auto set = std::find_if(sets.begin(), sets.end(),
+                                  [&](const PlanInputs& some) { return may_join(some, *form); });
+    if (set != sets.end()) {
+      set->profile.stage_forms.push_back(form->profile);
+    } else if (search::PlacementSpace(topology).is_complete()) {
+      sets.push_back(*form);
+    }
+  }
+  for (PlanInputs& set : sets) {
+    if (!has_larger_groups(set.profile)) continue;
+    AskedParallelism& mixed = asked.emplace_back();
+    mixed.parallelism = set.profile.parallelism;
+    mixed.stage_forms = stage_forms_of(set.profile);
+    mixed.inputs = std::move(set);
+  }
+}
+
 }  // namespace
 
 bool searches_some_layers(const PlanningContext& context,
@@ -881,7 +957,9 @@ std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
           {.parallelism = form, .inputs = group_inputs(context.profile, context.topology, form)});
     }
   }
+  const std::size_t uniform = asked.size();
   if (options.mixes_forms) add_mixed_forms(context, asked);
+  if (may_mix_group_sizes(context)) add_forms_of_any_size(context, uniform, asked);
   return asked;
 }
 

@@ -54,6 +54,7 @@ PlanRequest request_of(const PlannerOptions& options) {
                       .replications = options.replications,
                       .recomputed_layers = options.recomputed_layers,
                       .mixes_forms = options.mixes_forms,
+                      .mixes_group_sizes = options.mixes_group_sizes,
                       .target = {},
                       .baselines = options.baselines,
                       .jitter = options.jitter};
@@ -79,6 +80,7 @@ PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_
                          .pins = request.pins,
                          .max_tensor = request.max_tensor,
                          .mixes_forms = request.mixes_forms,
+                         .mixes_group_sizes = request.mixes_group_sizes,
                          .shares = request.shares,
                          .replications = request.replications,
                          .recomputed_layers = request.recomputed_layers,

@@ -73,10 +73,16 @@ search::Allowance::Limits BoundProver::limits(std::int64_t steps) const {
           .should_stop = [this] { return is_stopped_(); }};
 }
 
-/// Tries relaxed diagrams of rising width, which have no stages that deal their micro-batches.
+/// Whether decision diagrams are of all stages of a problem: none deals its micro-batches, and each
+/// replica is one device.
+bool BoundProver::have_diagrams(const search::SearchProblem& problem) const {
+  return !problem.may_deal && !has_larger_groups(context_.profile);
+}
+
+/// Tries relaxed diagrams of rising width.
 void BoundProver::prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::size_t last_width,
                                     bool keeps_nodes) const {
-  if (open.some->problem.may_deal) return;
+  if (!have_diagrams(open.some->problem)) return;
   DecisionDiagram diagram(context_.profile, context_.topology, open.some->problem, bound_,
                           limits(steps));
   for (std::size_t width = 1; width <= last_width && !diagram.is_over(); width *= kWidening) {
@@ -95,7 +101,7 @@ void BoundProver::prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::
 }
 
 void BoundProver::prove_by_paths(OpenProblem& open, std::int64_t steps) const {
-  if (open.some->problem.may_deal) return;
+  if (!have_diagrams(open.some->problem)) return;
   DecisionDiagram diagram(context_.profile, context_.topology, open.some->problem, bound_,
                           limits(steps));
   open.is_proven = diagram.bound_of_paths() >= bound_;
@@ -165,6 +171,10 @@ void BoundProver::prove(const ProofBudget& budget, bool keeps_nodes) {
 /// Checks the proof of a problem that is number `position` of the file.
 std::vector<Violation> BoundProver::check_one(OpenProblem& open, std::size_t position) const {
   const std::string place = fmt::format("/problems/{}", position);
+  if (!have_diagrams(open.some->problem)) {
+    return {{place + "/method",
+             "expected \"search\", as diagrams do not have all stages, got another"}};
+  }
   DecisionDiagram diagram(context_.profile, context_.topology, open.some->problem, bound_,
                           limits(kSearchLimits.diagram_steps));
   if (open.proof.method == ProofMethod::Nodes) {

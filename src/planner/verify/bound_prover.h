@@ -66,6 +66,7 @@ class BoundProver {
     bool is_proven = false;
   };
 
+  bool have_diagrams(const search::SearchProblem& problem) const;
   search::Allowance::Limits limits(std::int64_t steps) const;
   void prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::size_t last_width,
                          bool keeps_nodes) const;

@@ -102,12 +102,17 @@ class PrefixLowerBound {
   // micro-batches are dealt, and the layer tables of that share, one for each kind of device. With
   // shares by speed some replica has as many samples or more, and times do not fall with samples.
   struct Share {
-    std::int64_t replicas = 1;
+    // The devices of all replicas.
+    std::int64_t devices = 1;
     // Those of the busiest replica.
     std::int64_t micro_batches = 1;
     std::vector<const LayerTable*> tables;
   };
-  static std::vector<const LayerTable*> tables_of(const CostModel& costs, std::int64_t samples);
+  static std::vector<const LayerTable*> tables_of(const CostModel& costs, std::int64_t samples,
+                                                  std::int32_t devices_per_replica);
+  void add_shares(const CostModel& costs, std::int64_t micro_batch_size,
+                  std::optional<std::int64_t> replicas, std::int32_t devices_per_replica,
+                  std::vector<Share>& shares) const;
   static Duration least(const std::vector<const LayerTable*>& tables, LayerRange layers);
   void fill_forwards(const std::vector<Share>& shares, std::int32_t layers);
   void fill_round_trips(const std::vector<Share>& shares, std::int32_t layers);
@@ -131,30 +136,45 @@ PrefixLowerBound::PrefixLowerBound(const CostModel& costs, const ExhaustiveProbl
       below_(problem.below),
       are_together_(problem.mode.replicas == Replicas::Together) {
   std::vector<Share> shares;
-  std::optional<std::int64_t> last;
-  for (std::int64_t count = 1; count <= std::min(devices_, micro_batch_size); ++count) {
-    const std::int64_t largest = replica_share(micro_batch_size, count, 0).size();
-    if (replicas ? count != *replicas : largest == last) continue;
-    last = largest;
-    shares.push_back({.replicas = count,
-                      .micro_batches = num_micro_batches_,
-                      .tables = tables_of(costs, largest)});
+  add_shares(costs, micro_batch_size, replicas, 1, shares);
+  for (const std::int32_t devices : costs.larger_groups()) {
+    add_shares(costs, micro_batch_size, replicas, devices, shares);
   }
   for (std::int64_t count = 2; count <= std::min(devices_, num_micro_batches_); ++count) {
     if (!problem.may_deal || (replicas && count != *replicas)) continue;
-    shares.push_back({.replicas = count,
+    shares.push_back({.devices = count,
                       .micro_batches = divide_up(num_micro_batches_, count),
-                      .tables = tables_of(costs, micro_batch_size)});
+                      .tables = tables_of(costs, micro_batch_size, 1)});
   }
   fill_forwards(shares, costs.layer_count());
   fill_round_trips(shares, costs.layer_count());
 }
 
-/// Returns the layer tables of so many samples, in every form and on every kind of device.
+/// Adds the shares of stages that split, in the forms with so many devices in a replica.
+void PrefixLowerBound::add_shares(const CostModel& costs, std::int64_t micro_batch_size,
+                                  std::optional<std::int64_t> replicas,
+                                  std::int32_t devices_per_replica,
+                                  std::vector<Share>& shares) const {
+  std::optional<std::int64_t> last;
+  const std::int64_t most = std::min(devices_ / devices_per_replica, micro_batch_size);
+  for (std::int64_t count = 1; count <= most; ++count) {
+    const std::int64_t largest = replica_share(micro_batch_size, count, 0).size();
+    if (replicas ? count != *replicas : largest == last) continue;
+    last = largest;
+    shares.push_back({.devices = count * devices_per_replica,
+                      .micro_batches = num_micro_batches_,
+                      .tables = tables_of(costs, largest, devices_per_replica)});
+  }
+}
+
+/// Returns the layer tables of so many samples, in every form with so many devices in a replica and
+/// on every kind of device.
 std::vector<const LayerTable*> PrefixLowerBound::tables_of(const CostModel& costs,
-                                                           std::int64_t samples) {
+                                                           std::int64_t samples,
+                                                           std::int32_t devices_per_replica) {
   std::vector<const LayerTable*> tables;
   for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
+    if (costs.in(form).devices_per_replica() != devices_per_replica) continue;
     for (const std::int32_t kind : kinds_in_use(costs.topology())) {
       tables.push_back(&costs.in(form).table(samples, kind));
     }
@@ -204,8 +224,8 @@ void PrefixLowerBound::fill_round_trips(const std::vector<Share>& shares, std::i
         const Duration one = least(share.tables, {begin, end});
         const Duration work = share.micro_batches * one;
         const Duration trip = are_together_ ? one : Duration{};
-        for (auto n = static_cast<std::size_t>(share.replicas); n < columns; ++n) {
-          const Duration to_here = before[n - static_cast<std::size_t>(share.replicas)];
+        for (auto n = static_cast<std::size_t>(share.devices); n < columns; ++n) {
+          const Duration to_here = before[n - static_cast<std::size_t>(share.devices)];
           if (to_here.is_infinite() || to_here + work >= below_) continue;
           row[n] = std::min(row[n], to_here + trip);
         }
@@ -232,6 +252,8 @@ class Exhaustive {
   void add_stage(std::int32_t end);
   void choose_devices(std::size_t group, std::int64_t left, std::int32_t end);
   bool are_devices_in_order() const;
+  bool are_whole_replicas(search::StageForm form) const;
+  void place_anew();
   bool is_allowed(LayerRange layers, search::StageForm form) const;
   void try_stage(LayerRange layers, search::StageForm form,
                  const std::vector<std::int64_t>& samples);
@@ -254,9 +276,10 @@ class Exhaustive {
   Progress* progress_;
   CostModel costs_;
   std::vector<AlikeDevices> groups_;
-  // The replicas of every stage, where their number is fixed, and the most that a stage may have.
+  // The replicas of every stage, where their number is fixed, and the most devices that a stage may
+  // have.
   std::optional<std::int64_t> replicas_;
-  std::int64_t most_replicas_ = 1;
+  std::int64_t most_devices_ = 1;
   // At the plan's micro-batch size.
   std::optional<PrefixLowerBound> prefix_bound_;
   // The partial plan: its last stages so far.
@@ -309,11 +332,12 @@ ExhaustiveOutcome Exhaustive::run() {
 /// if any.
 void Exhaustive::go_through(std::int64_t micro_batch_size, std::optional<std::int64_t> replicas) {
   // Every replica must have a sample of each micro-batch, or a whole one.
-  most_replicas_ = micro_batch_size;
+  std::int64_t most_replicas = micro_batch_size;
   if (problem_.may_deal) {
-    most_replicas_ = std::max(most_replicas_, problem_.global_batch_size / micro_batch_size);
+    most_replicas = std::max(most_replicas, problem_.global_batch_size / micro_batch_size);
   }
-  if (is_over() || replicas.value_or(1) > most_replicas_) return;
+  if (is_over() || replicas.value_or(1) > most_replicas) return;
+  most_devices_ = replicas.value_or(most_replicas) * costs_.largest_group();
   replicas_ = replicas;
   prefix_bound_.emplace(costs_, problem_, micro_batch_size, replicas);
   for (const GradientSynchronization& gradients : problem_.gradients) {
@@ -332,7 +356,7 @@ void Exhaustive::go_through(std::int64_t micro_batch_size, std::optional<std::in
 /// Tries every stage that ends at layer `end` in front of the partial plan.
 void Exhaustive::add_stage(std::int32_t end) {
   const std::vector<DeviceIndex> devices = std::exchange(devices_, {});
-  choose_devices(0, replicas_.value_or(most_replicas_), end);
+  choose_devices(0, most_devices_, end);
   devices_ = devices;
 }
 
@@ -340,10 +364,7 @@ void Exhaustive::choose_devices(std::size_t group, std::int64_t left, std::int32
   if (is_over()) return;
   if (group == groups_.size() || left == 0) {
     if (++device_sets_ % kDeviceSetsPerPartialPlan == 0) ++work_;
-    if (devices_.empty() ||
-        (replicas_ && static_cast<std::int64_t>(devices_.size()) != *replicas_)) {
-      return;
-    }
+    if (devices_.empty()) return;
     if (problem_.pins.in_order && !are_devices_in_order()) return;
     std::vector<std::int64_t> others;
     if (problem_.shares_by_speed) {
@@ -352,8 +373,7 @@ void Exhaustive::choose_devices(std::size_t group, std::int64_t left, std::int32
       }
     }
     for (std::int32_t begin = end - 1; begin >= 0; --begin) {
-      for (const search::StageForm form :
-           search::stage_forms(costs_.form_count(), problem_.may_deal)) {
+      for (const search::StageForm form : search::stage_forms(costs_, problem_.may_deal)) {
         if (is_over()) return;
         if (!is_allowed({begin, end}, form)) continue;
         try_stage({begin, end}, form, {});
@@ -392,9 +412,43 @@ bool Exhaustive::are_devices_in_order() const {
   });
 }
 
+/// Whether the chosen devices are whole replicas of a form. Devices of a replica are
+/// interchangeable, and groups of those can always be placed beside each other, the largest first.
+bool Exhaustive::are_whole_replicas(search::StageForm form) const {
+  if (form.devices_per_replica == 1) return true;
+  return std::all_of(groups_.begin(), groups_.end(), [&](const AlikeDevices& alike) {
+    const auto taken = std::count_if(devices_.begin(), devices_.end(), [&](DeviceIndex device) {
+      return alike.first <= device.value && device.value < alike.first + alike.count;
+    });
+    return taken % form.devices_per_replica == 0 &&
+           (taken == 0 || alike.count % form.devices_per_replica == 0);
+  });
+}
+
+/// Gives the stages of the partial plan other ones of the same interchangeable devices, so that
+/// those of a replica are consecutive ones of a group: stages with the largest replicas come first.
+void Exhaustive::place_anew() {
+  std::vector<StagePlan*> order;
+  for (StagePlan& stage : plan_.stages) order.push_back(&stage);
+  std::stable_sort(order.begin(), order.end(), [](const StagePlan* a, const StagePlan* b) {
+    return a->devices_per_replica > b->devices_per_replica;
+  });
+  for (const AlikeDevices& alike : groups_) {
+    std::int32_t next = alike.first;
+    for (StagePlan* const stage : order) {
+      for (DeviceIndex& device : stage->devices) {
+        const bool is_of_these =
+            alike.first <= device.value && device.value < alike.first + alike.count;
+        if (is_of_these) device = {next++};
+      }
+    }
+  }
+}
+
 /// Whether a stage with these layers on the chosen devices is allowed in front of the partial plan.
 bool Exhaustive::is_allowed(LayerRange layers, search::StageForm form) const {
-  const auto replicas = static_cast<std::int64_t>(devices_.size());
+  if (!are_whole_replicas(form)) return false;
+  const std::int64_t replicas = std::ssize(devices_) / form.devices_per_replica;
   const Pins& pins = problem_.pins;
   if (replicas_ && replicas != *replicas_) return false;
   const bool has_work = form.deals ? replicas > 1 && replicas <= plan_.num_micro_batches
@@ -454,11 +508,12 @@ void Exhaustive::try_stage(LayerRange layers, search::StageForm form,
   stage.devices = devices_;
   stage.samples = samples;
   set_form(stage, form);
-  if (devices_.size() > 1)
+  if (replicas_of(stage) > 1)
     stage.gradient_buckets =
         gradient_buckets(in_form(profile_, stage.form), stage.layers, plan_.gradients.bucket_size)
             .sizes;
   plan_.stages.insert(plan_.stages.begin(), std::move(stage));
+  if (costs_.largest_group() > 1) place_anew();
   // Tied gradients of a partial plan are left out, as it is not known which stages in front add to
   // them.
   if (begin == 0) plan_.tied_gradients = tied_gradients(profile_, plan_.stages);

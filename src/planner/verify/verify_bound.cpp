@@ -214,9 +214,10 @@ void BoundDerivation::refute(const Plan& faster, Duration iteration, Duration st
 
 /// Returns the bound of plans under 1F1B and GPipe that follows from their work.
 Duration BoundDerivation::least_work_of_pipelines() const {
-  // (F5) is of replicas that share every micro-batch.
-  return may_deal(options_) ? work_lower_bound(context())
-                            : least_work(claimed_, options_, ScheduleFamily::OneFOneB);
+  // (F5) is of replicas that share every micro-batch, on one device each.
+  const bool is_of_all = may_deal(options_) || has_larger_groups(claimed_.document.profile);
+  return is_of_all ? work_lower_bound(context())
+                   : least_work(claimed_, options_, ScheduleFamily::OneFOneB);
 }
 
 /// Returns the proven bound of plans under 1F1B and GPipe.

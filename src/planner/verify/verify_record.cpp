@@ -136,8 +136,8 @@ void add_family_cuts(const ClaimedPlan& claimed, std::vector<ExpectedLine>& line
 std::string expected_outside(const ClaimedPlan& claimed) {
   const PlanDocument& document = claimed.document;
   const PlanRequest& request = *document.request;
-  std::string outside =
-      outside_space(document.original_profile(), request.sharding, request.mixes_forms);
+  std::string outside = outside_space(document.original_profile(), request.sharding,
+                                      request.mixes_forms, request.mixes_group_sizes);
   // Files of older versions, whose shares are equal, do not name others.
   const bool is_old = request.shares == Shares::Equal && document.search.outside == outside;
   if (!is_old && kinds_in_use(claimed.topology).size() > 1) {
@@ -195,7 +195,7 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   }
   for (const ParallelismRecord& record : document.parallelisms) {
     if (is_of(record, document.plan)) continue;
-    cut.push_back({.text = cut_of_parallelism(record.parallelism, !record.stage_forms.empty()),
+    cut.push_back({.text = cut_of_parallelism(record.parallelism, record.stage_forms),
                    .may_be_missing = true});
   }
   check_lines(claims, "/search_space/searched", searched, document.search.searched);

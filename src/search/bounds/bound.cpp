@@ -282,7 +282,8 @@ Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
   const std::int64_t all = bounded.plan.num_micro_batches;
   const bool counts_on_sharing = bounded.mode.contention == Contention::Shared &&
                                  !follows_least_path(bounded) && !bounded.mode.blocks() &&
-                                 !deals_micro_batches(bounded.plan);
+                                 !deals_micro_batches(bounded.plan) &&
+                                 !has_larger_groups(bounded.plan);
   const std::vector<LastSending> last = counts_on_sharing
                                             ? last_sendings(bounded.costs, bounded.topology)
                                             : std::vector<LastSending>{};

@@ -124,8 +124,9 @@ EarliestStartBound::EarliestStartBound(const BoundedPlan& bounded)
 EarliestStartBound::EarliestStartBound(const PlanCost& costs, const BoundedPlan& bounded,
                                        bool counts_on_sharing)
     : micro_batches_(bounded.plan.num_micro_batches), gradient_here_(costs.stages.size()) {
-  const std::vector<LastSending> last =
-      counts_on_sharing ? last_sendings(costs, bounded.topology) : std::vector<LastSending>{};
+  const std::vector<LastSending> last = counts_on_sharing && !has_larger_groups(bounded.plan)
+                                            ? last_sendings(costs, bounded.topology)
+                                            : std::vector<LastSending>{};
   const bool deals = deals_micro_batches(bounded.plan);
   const bool shares_links =
       counts_on_sharing || (deals && bounded.mode.contention == Contention::Shared);

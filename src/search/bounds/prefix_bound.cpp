@@ -109,17 +109,21 @@ std::vector<WorkPerSample> least_of(std::vector<WorkPerSample> works,
 std::vector<WorkPerSample> works_on(const CostModel& costs, std::int64_t micro_batch_size,
                                     TimeSource source) {
   std::vector<WorkPerSample> least;
-  const auto add = [&](const ModelProfile& profile) {
+  const auto add = [&](const ModelProfile& profile, std::int32_t devices) {
     std::vector<WorkPerSample> works;
     for (const Layer& layer : profile.layers) {
-      works.push_back(work_per_sample(profile, layer, micro_batch_size, source));
+      const WorkPerSample of_replica = work_per_sample(profile, layer, micro_batch_size, source);
+      // All devices of a replica are busy for so long.
+      works.push_back(
+          {.forward = devices * of_replica.forward, .round_trip = devices * of_replica.round_trip});
     }
     least = least.empty() ? std::move(works) : least_of(std::move(least), works);
   };
   for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
     const ModelProfile& in_form = costs.in(form).profile();
-    add(in_form);
-    for (const ModelProfile& recomputing : in_form.recomputing) add(recomputing);
+    const std::int32_t devices = costs.in(form).devices_per_replica();
+    add(in_form, devices);
+    for (const ModelProfile& recomputing : in_form.recomputing) add(recomputing, devices);
   }
   return least;
 }

@@ -40,6 +40,7 @@ class PrefixBound {
 
   /// Lower bounds on the forward, and on forward and backward, of one micro-batch through `layers`
   /// where no device has fewer than `samples` samples of it. O(1).
+  /// Requires: in every form a replica is one device.
   Duration forward(LayerRange layers, std::int64_t samples) const;
   Duration round_trip(LayerRange layers, std::int64_t samples) const;
 

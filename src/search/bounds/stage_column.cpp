@@ -98,7 +98,7 @@ class ColumnBuilder {
         request_(request),
         kinds_(replica_kinds(costs.topology(), stage.devices, shares_of(stage, request))),
         reductions_(stage.reductions),
-        replica_count_(std::ssize(stage.devices)) {
+        replica_count_(std::ssize(stage.devices) / request.form.devices_per_replica) {
     for (const ReplicaKind& kind : kinds_) {
       tables_.push_back(&costs_.table(kind.samples, kind.device_kind));
       chains_.emplace_back(costs_, stage.reductions, request.gradients);
@@ -146,7 +146,7 @@ class ColumnBuilder {
  private:
   /// Returns the samples that each replica processes at a time.
   static ReplicaShares shares_of(const StageDevices& stage, const ColumnRequest& request) {
-    const std::int64_t replicas = std::ssize(stage.devices);
+    const std::int64_t replicas = std::ssize(stage.devices) / request.form.devices_per_replica;
     if (!request.form.deals) return {request.micro_batch_size, replicas, stage.samples};
     // Each has a whole micro-batch.
     return {replicas * request.micro_batch_size, replicas, {}};
@@ -230,9 +230,10 @@ std::vector<ReplicaKind> replica_kinds(const Topology& topology,
                                        const std::vector<DeviceIndex>& devices,
                                        const ReplicaShares& shares) {
   std::vector<ReplicaKind> kinds;
-  for (std::int64_t i = 0; i < shares.replicas(); ++i) {
+  const std::int64_t of_replica = std::ssize(devices) / shares.replicas();
+  for (std::int64_t i = 0; i < std::ssize(devices); ++i) {
     const DeviceIndex device = devices[static_cast<std::size_t>(i)];
-    const ReplicaKind kind{.samples = shares.of(i).size(),
+    const ReplicaKind kind{.samples = shares.of(i / of_replica).size(),
                            .device_kind = topology.device(device).kind,
                            .memory_limit = topology.memory_limit(device)};
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);

@@ -53,7 +53,7 @@ struct ReplicaKind {
 };
 
 /// Returns the distinct kinds of replicas of a stage on these devices, which are in the order of
-/// its replicas, with these shares. O(devices * kinds).
+/// its replicas, equally many of each, with these shares. O(devices * kinds).
 std::vector<ReplicaKind> replica_kinds(const Topology& topology,
                                        const std::vector<DeviceIndex>& devices,
                                        const ReplicaShares& shares);

@@ -8,19 +8,24 @@ namespace {
 
 std::vector<TransferEnd> transfer_ends(const BoundarySide& side, std::int64_t micro_batch_size) {
   std::vector<TransferEnd> ends;
-  const auto replicas = static_cast<std::int64_t>(side.devices.size());
-  const ReplicaShares shares(micro_batch_size, replicas, side.samples);
-  for (std::int64_t i = 0; i < replicas; ++i) {
-    ends.push_back({side.devices[static_cast<std::size_t>(i)], shares.of(i)});
+  const std::int32_t members = side.devices_per_replica;
+  const ReplicaShares shares(micro_batch_size, std::ssize(side.devices) / members, side.samples);
+  for (std::int32_t i = 0; i < std::ssize(side.devices); ++i) {
+    ends.push_back({.device = side.devices[static_cast<std::size_t>(i)],
+                    .samples = shares.of(i / members),
+                    .member = i % members,
+                    .members = members});
   }
   return ends;
 }
 
-/// The transfer of tensors of one byte per sample, so that sizes are numbers of samples.
+/// The transfer of tensors of one byte for each part of a sample, so that sizes are numbers of
+/// samples, counted in parts.
 TransferCost samples_moved(const std::vector<TransferEnd>& from, const std::vector<TransferEnd>& to,
-                           const Topology& topology) {
+                           const CostModel& costs) {
+  const std::int64_t parts = costs.largest_group();
   return transfer_cost(
-      from, to, [](std::int64_t samples) { return Bytes{samples}; }, topology);
+      from, to, [&](std::int64_t samples) { return Bytes{samples * parts}; }, costs.topology());
 }
 
 std::vector<PortShape> port_shapes(const TransferCost& cost, const Topology& topology) {
@@ -105,13 +110,13 @@ WayBound bound_way(const std::vector<PortShape>& shapes, const std::vector<PortS
 }  // namespace
 
 TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batch_size,
-                             const Topology& topology, Replicas replicas) {
+                             const CostModel& costs, Replicas replicas) {
   const std::vector<TransferEnd> front = transfer_ends(sides.front, micro_batch_size);
   const std::vector<TransferEnd> back = transfer_ends(sides.back, micro_batch_size);
-  const TransferCost there = samples_moved(front, back, topology);
-  const TransferCost here = samples_moved(back, front, topology);
-  TransferShape shape{.forward = port_shapes(there, topology),
-                      .backward = port_shapes(here, topology)};
+  const TransferCost there = samples_moved(front, back, costs);
+  const TransferCost here = samples_moved(back, front, costs);
+  TransferShape shape{.forward = port_shapes(there, costs.topology()),
+                      .backward = port_shapes(here, costs.topology())};
   if (replicas == Replicas::Independent) {
     shape.forward_pairs = pair_shapes(there);
     shape.backward_pairs = pair_shapes(here);
@@ -120,7 +125,7 @@ TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batc
 }
 
 std::vector<TransferShape> dealt_shapes(const BoundarySides& sides, std::int64_t micro_batch_size,
-                                        const Topology& topology) {
+                                        const CostModel& costs) {
   // Replica i of a stage that deals has micro-batches i, i + r, i + 2r and so on.
   const auto lanes = [](const BoundarySide& side) {
     return side.deals ? std::ssize(side.devices) : std::ptrdiff_t{1};
@@ -135,7 +140,7 @@ std::vector<TransferShape> dealt_shapes(const BoundarySides& sides, std::int64_t
   for (std::ptrdiff_t front = 0; front < lanes(sides.front); ++front) {
     for (std::ptrdiff_t back = front % common; back < lanes(sides.back); back += common) {
       shapes.push_back(transfer_shape({one_lane(sides.front, front), one_lane(sides.back, back)},
-                                      micro_batch_size, topology, Replicas::Together));
+                                      micro_batch_size, costs, Replicas::Together));
     }
   }
   std::sort(shapes.begin(), shapes.end());
@@ -219,11 +224,13 @@ void raise_queues(BoundaryBound& boundary, const PortShape& forward, const PortS
 
 BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut,
                                std::int64_t micro_batch_size) {
+  const std::int64_t parts = costs.largest_group();
   const auto volume_in = [&](const CostModel& form) {
     const GroupShape& group = form.profile().group;
+    const std::int64_t samples = group.replicas * group.samples_of_replica(micro_batch_size);
     return BoundaryVolume{.whole = form.boundary_size(cut.value, micro_batch_size),
                           .tensors = form.layer_count(),
-                          .samples = group.replicas * group.samples_of_replica(micro_batch_size)};
+                          .samples = parts * samples};
   };
   // The volume is that of the form with the fewest sure bytes per sample.
   const auto is_less = [](const BoundaryVolume& a, const BoundaryVolume& b) {

@@ -14,7 +14,9 @@
 
 namespace dapple::search {
 
-/// A port, and the samples of each micro-batch that pass it.
+/// A port, and the samples of each micro-batch that pass it. A device of a replica that has several
+/// may send a part of a sample: where forms have such replicas, samples are counted in parts, of
+/// which each has as many as the largest replica has devices (CostModel::largest_group()).
 struct PortShape {
   std::int64_t samples = 0;
   Bandwidth bandwidth;
@@ -35,13 +37,14 @@ struct TransferShape {
   friend auto operator<=>(const TransferShape&, const TransferShape&) = default;
 };
 
-/// The replicas of a stage beside a boundary, in their order.
+/// The devices of a stage beside a boundary, in the order of its replicas.
 struct BoundarySide {
   std::vector<DeviceIndex> devices;
-  // The samples of each; empty for those of replica_share().
+  // The samples of each replica; empty for those of replica_share().
   std::vector<std::int64_t> samples;
   // Whether the stage deals its micro-batches, so that each replica has whole ones.
   bool deals = false;
+  std::int32_t devices_per_replica = 1;
 };
 
 /// The stages in front of and behind a boundary.
@@ -51,13 +54,13 @@ struct BoundarySides {
 };
 
 TransferShape transfer_shape(const BoundarySides& sides, std::int64_t micro_batch_size,
-                             const Topology& topology, Replicas replicas);
+                             const CostModel& costs, Replicas replicas);
 
 /// Returns the distinct shapes of the transfers over a boundary where micro-batches are dealt on
 /// some side: one for each replica of that side or, where they are on both sides, for each pair
 /// that a micro-batch passes. O(pairs * (replicas + ports)).
 std::vector<TransferShape> dealt_shapes(const BoundarySides& sides, std::int64_t micro_batch_size,
-                                        const Topology& topology);
+                                        const CostModel& costs);
 
 /// The fewest samples that any replica of one side sends to a replica of the other side, for
 /// `front` and `back` replicas with equal shares.
@@ -70,7 +73,8 @@ struct BoundaryVolume {
   // Upper bound on the number of tensors.
   std::int64_t tensors = 0;
   // The samples of which `whole` is the size: those of a micro-batch or, where a group has
-  // data-parallel ranks, those that all of them would have if each had as many as the fullest.
+  // data-parallel ranks, those that all of them would have if each had as many as the fullest. They
+  // are counted as those of PortShape.
   std::int64_t samples = 1;
 };
 
@@ -113,8 +117,7 @@ class TransferShapeCache {
     const std::pair key{front, back};
     const auto found = shapes_.find(key);
     if (found != shapes_.end()) return found->second;
-    return shapes_
-        .emplace(key, transfer_shape(sides(), micro_batch_size_, costs_.topology(), replicas_))
+    return shapes_.emplace(key, transfer_shape(sides(), micro_batch_size_, costs_, replicas_))
         .first->second;
   }
 

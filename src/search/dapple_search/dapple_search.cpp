@@ -161,7 +161,9 @@ void DappleSearch::expand(CutIndex cut, PlacementIndex placement,
 
 void DappleSearch::prepend_stage(CutIndex cut, PlacementIndex placement,
                                  const std::vector<NodeIndex>& behind) {
-  for (const StageForm form : stage_forms(costs_.form_count())) {
+  for (const StageForm form : stage_forms(costs_)) {
+    // Placements are of single devices.
+    if (form.devices_per_replica > 1) continue;
     // Recomputation permits a larger depth, so it is tried only where memory limits the depth.
     if (form.recompute && !column(cut, placement, form.plain()).memory_limits &&
         problem_.pins.recompute != true) {

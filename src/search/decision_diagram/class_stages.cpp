@@ -13,7 +13,7 @@ ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
       topology_(costs.topology()),
       tables_(costs),
       work_(costs, problem.micro_batch_size, problem.global_batch_size),
-      forms_(stage_forms(costs.form_count())),
+      forms_(stage_forms(costs)),
       classes_(costs, placements, problem),
       columns_(costs, problem, threshold),
       kept_(static_cast<std::size_t>(costs.layer_count()) + 1) {

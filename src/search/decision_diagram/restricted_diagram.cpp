@@ -328,8 +328,7 @@ BoundaryBound RestrictedDiagram::boundary(CutIndex cut, const Devices& front, co
                          .has_other_shares = back.has_other_shares};
     found = shapes_
                 .emplace(key, transfer_shape({.front = side_of(alike), .back = side_of(behind)},
-                                             problem_.micro_batch_size, costs_.topology(),
-                                             problem_.replicas))
+                                             problem_.micro_batch_size, costs_, problem_.replicas))
                 .first;
   }
   return boundary_bound(found->second, boundary_volume(costs_, cut, problem_.micro_batch_size),

@@ -30,7 +30,8 @@ bool fit_together(const DeviceAllocation& a, const DeviceAllocation& b,
 /// their devices are of the same kinds with the same memory limits and shares, in the same order.
 bool have_same_bounds(const DeviceAllocation& a, const DeviceAllocation& b,
                       const Topology& topology) {
-  return a.reduction.is_as_fast_as(b.reduction) && a.samples == b.samples &&
+  return a.devices_per_replica == b.devices_per_replica && a.reduction.is_as_fast_as(b.reduction) &&
+         a.samples == b.samples &&
          std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
                     [&](DeviceIndex x, DeviceIndex y) {
                       return topology.device(x).kind == topology.device(y).kind &&
@@ -232,9 +233,13 @@ std::vector<double> classes_by_size(const PlacementSpace& placements, std::int64
 BoundarySides sides_of(const PlacementSpace& placements, AllocationIndex front,
                        AllocationIndex back) {
   std::vector<std::vector<DeviceIndex>> devices = placements.devices_of({front, back});
-  return {
-      .front = {.devices = std::move(devices[0]), .samples = placements.allocation(front).samples},
-      .back = {.devices = std::move(devices[1]), .samples = placements.allocation(back).samples}};
+  const auto side = [&](AllocationIndex index, std::vector<DeviceIndex> own) {
+    const DeviceAllocation& allocation = placements.allocation(index);
+    return BoundarySide{.devices = std::move(own),
+                        .samples = allocation.samples,
+                        .devices_per_replica = allocation.devices_per_replica};
+  };
+  return {.front = side(front, std::move(devices[0])), .back = side(back, std::move(devices[1]))};
 }
 
 AllocationClasses::AllocationClasses(const CostModel& costs, PlacementSpace& placements,
@@ -246,7 +251,7 @@ AllocationClasses::AllocationClasses(const CostModel& costs, PlacementSpace& pla
       has_pinned_replicas_(problem.pins.replicas.has_value()),
       replicas_of_stages_(problem.replicas),
       transfers_(problem.transfers),
-      links_(placements.topology()) {
+      links_(placements.topology(), costs.largest_group()) {
   enumerate_classes();
   find_alike_at_boundaries();
   allocations_.resize(counts_.size());
@@ -510,6 +515,12 @@ bool AllocationClasses::has_own_figures(AllocationClassIndex index) const {
          counts_for_itself(index.previous());
 }
 
+bool AllocationClasses::has_replicas_of(AllocationClassIndex index, std::int32_t devices) const {
+  return std::any_of(
+      allocations_[index].begin(), allocations_[index].end(),
+      [&](const DeviceAllocation* some) { return some->devices_per_replica == devices; });
+}
+
 bool AllocationClasses::counts_for_itself(AllocationClassIndex index) const {
   if (!placements_.merges_replica_counts() || has_pinned_replicas_) return true;
   const std::int32_t wanted = replicas(index);
@@ -607,8 +618,8 @@ const std::vector<TransferShape>& AllocationClasses::shapes_before(AllocationCla
   }
   for (const AllocationIndex member : members_[front]) {
     if (!fit_together(placements_.allocation(member), behind, placements_.pools())) continue;
-    shapes.push_back(transfer_shape(sides_of(placements_, member, back), micro_batch_size_,
-                                    placements_.topology(), replicas_of_stages_));
+    shapes.push_back(transfer_shape(sides_of(placements_, member, back), micro_batch_size_, costs_,
+                                    replicas_of_stages_));
   }
   sort_distinct(shapes);
   return shapes;

@@ -51,7 +51,7 @@ class AllocationClasses {
   std::size_t size() const { return counts_.size(); }
   AllocationClassIndex class_of(const ClassCounts& counts) const;
   const ClassCounts& counts(AllocationClassIndex index) const { return counts_[index]; }
-  /// The number of devices of an allocation in the class.
+  /// The number of devices of an allocation in the class, of which a replica may have several.
   std::int32_t replicas(AllocationClassIndex index) const;
   /// Returns the sum of the speeds of a class's devices, in `work`. O(device classes).
   double capacity(AllocationClassIndex index, const PrefixBound& work) const;
@@ -75,6 +75,9 @@ class AllocationClasses {
   const std::vector<const DeviceAllocation*>& allocations(AllocationClassIndex index) const {
     return allocations_[index];
   }
+
+  /// Whether some allocation of the class has replicas of so many devices. O(allocations).
+  bool has_replicas_of(AllocationClassIndex index, std::int32_t devices) const;
 
   /// Returns the first class whose boundaries have the bounds of those of `index`: in incomplete
   /// spaces the first with as many devices, and elsewhere the class itself. O(1).

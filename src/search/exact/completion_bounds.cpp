@@ -69,7 +69,7 @@ CompletionBounds::CompletionBounds(const CostModel& costs, PlacementSpace& place
       placements_(placements),
       problem_(problem),
       end_of_model_{costs.layer_count()},
-      forms_(stage_forms(costs.form_count(), problem.may_deal && placements.is_complete())),
+      forms_(stage_forms(costs, problem.may_deal && placements.is_complete())),
       threshold_(threshold),
       allowance_(limits),
       tables_(costs),
@@ -118,6 +118,7 @@ const StageColumn& CompletionBounds::column(CutIndex end, AllocationClassIndex d
   if (found != least_columns_.end()) return found->second;
   std::vector<StageDevices> representatives;
   for (const DeviceAllocation* allocation : classes_.allocations(devices)) {
+    if (allocation->devices_per_replica != form.devices_per_replica) continue;
     if (form.deals && !allocation->samples.empty()) continue;
     representatives.push_back({.devices = allocation->devices,
                                .samples = allocation->samples,
@@ -155,12 +156,14 @@ void CompletionBounds::extend_state(CutIndex cut, AllocationClassIndex used) {
     for (const bool deals : {false, true}) {
       const AllocationClasses::Side stage{classes_.replicas(devices), deals};
       Extension extension{.cut = cut, .devices = devices, .used_after = *used_after};
-      extension.form.deals = deals;
-      if (!is_tried(extension.form, stage.replicas)) continue;
+      const auto is_tried_here = [&](StageForm form) {
+        return form.deals == deals && is_tried(form, devices);
+      };
+      if (std::none_of(forms_.begin(), forms_.end(), is_tried_here)) continue;
       const std::vector<CompletionFunction> functions = functions_before(cut, used, devices, deals);
       if (is_heavy(cut, stage)) extension.tracked_begin = cut;
       for (const StageForm form : forms_) {
-        if (form.deals != deals) continue;
+        if (!is_tried_here(form)) continue;
         extension.form = form;
         append_stages(functions, extension);
       }
@@ -168,9 +171,11 @@ void CompletionBounds::extend_state(CutIndex cut, AllocationClassIndex used) {
   }
 }
 
-/// Whether a stage with so many replicas may deal its micro-batches, or not, as `form` says.
-bool CompletionBounds::is_tried(StageForm form, std::int32_t replicas) const {
-  return forms_.back().deals >= form.deals && problem_.allows(form, replicas);
+/// Whether a stage on devices of that class may run in that form.
+bool CompletionBounds::is_tried(StageForm form, AllocationClassIndex devices) const {
+  return problem_.allows(form, classes_.replicas(devices)) &&
+         (form.devices_per_replica == 1 ||
+          classes_.has_replicas_of(devices, form.devices_per_replica));
 }
 
 /// Returns the functions of a state, with the boundary to a stage on `devices` appended. At the
@@ -207,7 +212,7 @@ BoundaryBound CompletionBounds::bound_dealt(CutIndex cut, const CompletionFuncti
 /// reach the threshold by their work (B1), or leave too much work behind (P1), are fathomed.
 void CompletionBounds::append_stages(const std::vector<CompletionFunction>& functions,
                                      const Extension& extension) {
-  const auto replicas = static_cast<std::int64_t>(classes_.replicas(extension.devices));
+  const auto devices = static_cast<std::int64_t>(classes_.replicas(extension.devices));
   const double left = classes_.capacity(classes_.rest(extension.used_after), work_);
   // If no device is left for the layers behind it, the stage takes all of them.
   for (CutIndex end = left > 0 ? extension.cut.next() : end_of_model_; end <= end_of_model_;
@@ -219,9 +224,10 @@ void CompletionBounds::append_stages(const std::vector<CompletionFunction>& func
     // Recomputation does not lower the bound of a stage that can hold all micro-batches without it.
     if (extension.form.recompute && !is_worth_recomputing(stages, problem_.pins)) continue;
     const StageBound& stage = column(end, extension.devices, extension.form).at(extension.cut);
-    if (stage.work(problem_.micro_batches_of(extension.form, replicas)) >= threshold_) return;
+    if (stage.work(problem_.micro_batches_of(extension.form, devices)) >= threshold_) return;
     if (stage.depth_limit == 0 || (!is_last && left <= 0)) continue;
     const LayerRange layers = layers_between(extension.cut, end);
+    const std::int64_t replicas = devices / extension.form.devices_per_replica;
     if (!problem_.pins.allow(layers, replicas, extension.form.recompute)) continue;
     if (!is_last && work_.busiest(layers_between(end, end_of_model_), left) >= threshold_) continue;
     for (const CompletionFunction& function : functions) {

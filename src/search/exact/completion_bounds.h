@@ -88,7 +88,7 @@ class CompletionBounds {
   }
   void enumerate();
   void extend_state(CutIndex cut, AllocationClassIndex used);
-  bool is_tried(StageForm form, std::int32_t replicas) const;
+  bool is_tried(StageForm form, AllocationClassIndex devices) const;
   std::vector<CompletionFunction> functions_before(CutIndex cut, AllocationClassIndex used,
                                                    AllocationClassIndex devices, bool deals);
   BoundaryBound bound_dealt(CutIndex cut, const CompletionFunction& front,

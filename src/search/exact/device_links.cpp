@@ -42,7 +42,8 @@ std::vector<NearestDevices> nearest_devices(const Topology& topology) {
 
 }  // namespace
 
-DeviceLinks::DeviceLinks(const Topology& topology) : shortest_latency_(Duration::infinite()) {
+DeviceLinks::DeviceLinks(const Topology& topology, std::int64_t parts)
+    : parts_(parts), shortest_latency_(Duration::infinite()) {
   const auto together = [&](const std::set<PortIndex>& ports) {
     Bandwidth sum;
     for (const PortIndex port : ports) sum = sum + topology.ports()[port.position()].bandwidth;
@@ -88,10 +89,11 @@ DeviceLinks::DeviceLinks(const Topology& topology) : shortest_latency_(Duration:
 DeviceShapes DeviceLinks::busiest(const std::vector<DeviceIndex>& devices,
                                   const ReplicaShares& shares) const {
   DeviceShapes busiest;
-  for (std::int64_t i = 0; i < shares.replicas(); ++i) {
+  const std::int64_t of_replica = std::ssize(devices) / shares.replicas();
+  for (std::int64_t i = 0; i < std::ssize(devices); ++i) {
     const DeviceIndex device = devices[static_cast<std::size_t>(i)];
-    const std::int64_t samples = shares.of(i).size();
-    const PortShape out{samples, out_[device], shortest_latency_};
+    const std::int64_t samples = parts_ * shares.of(i / of_replica).size();
+    const PortShape out{samples / of_replica, out_[device], shortest_latency_};
     const PortShape in{samples, in_[device], shortest_latency_};
     if (i == 0 || is_busier(out, busiest.out)) busiest.out = out;
     if (i == 0 || is_busier(in, busiest.in)) busiest.in = in;
@@ -99,10 +101,12 @@ DeviceShapes DeviceLinks::busiest(const std::vector<DeviceIndex>& devices,
   return busiest;
 }
 
-DeviceShapes DeviceLinks::busiest_anywhere(std::int64_t replicas,
+DeviceShapes DeviceLinks::busiest_anywhere(std::int64_t devices,
                                            std::int64_t micro_batch_size) const {
-  // With any shares, some replica has as many as the largest of equal shares.
-  const std::int64_t samples = replica_share(micro_batch_size, replicas, 0).size();
+  // With any shares, some replica has as many as the largest of equal shares; where it has several
+  // devices, each of those of the largest one sends an equal part of all samples or more.
+  const std::int64_t samples = parts_ == 1 ? replica_share(micro_batch_size, devices, 0).size()
+                                           : parts_ * micro_batch_size / devices;
   return {.out = {samples, widest_out_, shortest_latency_},
           .in = {samples, widest_in_, shortest_latency_}};
 }

@@ -19,16 +19,20 @@ struct DeviceShapes {
 /// The bandwidths of all links of each device together, and the least latency of any route.
 class DeviceLinks {
  public:
-  /// O(devices * devices of a server + servers^2).
-  explicit DeviceLinks(const Topology& topology);
+  /// Samples are counted in so many parts (PortShape). O(devices * devices of a server +
+  /// servers^2).
+  explicit DeviceLinks(const Topology& topology, std::int64_t parts = 1);
 
-  /// Returns the shapes of the replica that takes longest for its share, in each direction.
+  /// Returns the shapes of the device that takes longest for its share, in each direction. There
+  /// may be several devices of each replica, which follow each other: then each receives all
+  /// samples of the replica, and sends its part of them or more.
   DeviceShapes busiest(const std::vector<DeviceIndex>& devices, const ReplicaShares& shares) const;
-  /// Returns shapes that are busy no longer than those of busiest() for this number of replicas on
-  /// any devices, with any shares.
-  DeviceShapes busiest_anywhere(std::int64_t replicas, std::int64_t micro_batch_size) const;
+  /// Returns shapes that are busy no longer than those of busiest() for this number of devices,
+  /// which are a replica each unless samples are counted in parts, with any shares.
+  DeviceShapes busiest_anywhere(std::int64_t devices, std::int64_t micro_batch_size) const;
 
  private:
+  std::int64_t parts_;
   IndexedVector<DeviceIndex, Bandwidth> out_;
   IndexedVector<DeviceIndex, Bandwidth> in_;
   Bandwidth widest_out_;

@@ -50,9 +50,15 @@ class ExactSearch::Search {
       : costs_(profile, topology),
         problem_(problem),
         micro_batches_(problem.num_micro_batches()),
-        placements_(topology, problem.pins.in_order, other_shares(costs_, problem_)),
-        forms_(stage_forms(costs_.form_count(), problem.may_deal && placements_.is_complete())),
-        shapes_(costs_, problem.micro_batch_size, problem.replicas) {}
+        placements_(topology, problem.pins.in_order, other_shares(costs_, problem_),
+                    costs_.larger_groups()),
+        forms_(stage_forms(costs_, problem.may_deal && placements_.is_complete())),
+        shapes_(costs_, problem.micro_batch_size, problem.replicas) {
+    check(placements_.is_complete() || costs_.largest_group() == 1,
+          "groups of different sizes are searched where not all placements are tried");
+    check(!problem.pins.in_order || costs_.largest_group() == 1,
+          "groups of different sizes are searched in the order of their devices");
+  }
 
   void prepare(Duration threshold, const Allowance::Limits& limits);
   void raise_bound(Duration bound, Duration threshold);
@@ -181,7 +187,7 @@ void ExactSearch::Search::prepare(Duration threshold, const Allowance::Limits& l
   }
   root_ = RootState::Open;
   tables_of_completion_ = costs_.kept_by_tables();
-  links_.emplace(costs_.topology());
+  links_.emplace(costs_.topology(), costs_.largest_group());
   columns_.emplace(costs_, problem_, threshold);
 }
 
@@ -228,9 +234,10 @@ void ExactSearch::Search::branch(NodeIndex index) {
     parent.cut = parent.node.begin;
   }
   const UseIndex used = parent.is_root() ? PlacementSpace::kNothing : parent.node.used;
-  const std::int64_t most_useful = forms_.back().deals
-                                       ? std::max(problem_.micro_batch_size, micro_batches_)
-                                       : problem_.micro_batch_size;
+  const std::int64_t most_useful =
+      (forms_.back().deals ? std::max(problem_.micro_batch_size, micro_batches_)
+                           : problem_.micro_batch_size) *
+      costs_.largest_group();
   const std::int64_t most = std::min<std::int64_t>(placements_.free_devices(used), most_useful);
   const bool skips_counts = placements_.merges_replica_counts() && !problem_.pins.replicas &&
                             problem_.replicas == Replicas::Together;
@@ -245,9 +252,10 @@ void ExactSearch::Search::branch(NodeIndex index) {
     const std::vector<PlacementChoice> options = placements_.options(used, replicas);
     for (const PlacementChoice& option : options) {
       for (const StageForm form : forms_) {
-        const bool is_allowed =
-            problem_.allows(form, replicas) &&
-            !(form.deals && !placements_.allocation(option.allocation).samples.empty());
+        const DeviceAllocation& allocation = placements_.allocation(option.allocation);
+        const bool is_allowed = problem_.allows(form, replicas) &&
+                                form.devices_per_replica == allocation.devices_per_replica &&
+                                !(form.deals && !allocation.samples.empty());
         if (is_allowed) prepend_stages(parent, option, form);
       }
     }
@@ -350,7 +358,7 @@ BoundaryBound ExactSearch::Search::dealt_boundary_to(const SearchNode& next,
     BoundarySides sides = sides_of(placements_, allocation, next.allocation);
     sides.front.deals = deals;
     sides.back.deals = next.form.deals;
-    entry->second = dealt_shapes(sides, problem_.micro_batch_size, costs_.topology());
+    entry->second = dealt_shapes(sides, problem_.micro_batch_size, costs_);
   }
   BoundaryBound boundary = dealt_boundary_bound(entry->second, volume);
   const auto shapes_at = [&](AllocationIndex side) {

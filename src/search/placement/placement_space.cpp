@@ -48,7 +48,8 @@ std::vector<DevicePool> device_pools(const Topology& topology) {
   return pools;
 }
 
-PlacementSpace::PlacementSpace(const Topology& topology, bool in_order, OtherShares others)
+PlacementSpace::PlacementSpace(const Topology& topology, bool in_order, OtherShares others,
+                               const std::vector<std::int32_t>& larger)
     : topology_(topology),
       in_order_(in_order),
       others_(std::move(others)),
@@ -61,6 +62,8 @@ PlacementSpace::PlacementSpace(const Topology& topology, bool in_order, OtherSha
     uses = std::min<std::int64_t>(uses * (pool.size + 1), kMostUses + 1);
   }
   is_complete_ = uses <= kMostUses;
+  for (const std::int32_t devices : larger)
+    larger_.emplace(devices, LargerGroups{topology, devices});
   index_of_use(std::vector<std::int32_t>(pools_.size(), 0));
 }
 
@@ -196,7 +199,27 @@ const std::vector<AllocationIndex>& PlacementSpace::indices_of_allocations(
     allocation.samples = std::move(samples);
     entry->second.push_back(allocations_.push_back(std::move(allocation)));
   }
+  if (!larger_.empty()) add_larger(counts, entry->second);
   return entry->second;
+}
+
+/// Adds the allocations of these devices as replicas of several devices each.
+void PlacementSpace::add_larger(const std::vector<std::int32_t>& counts,
+                                std::vector<AllocationIndex>& indices) {
+  if (!is_complete_) return;
+  for (const auto& [devices, groups] : larger_) {
+    bool are_whole = true;
+    for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+      const bool is_pool_whole = pools_[pool].size % devices == 0 && counts[pool] % devices == 0;
+      are_whole = are_whole && (counts[pool] == 0 || is_pool_whole);
+    }
+    if (!are_whole) continue;
+    DeviceAllocation allocation = allocation_of(counts);
+    allocation.replicas /= devices;
+    allocation.devices_per_replica = devices;
+    allocation.reduction = groups.reduction(allocation.devices);
+    indices.push_back(allocations_.push_back(std::move(allocation)));
+  }
 }
 
 /// Returns an allocation with equal shares.
@@ -235,9 +258,15 @@ ClassCounts PlacementSpace::free_by_class(UseIndex used) const {
 std::vector<std::vector<DeviceIndex>> PlacementSpace::devices_of(
     const std::vector<AllocationIndex>& allocations) const {
   std::vector<std::vector<DeviceIndex>> stages(allocations.size());
+  std::vector<std::size_t> order(allocations.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return allocation(allocations[a]).devices_per_replica >
+           allocation(allocations[b]).devices_per_replica;
+  });
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
     std::int32_t end = pools_[pool].first.value + pools_[pool].size;
-    for (std::size_t stage = allocations.size(); stage-- > 0;) {
+    for (const std::size_t stage : order) {
       const std::int32_t count = allocation(allocations[stage]).counts[pool];
       end -= count;
       for (std::int32_t i = 0; i < count; ++i) stages[stage].push_back({end + i});

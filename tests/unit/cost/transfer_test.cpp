@@ -170,5 +170,42 @@ TEST_CASE("dealt stages send along the pairs of the micro-batch's number") {
   CHECK(flows_of(boundary.backward[4]) == "3>0:20");
 }
 
+/// The same, where each replica has so many devices.
+std::vector<TransferEnd> shares_of_groups(std::int64_t samples,
+                                          const std::vector<std::int32_t>& devices,
+                                          std::int32_t members) {
+  std::vector<TransferEnd> ends;
+  for (std::int32_t i = 0; i < std::ssize(devices); ++i) {
+    ends.push_back({.device = {devices[static_cast<std::size_t>(i)]},
+                    .samples = replica_share(samples, std::ssize(devices) / members, i / members),
+                    .member = i % members,
+                    .members = members});
+  }
+  return ends;
+}
+
+TEST_CASE("a device serves equally many devices of a larger replica") {
+  const Topology topology(cluster({.servers = 1, .devices = 8}));
+  // Two of a replica to four of a replica, which each need all three samples.
+  const TransferCost pair = transfer_cost(
+      shares_of_groups(3, {2, 3}, 2), shares_of_groups(3, {4, 5, 6, 7}, 4), ten_a_sample, topology);
+  CHECK(flows_of(pair) == "2>4:30 2>5:30 3>6:30 3>7:30");
+  // Two replicas of one device: the first has two samples.
+  const TransferCost single = transfer_cost(shares_of_groups(3, {2, 3}, 1),
+                                            shares_of_groups(3, {4, 5}, 2), ten_a_sample, topology);
+  CHECK(flows_of(single) == "2>4:20 2>5:20 3>4:10 3>5:10");
+}
+
+TEST_CASE("the devices of a larger replica send equal parts, rounded up") {
+  const Topology topology(cluster({.servers = 1, .devices = 8}));
+  const TransferCost pair = transfer_cost(shares_of_groups(3, {4, 5, 6, 7}, 4),
+                                          shares_of_groups(3, {2, 3}, 2), ten_a_sample, topology);
+  CHECK(flows_of(pair) == "4>2:15 5>2:15 6>3:15 7>3:15");
+  const TransferCost single = transfer_cost(shares_of_groups(1, {4, 5, 6, 7}, 4),
+                                            shares_of_groups(1, {3}, 1), ten_a_sample, topology);
+  CHECK(flows_of(single) == "4>3:3 5>3:3 6>3:3 7>3:3");
+  CHECK(single.size.count == 12);
+}
+
 }  // namespace
 }  // namespace dapple

@@ -40,7 +40,11 @@ bool searches_some_layers(const PlanningContext& context,
 /// variants up to the largest degree that is allowed, or with the pinned degree alone, with sharded
 /// state, without, or both, as far as the target runtime has them. Where stages may differ, sets of
 /// these forms follow that can be mixed: for each size of groups that some form has, those that
-/// have it and, with more data-parallel ranks in a group, those with smaller ones. Forms that are
+/// have it and, with more data-parallel ranks in a group, those with smaller ones. Where groups may
+/// have different sizes too, sets follow of forms with any sizes: each form, by rising size, is in
+/// the first one that mixing_fault() allows, whose first form has the smallest groups; all devices
+/// are of one kind, each pool of interchangeable ones consists of the larger groups, and all
+/// placements are tried. Forms that are
 /// not `among` some are left out, unless that is null. O(variants * (layers + devices)).
 std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
                                                  const std::optional<PlanRestriction>& restriction,

@@ -79,6 +79,9 @@ struct PlannerOptions {
   /// Whether stages may differ in their form of parallelism, under 1F1B or GPipe and for no target
   /// runtime.
   bool mixes_forms = false;
+  /// Whether their groups may also have different sizes, as far as asked_parallelisms() has such
+  /// sets of forms. Requires: `mixes_forms`.
+  bool mixes_group_sizes = false;
   /// Whether replicas of a stage may have shares by speed. They have equal ones all the same where
   /// replicas are independent or transfers block, for a target runtime, with the DAPPLE planner,
   /// and in families besides 1F1B and GPipe.

@@ -17,6 +17,7 @@
 #include "dapple/core/index.h"
 #include "dapple/core/indexed_vector.h"
 #include "dapple/cost/all_reduce.h"
+#include "dapple/cost/larger_groups.h"
 #include "dapple/plan/pins.h"
 #include "dapple/search/indices.h"
 #include "dapple/search/placement/other_shares.h"
@@ -52,9 +53,11 @@ struct DeviceAllocation {
   std::vector<std::int32_t> counts;
   ClassCounts class_counts;
   std::int32_t replicas = 0;
+  /// The devices of a replica, which are consecutive ones of a pool.
+  std::int32_t devices_per_replica = 1;
   /// The first devices of each pool, ascending. They represent any others of the pool.
   std::vector<DeviceIndex> devices;
-  /// The samples of each of them; empty for those of replica_share().
+  /// The samples of each replica; empty for those of replica_share().
   std::vector<std::int64_t> samples;
   AllReduceModel reduction;
   /// How many devices of each server the reduction of a representative on alike servers is over; 0
@@ -77,8 +80,12 @@ class PlacementSpace {
   /// before those in use are then offered beside those of the policies. While no device is in use
   /// this excludes nothing, so a bound that is derived from these first allocations holds for all.
   /// Stages have the shares of replica_share() and, as allocations of their own, the others.
+  /// A complete space also has allocations whose replicas have as many devices as `larger` says,
+  /// with equal shares: any number of replicas in each pool whose size is a multiple of that.
+  /// Requires: of two of these numbers one divides the other.
   explicit PlacementSpace(const Topology& topology, bool in_order = false,
-                          OtherShares others = equal_shares_only());
+                          OtherShares others = equal_shares_only(),
+                          const std::vector<std::int32_t>& larger = {});
 
   const Topology& topology() const { return topology_; }
   bool is_complete() const { return is_complete_; }
@@ -100,9 +107,9 @@ class PlacementSpace {
 
   /// The use in which every device is free.
   static constexpr UseIndex kNothing{0};
-  /// Returns the choices of `replicas` devices among those that are free under the use `used`, in a
+  /// Returns the choices of so many devices among those that are free under the use `used`, in a
   /// fixed order. O(1) once known.
-  const std::vector<PlacementChoice>& options(UseIndex used, std::int32_t replicas);
+  const std::vector<PlacementChoice>& options(UseIndex used, std::int32_t devices);
 
   const DeviceAllocation& allocation(AllocationIndex index) const { return allocations_[index]; }
   /// Returns the shares of a stage on these devices besides equal ones; none if there are no
@@ -115,7 +122,8 @@ class PlacementSpace {
   ClassCounts free_by_class(UseIndex used) const;
 
   /// Returns disjoint devices for stages with these allocations, first stage first. Devices are
-  /// taken from the end of each pool, beginning with the last stage.
+  /// taken from the end of each pool, beginning with the last stage of those with the largest
+  /// replicas, so that a replica never stands across the boundary of a group.
   /// Requires: the allocations fit beside each other.
   std::vector<std::vector<DeviceIndex>> devices_of(
       const std::vector<AllocationIndex>& allocations) const;
@@ -130,12 +138,15 @@ class PlacementSpace {
                   std::vector<PlacementChoice>& options);
   UseIndex index_of_use(const std::vector<std::int32_t>& used);
   DeviceAllocation allocation_of(const std::vector<std::int32_t>& counts) const;
+  void add_larger(const std::vector<std::int32_t>& counts, std::vector<AllocationIndex>& indices);
   const std::vector<AllocationIndex>& indices_of_allocations(
       const std::vector<std::int32_t>& counts);
 
   const Topology& topology_;
   const bool in_order_;
   const OtherShares others_;
+  // By the number of devices of a replica.
+  std::map<std::int32_t, LargerGroups> larger_;
   std::vector<DevicePool> pools_;
   IndexedVector<DeviceClassIndex, DeviceClass> device_classes_;
   bool is_complete_ = true;
@@ -143,7 +154,8 @@ class PlacementSpace {
   IndexedVector<UseIndex, std::vector<std::int32_t>> uses_;
   std::map<std::vector<std::int32_t>, UseIndex> use_indices_;
   IndexedVector<AllocationIndex, DeviceAllocation> allocations_;
-  // By the devices of each pool: with equal shares, and with the others if there are any.
+  // By the devices of each pool: with equal shares, with the others if there are any, and with
+  // several devices of each replica.
   std::map<std::vector<std::int32_t>, std::vector<AllocationIndex>> allocation_indices_;
   // By use and number of replicas.
   std::map<std::pair<UseIndex, std::int32_t>, std::vector<PlacementChoice>> options_;

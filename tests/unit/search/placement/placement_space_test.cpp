@@ -61,6 +61,45 @@ TEST_CASE("a stage of three on two servers of two has two placements, then one i
   CHECK(devices[1] == std::vector<DeviceIndex>{{0}, {1}, {3}});
 }
 
+TEST_CASE("replicas of several devices are whole groups, whatever stands beside them") {
+  const Topology topology(small::cluster({.servers = 1, .devices = 8}));
+  search::PlacementSpace space(topology, /*in_order=*/false, search::equal_shares_only(), {2, 4});
+  // Four devices are four replicas of one, two of two or one of four; three are three of one.
+  const auto four = space.options(search::PlacementSpace::kNothing, 4);
+  REQUIRE(four.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const search::DeviceAllocation& allocation = space.allocation(four[i].allocation);
+    CHECK(allocation.devices_per_replica == 1 << i);
+    CHECK(allocation.replicas == 4 >> i);
+  }
+  CHECK(space.options(search::PlacementSpace::kNothing, 3).size() == 1);
+  // One device in front of a replica of four and one of two, which comes last.
+  const auto two = space.options(four[2].used, 2);
+  REQUIRE(two.size() == 2);
+  const auto one = space.options(two[1].used, 1);
+  REQUIRE(one.size() == 1);
+  const auto devices = space.devices_of({one[0].allocation, four[2].allocation, two[1].allocation});
+  CHECK(devices[0] == std::vector<DeviceIndex>{{1}});
+  CHECK(devices[1] == std::vector<DeviceIndex>{{4}, {5}, {6}, {7}});
+  CHECK(devices[2] == std::vector<DeviceIndex>{{2}, {3}});
+}
+
+TEST_CASE("a replica of several devices is within a pool of theirs") {
+  TopologyDescription description = small::cluster({.servers = 2, .devices = 6});
+  description.servers.front().nics = {nic_of({0, 1}), nic_of({2, 3, 4, 5})};
+  // Two pairs in four pools of one, two, one and two pairs.
+  const Topology topology(description);
+  search::PlacementSpace space(topology, /*in_order=*/false, search::equal_shares_only(), {2});
+  int larger = 0;
+  for (const auto& option : space.options(search::PlacementSpace::kNothing, 4)) {
+    const search::DeviceAllocation& allocation = space.allocation(option.allocation);
+    if (allocation.devices_per_replica == 1) continue;
+    ++larger;
+    for (const std::int32_t count : allocation.counts) CHECK(count % 2 == 0);
+  }
+  CHECK(larger == 8);
+}
+
 TEST_CASE("with too many ways to use the pools, only the policies' placements are looked at") {
   const Topology topology(small::cluster({.servers = 16, .devices = 8}));
   search::PlacementSpace space(topology);
