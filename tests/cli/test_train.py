@@ -524,10 +524,6 @@ class Training(ToolTest):
         self.assert_error(self.train("--plan", "plan.json", "--device", "cuda", "--precision",
                                      "bf16"), BAD_INPUT,
                           "expected output_bytes 128 at batch size 1", "in half precision, got 256")
-        self.plan("full.json", perceptron(), cores(2, "1 GB/s"), "--shard", "full")
-        self.assert_error(self.train("--plan", "full.json", "--device", "cuda"), BAD_INPUT,
-                          "/parallelism: expected at most sharded optimizer state, as groups train "
-                          "on CPUs only", "got tensor 1, all state sharded over 2")
         self.plan("odd.json", perceptron(), cores(4, "1 GB/s"), "--shard", "full", "--pin",
                   "shards=4", "--micro-batch", "6")
         self.assert_error(self.train("--plan", "odd.json"), BAD_INPUT,

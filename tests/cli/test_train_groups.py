@@ -7,7 +7,7 @@ import unittest
 
 import tool
 from checkpoint_file import header_and_tensors
-from tool import ARGUMENTS, BAD_INPUT, DONE, ROOT, SCALE, USAGE, ToolTest
+from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, SCALE, USAGE, ToolTest
 from trainable import cores, perceptron
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
@@ -379,7 +379,7 @@ class TrainedGroups(ToolTest):
         self.measured_halves("--experts", "2,4", model="mixtral-tiny")
         self.plan_by_stage("plan.json", [(1, False, 1, 4), (1, False, 1, 2)], "--micro-batch", 4)
         self.assert_error(self.executor("train", "plan.json", "--device", "cuda"), BAD_INPUT,
-                          "as groups train on CPUs only")
+                          "and mlp, as experts run on CPUs only, got")
         plan = self.read("plan.json")
         for form in (plan["parallelism"], *plan["stage_forms"]):
             form["sharding"] = "optimizer"
@@ -525,11 +525,20 @@ class TrainedGroups(ToolTest):
         result = self.executor("train", plan, "--steps", 1)
         self.assertIn("on 4 threads in groups of 2, 8 samples a step", result.stdout)
 
+    def test_groups_train_on_gpus_where_there_are_any(self):
+        self.measured(degrees="2")
+        plan = self.plan("plan.json", 2, 2, "--pin", "replicas=1")
+        on_gpus = ("--steps", 2, "--device", "cuda", "--oversubscribe")
+        result = self.executor("train", plan, *on_gpus)
+        if result.returncode != DONE:
+            self.assert_error(result, ENVIRONMENT, "CUDA")
+            return
+        for loss, other in zip(self.losses(plan, *on_gpus), self.losses(plan, "--steps", 2),
+                               strict=True):
+            self.assertAlmostEqual(loss, other, delta=1e-4)
+
     def test_plans_that_no_group_can_train_are_refused(self):
         self.measured(degrees="2")
-        plan = self.plan("plan.json", 2, 1, "--pin", "replicas=1")
-        self.assert_error(self.executor("train", plan, "--device", "cuda"), BAD_INPUT,
-                          "as groups train on CPUs only")
         document = self.read("profile.json")
         for layer in document["layers"]:
             for variant in layer["variants"]:

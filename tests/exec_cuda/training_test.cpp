@@ -24,12 +24,12 @@ using namespace small;
 
 std::unique_ptr<exec::TrainingBackend> on_gpu(const exec::TrainingJob& job,
                                               const exec::TrainingDevice& own) {
-  return exec::make_cuda_backend(job, own.device, 0);
+  return exec::make_cuda_backend(job, own, 0);
 }
 
 std::unique_ptr<exec::TrainingBackend> on_gpus(const exec::TrainingJob& job,
                                                const exec::TrainingDevice& own) {
-  return exec::make_cuda_backend(job, own.device, own.device.value % cuda::gpu_count());
+  return exec::make_cuda_backend(job, own, own.device.value % cuda::gpu_count());
 }
 
 /// Wide enough that what is rounded is no single number; numbers between layers take two bytes.
@@ -436,7 +436,7 @@ TEST_CASE("a GPU has room for workspaces as they were measured, not in proportio
       layer.measurements.front().batch_size = 4;
       layer.measurements.front().workspace = workspace;
     }
-    return exec::cuda_memory(job, {0});
+    return exec::cuda_memory(job, DeviceIndex{0});
   };
   const exec::CudaMemory guessed = memory_with({});
   constexpr Bytes kWorkspace{std::int64_t{1} << 30};
@@ -454,12 +454,12 @@ TEST_CASE("a GPU with less memory than the plan needs is refused with both numbe
   const Pipeline pipeline = placed(model, 1);
   exec::TrainingJob job = job_of(model, pipeline, {});
   job.memory.front() = Bytes{std::int64_t{1} << 50};
-  const exec::CudaMemory needed = exec::cuda_memory(job, {0});
+  const exec::CudaMemory needed = exec::cuda_memory(job, DeviceIndex{0});
   CHECK(needed.planned == job.memory.front());
   CHECK(needed.workspace.count > 0);
   const std::string planned = std::to_string(needed.planned.count);
   const std::string total = std::to_string(needed.total().count);
-  REQUIRE_THROWS_WITH(exec::make_cuda_backend(job, {0}, 0),
+  REQUIRE_THROWS_WITH(exec::make_cuda_backend(job, DeviceIndex{0}, 0),
                       Catch::Contains("expected " + total + " bytes of free memory, " + planned +
                                       " by the plan's memory model and ") &&
                           Catch::Contains(" of workspace, got "));

@@ -43,10 +43,10 @@ inline std::unique_ptr<exec::Transport> nccl_end(
   std::erase(devices, here);
   return exec::make_nccl_transport(below, topology,
                                    {.here = here,
-                                    .peers = std::move(devices),
-                                    .reductions = std::move(reductions),
+                                    .connections = {.peers = std::move(devices),
+                                                    .reductions = std::move(reductions),
+                                                    .inbox = {200 << 20}},
                                     .gpu = gpu_of(here),
-                                    .inbox = {200 << 20},
                                     .timeout = timeout});
 }
 

@@ -13,16 +13,12 @@ namespace dapple::small {
 
 class OverThreads : public exec::Transport {
  public:
-  OverThreads(std::unique_ptr<exec::Transport> below, const Topology& topology, const Plan& plan,
-              const DeviceSchedule& device)
+  OverThreads(std::unique_ptr<exec::Transport> below, const Topology& topology, DeviceIndex device,
+              exec::DeviceConnections connections)
       : below_(std::move(below)),
-        end_(exec::make_nccl_transport(*below_, topology,
-                                       {.here = device.device,
-                                        .peers = exec::message_peers(device),
-                                        .reductions = exec::reduction_sizes(plan, device),
-                                        .shards_optimizer = plan.parallelism.shards_optimizer,
-                                        .gpu = gpu_of(device.device),
-                                        .inbox = exec::message_memory(plan, device)})) {}
+        end_(exec::make_nccl_transport(
+            *below_, topology,
+            {.here = device, .connections = std::move(connections), .gpu = gpu_of(device)})) {}
 
   std::int64_t send(const exec::MessageKey& key, exec::Payload payload) override {
     return end_->send(key, std::move(payload));

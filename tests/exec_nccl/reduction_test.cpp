@@ -131,13 +131,14 @@ TEST_CASE(
   std::vector<std::int64_t> sent(count);
   side_by_side(count, [&](std::size_t i) {
     const auto below = mesh.network.end_of(mesh.devices[i]);
-    const auto end = exec::make_nccl_transport(*below, mesh.topology,
-                                               {.here = mesh.devices[i],
-                                                .peers = {},
-                                                .reductions = {{mesh.devices, {kSize}}},
-                                                .shards_optimizer = true,
-                                                .gpu = gpu_of(mesh.devices[i]),
-                                                .inbox = {1 << 20}});
+    const auto end =
+        exec::make_nccl_transport(*below, mesh.topology,
+                                  {.here = mesh.devices[i],
+                                   .connections = {.peers = {},
+                                                   .reductions = {{mesh.devices, {kSize}}},
+                                                   .scatters = true,
+                                                   .inbox = {1 << 20}},
+                                   .gpu = gpu_of(mesh.devices[i])});
     Numbers numbers(mesh.devices[i], numbers_of(i));
     exec::CudaReductionBuffer buffer = numbers.buffer();
     exec::reduce_scatter(everyone, reduction(mesh.devices[i], 0), buffer, *end);

@@ -34,9 +34,9 @@ TEST_CASE("over NCCL a replay takes every action of the schedule, with its bytes
     exec::ThreadNetwork network(pipeline.topology, job.devices(), {});
     std::optional<exec::Replayed> replayed;
     side_by_side(job.devices().size(), [&](std::size_t place) {
-      const auto end =
-          std::make_unique<OverThreads>(network.end_of(job.devices()[place]), pipeline.topology,
-                                        pipeline.plan, job.schedules()[place]);
+      const auto end = std::make_unique<OverThreads>(
+          network.end_of(job.devices()[place]), pipeline.topology, job.devices()[place],
+          exec::connections_of(pipeline.plan, job.schedules()[place]));
       std::optional<exec::Replayed> result = job.run(place, *end);
       if (result) replayed = std::move(result);
     });

@@ -8,6 +8,7 @@
 
 #include "../support/trained_pipeline.h"
 #include "dapple/exec/gpu/cuda_backend.h"
+#include "dapple/exec/train/rank_connections.h"
 #include "over_threads.h"
 
 namespace dapple {
@@ -19,19 +20,15 @@ void check_training(const Trainable& model, const Pipeline& pipeline,
                     const exec::TrainingSettings& settings) {
   constexpr double kTolerance = 1e-4;
   const exec::TrainingJob job = job_of(model, pipeline, settings);
-  const auto schedule_of = [&](DeviceIndex device) {
-    return *std::find_if(job.devices.begin(), job.devices.end(),
-                         [&](const DeviceSchedule& one) { return one.device == device; });
-  };
   const Outcome outcome = train(
       job, pipeline.topology, 2,
       [](const exec::TrainingJob& of, const exec::TrainingDevice& own) {
-        return exec::make_cuda_backend(of, own.device, gpu_of(own.device));
+        return exec::make_cuda_backend(of, own, gpu_of(own.device));
       },
       [&](std::unique_ptr<exec::Transport> below,
           DeviceIndex device) -> std::unique_ptr<exec::Transport> {
-        return std::make_unique<OverThreads>(std::move(below), pipeline.topology, job.plan,
-                                             schedule_of(device));
+        return std::make_unique<OverThreads>(std::move(below), pipeline.topology, device,
+                                             exec::connections_of(job, device));
       });
   exec::PlainTraining plain(job);
   REQUIRE(outcome.iterations.size() == 2);

@@ -65,7 +65,7 @@ TEST_CASE("no iteration launches a kernel for the first time") {
     cuda_on_host::forget_kernels();
     exec::PlainTraining training(*job,
                                  [](const exec::TrainingJob& of, const exec::TrainingDevice& own) {
-                                   return exec::make_cuda_backend(of, own.device, 0);
+                                   return exec::make_cuda_backend(of, own, 0);
                                  });
     const std::size_t launched = cuda_on_host::kernels_launched();
     CHECK(launched > 0);

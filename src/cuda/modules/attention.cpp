@@ -82,8 +82,8 @@ class SpreadHeads : public DeviceModuleWithoutParameters {
   DeviceTensor forward(Device& device, Parameters, DeviceTensor input, const DeviceTensor&,
                        DeviceStash&) const override {
     const HeadGroups groups = groups_of(input.shape[1]);
-    DeviceTensor output = make_tensor(
-        device, {input.shape[0], groups.sequence, 3 * groups.heads * groups.width}, input.type);
+    DeviceTensor output =
+        make_tensor(device, {input.shape[0], groups.sequence, groups.spread_columns()}, input.type);
     spread_heads(device, groups, input.view(), output.view());
     return output;
   }
@@ -91,9 +91,9 @@ class SpreadHeads : public DeviceModuleWithoutParameters {
   DeviceTensor input_gradient(Device& device, Parameters, DeviceTensor output_gradient,
                               DeviceStash&) const override {
     const HeadGroups groups = groups_of(output_gradient.shape[1]);
-    const std::int64_t columns = (groups.heads + 2 * groups.kv_heads) * groups.width;
-    DeviceTensor gradient = make_tensor(
-        device, {output_gradient.shape[0], groups.sequence, columns}, output_gradient.type);
+    DeviceTensor gradient =
+        make_tensor(device, {output_gradient.shape[0], groups.sequence, groups.columns()},
+                    output_gradient.type);
     gather_heads(device, groups, output_gradient.view(), gradient.view());
     return gradient;
   }
@@ -103,6 +103,7 @@ class SpreadHeads : public DeviceModuleWithoutParameters {
     return {.sequence = sequence,
             .heads = operation_.heads,
             .kv_heads = kv_heads_of(operation_),
+            .copies = operation_.heads / kv_heads_of(operation_),
             .width = head_width_of(operation_),
             .rotary_base = operation_.form.rotary_base};
   }

@@ -34,8 +34,10 @@ class Embedding : public DeviceModule {
 
   void weight_gradient(Device& device, DeviceStash& stash, Gradients sums) const override {
     const View gradient = stash.tensors[1].view();
-    add_token_gradients(device.compute(), operation_.hidden, stash.tensors[0].view(), gradient,
-                        sums[0]);
+    add_token_gradients(device.compute(), {.hidden = operation_.hidden,
+                                           .tokens = stash.tensors[0].view(),
+                                           .gradient = gradient,
+                                           .sums = sums[0]});
     if (operation_.positions) add_position_gradients(device.compute(), gradient, sums[1]);
     stash.tensors.clear();
   }

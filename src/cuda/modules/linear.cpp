@@ -159,7 +159,9 @@ class Linear : public DeviceModule {
                               DeviceStash& stash) const override {
     const std::int64_t stride = product_stride(output_gradient.type);
     output_gradient = with_stride(device, std::move(output_gradient), operation_.outputs, stride);
-    DeviceTensor gradient = make_tensor(device, stash.tensors[0].shape, output_gradient.type);
+    nn::Shape shape = output_gradient.shape;
+    shape.back() = operation_.inputs;
+    DeviceTensor gradient = make_tensor(device, std::move(shape), output_gradient.type);
     apply_backward(device, operation_,
                    {.output_gradient = output_gradient.view(),
                     .weight = parameters[0],

@@ -3,8 +3,9 @@
 #include <utility>
 #include <variant>
 
-#include "cuda/modules/attention.h"
 #include "cuda/modules/modules.h"
+#include "cuda/modules/shared_modules.h"
+#include "dapple/core/error.h"
 
 namespace dapple::cuda {
 
@@ -54,43 +55,13 @@ std::unique_ptr<DeviceModule> make(const SwiGluOperation&, Type) {
 }
 
 std::unique_ptr<DeviceModule> make(const AttentionOperation& operation, Type) {
-  const std::int64_t of_queries = operation.heads * head_width_of(operation);
-  const std::int64_t of_keys = kv_heads_of(operation) * head_width_of(operation);
-  std::vector<std::unique_ptr<DeviceModule>> parts;
-  parts.push_back(make_linear({operation.hidden, of_queries + 2 * of_keys, operation.bias}));
-  if (has_spread_heads(operation)) parts.push_back(make_spread_heads(operation));
-  parts.push_back(make_attention_heads(operation));
-  parts.push_back(make_linear({of_queries, operation.hidden, operation.bias}));
-  return make_chain(std::move(parts));
+  return make_attention(operation, {});
 }
 
-std::unique_ptr<DeviceModule> make_norm(NormKind kind, std::int64_t hidden) {
-  return kind == NormKind::RmsNorm ? make_rms_norm({hidden}) : make_layer_norm({hidden});
-}
-
-/// Makes a block of any form of the same modules as nn's.
-std::unique_ptr<DeviceModule> make_block_of_modules(const TransformerBlockOperation& operation,
-                                                    Type type) {
-  const std::int64_t hidden = operation.hidden;
-  std::vector<std::unique_ptr<DeviceModule>> attention;
-  attention.push_back(make_norm(operation.norm, hidden));
-  attention.push_back(make(attention_of(operation), type));
-  std::vector<std::unique_ptr<DeviceModule>> feed_forward;
-  feed_forward.push_back(make_norm(operation.norm, hidden));
-  feed_forward.push_back(make_linear({hidden, expanded_width_of(operation), operation.bias}));
-  feed_forward.push_back(operation.activation == FeedForwardKind::SwiGlu ? make_swiglu()
-                                                                         : make_gelu());
-  feed_forward.push_back(make_linear({operation.feed_forward, hidden, operation.bias}));
-  std::vector<std::unique_ptr<DeviceModule>> parts;
-  parts.push_back(make_residual(make_chain(std::move(attention))));
-  parts.push_back(make_residual(make_chain(std::move(feed_forward))));
-  return make_chain(std::move(parts));
-}
-
-std::unique_ptr<DeviceModule> make(const TransformerBlockOperation& operation, Type type) {
+std::unique_ptr<DeviceModule> make(const TransformerBlockOperation& operation, Type) {
   check(!operation.experts, "experts on a GPU");
-  return is_gpt2_block(operation) ? make_transformer_block(operation)
-                                  : make_block_of_modules(operation, type);
+  return is_fused(operation, {}) ? make_transformer_block(operation)
+                                 : make_block_of_modules(operation, {});
 }
 
 std::unique_ptr<DeviceModule> make(const ConvolutionOperation& operation, Type) {

@@ -1,10 +1,13 @@
 #include <algorithm>
 #include <variant>
 
+#include "cuda/kernels/layers/cross_entropy.h"
 #include "cuda/kernels/layers/layer_norm.h"
 #include "cuda/kernels/layers/patches.h"
 #include "cuda/modules/attention.h"
+#include "dapple/core/quantity.h"
 #include "dapple/cuda/modules/module.h"
+#include "dapple/cuda/modules/shared_layers.h"
 
 namespace dapple::cuda {
 namespace {
@@ -81,11 +84,98 @@ struct WorkspaceOf {
   }
 };
 
+/// Makes a layer's operation that of a rank, as far as tensor-parallel ranks divide it.
+struct OperationOfRank {
+  std::int64_t ranks;
+
+  Operation operator()(LinearOperation operation) const {
+    operation.outputs = divide_up(operation.outputs, ranks);
+    return operation;
+  }
+  Operation operator()(AttentionOperation operation) const {
+    operation.form.width = head_width_of(operation);
+    operation.form.kv_heads = kv_heads_of(operation) / ranks;
+    operation.heads /= ranks;
+    return operation;
+  }
+  Operation operator()(TransformerBlockOperation operation) const {
+    operation.form.width = head_width_of(attention_of(operation));
+    operation.form.kv_heads = kv_heads_of(attention_of(operation)) / ranks;
+    operation.heads /= ranks;
+    operation.feed_forward /= ranks;
+    return operation;
+  }
+  Operation operator()(SoftmaxCrossEntropyOperation operation) const {
+    operation.classes = divide_up(operation.classes, ranks);
+    return operation;
+  }
+  template <class Other>
+  Operation operator()(const Other& operation) const {
+    return operation;
+  }
+};
+
+/// What the ranks of a group exchange of a layer, in numbers of whole sequences.
+struct Exchanged {
+  const nn::Shape& input;
+
+  std::int64_t rows(std::int64_t columns) const { return nn::count_of(input) / columns; }
+  std::int64_t operator()(const EmbeddingOperation& operation) const {
+    return nn::count_of(input) * operation.hidden;
+  }
+  std::int64_t operator()(const LinearOperation&) const { return nn::count_of(input); }
+  std::int64_t operator()(const AttentionOperation& operation) const {
+    const std::int64_t of_queries = operation.heads * head_width_of(operation);
+    return rows(operation.hidden) * std::max(operation.hidden, of_queries);
+  }
+  std::int64_t operator()(const TransformerBlockOperation& operation) const {
+    return (*this)(attention_of(operation));
+  }
+  /// A few numbers of each row.
+  std::int64_t operator()(const SoftmaxCrossEntropyOperation& operation) const {
+    return 2 * kNumbersOfRowPart * rows(operation.classes);
+  }
+  template <class Other>
+  std::int64_t operator()(const Other&) const {
+    return 0;
+  }
+};
+
+/// Returns the numbers that a block keeps from its forward to its backward.
+std::int64_t stash_of(const TransformerBlockOperation& operation, const nn::Shape& input) {
+  const AttentionOperation attention = attention_of(operation);
+  const std::int64_t heads = operation.heads * head_width_of(attention);
+  const std::int64_t expanded = expanded_width_of(operation) + operation.feed_forward;
+  constexpr std::int64_t kOfHeads = 3 + 3 + 3;  // queries, keys and values, spread, and outputs
+  constexpr std::int64_t kOfHidden = 6;
+  return nn::count_of(input) / operation.hidden *
+         (kOfHidden * operation.hidden + kOfHeads * heads + 2 * expanded);
+}
+
 }  // namespace
 
 Bytes workspace_of(const Operation& operation, const nn::Shape& input, Precision precision) {
   const WorkspaceOf of{input, size_of(type_of(precision))};
   return {kOfProducts + std::visit(of, operation)};
+}
+
+Bytes workspace_of(const Operation& whole, const nn::Shape& input, const nn::LayerRank& rank,
+                   Precision precision) {
+  if (rank.runs_whole_layers()) return workspace_of(whole, input, precision);
+  const Operation own = std::visit(OperationOfRank{rank.tensor.ranks}, whole);
+  nn::Shape of_rank = input;
+  if (input.size() > 1) of_rank[1] /= rank.context.ranks;
+  Bytes size = workspace_of(own, of_rank, precision);
+  // Gathered and summed sequences as they are and rank by rank, in single precision, and what is
+  // sent of them; keys and values also as they are spread, and with their gradients.
+  const bool is_shared = rank.tensor.ranks > 1 || rank.context.ranks > 1;
+  const std::int64_t copies = rank.context.ranks > 1 ? 16 : 4;
+  if (is_shared) size += Bytes{copies * std::visit(Exchanged{input}, whole) * kSinglePrecision};
+  const auto* block = std::get_if<TransformerBlockOperation>(&own);
+  if (block != nullptr && !rank.recomputes.none()) {
+    size += Bytes{stash_of(*block, of_rank) * kSinglePrecision};
+  }
+  return size;
 }
 
 }  // namespace dapple::cuda

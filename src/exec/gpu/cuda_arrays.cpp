@@ -23,7 +23,7 @@ CudaArrays::CudaArrays(CudaMath& math, const StageLayout& layout,
       layout_(layout),
       optimizer_(optimizer),
       states_(static_cast<std::size_t>(nn::state_count(optimizer.kind))) {
-  const std::size_t size = layout.size();
+  const std::size_t size = layout.held_size();
   const bool is_single = math.type() == cuda::Type::Float32;
   masters_ = zeros(size, cuda::Type::Float32, master_memory_);
   copies_ = zeros(is_single ? 0 : size, math.type(), copy_memory_);
@@ -40,11 +40,15 @@ cuda::View CudaArrays::zeros(std::size_t count, cuda::Type type, cuda::Buffer& m
 }
 
 cuda::View CudaArrays::parameters(ElementRange range) const {
-  return part(copies_.count > 0 ? copies_ : masters_, range);
+  return part(copies_.count > 0 ? copies_ : masters_, layout_.held(range));
+}
+
+cuda::View CudaArrays::replaced(ElementRange range) const {
+  return part(masters_, range);
 }
 
 cuda::View CudaArrays::gradients(ElementRange range) const {
-  return part(gradients_, range);
+  return part(gradients_, layout_.held(range));
 }
 
 void CudaArrays::clear_gradients() {
@@ -75,16 +79,17 @@ void CudaArrays::update(ElementRange range, std::int64_t number) {
     const ElementRange own = updated.numbers;
     if (own.begin < range.begin || own.end > range.end || own.size() == 0) continue;
     const ElementRange states{updated.state * states_, (updated.state + own.size()) * states_};
+    const ElementRange held = layout_.held(own);
     cuda::update(math_.device().compute(), optimizer_, number, gradient_factor(),
-                 {.parameters = part(masters_, own),
-                  .gradients = part(gradients_, own),
+                 {.parameters = part(masters_, held),
+                  .gradients = part(gradients_, held),
                   .state = part(state_, states),
-                  .copy = copies_.count > 0 ? part(copies_, own) : copies_});
+                  .copy = copies_.count > 0 ? part(copies_, held) : copies_});
   }
 }
 
 std::unique_ptr<ReductionBuffer> CudaArrays::buffer(ElementRange range) {
-  return math_.buffer(part(masters_, range), {});
+  return math_.buffer(replaced(range), {});
 }
 
 void CudaArrays::make_copies(ElementRange range) {
@@ -145,9 +150,11 @@ std::span<const float> CudaArrays::values(TensorKind kind) {
 
 void CudaArrays::assign(const TensorPlace& place, std::span<const float> values) {
   cuda::Device& device = math_.device();
-  const cuda::View target = part(masters_, place.numbers);
-  device.upload(std::as_bytes(values), target.address, device.compute());
-  make_copies(place.numbers);
+  const ElementRange held = layout_.held(place.numbers);
+  const std::size_t skipped = layout_.first_held(place.numbers) - place.numbers.begin;
+  device.upload(std::as_bytes(values.subspan(skipped, held.size())), part(masters_, held).address,
+                device.compute());
+  make_copies(held);
 }
 
 void CudaArrays::assign_state(const UpdatedPart& of, std::size_t number,

@@ -24,6 +24,8 @@ class CudaArrays {
 
   /// Returns the working copies.
   cuda::View parameters(ElementRange range) const;
+  /// Returns parameters in single precision.
+  cuda::View replaced(ElementRange range) const;
   cuda::View gradients(ElementRange range) const;
   void clear_gradients();
   /// Does not modify the stored gradients; the factor is applied wherever they are read.

@@ -33,7 +33,7 @@ void check_free_memory(const CudaMemory& memory, int gpu, const cuda::GpuPropert
 /// Devices that share a GPU allocate their memory one after another, so that each checks against
 /// the memory that is left.
 std::unique_ptr<ModelBackend<CudaMath>> backend_with_memory(const TrainingJob& job,
-                                                            DeviceIndex device, int gpu) {
+                                                            const TrainingDevice& device, int gpu) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   const cuda::GpuProperties found = cuda::properties_of(gpu);
@@ -52,8 +52,8 @@ int usable_gpus() {
               {{"", "expected a GPU that this process may use, found none"}});
 }
 
-std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& job, DeviceIndex device,
-                                                   int gpu) {
+std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& job,
+                                                   const TrainingDevice& device, int gpu) {
   auto backend = backend_with_memory(job, device, gpu);
   // CUDA loads a kernel to a GPU at its first launch, for which it may wait until the GPU is idle.
   // During an iteration the GPU may be running a kernel that waits for a kernel of another GPU.

@@ -17,23 +17,40 @@ cuda::View numbers_of(const cuda::DeviceTensor& tensor, SampleRange samples) {
   return tensor.view().part(samples.begin * each, samples.end * each);
 }
 
-bool has_single_kernels(const std::vector<nn::ModelLayer>& layers) {
-  return std::ranges::any_of(layers, [](const nn::ModelLayer& layer) {
-    const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
-    return block != nullptr && !is_gpt2_block(*block);
-  });
+/// Returns how a rank runs a layer, given the parts of it that are computed again.
+nn::LayerRank with_recomputed(nn::LayerRank rank, RecomputedParts parts) {
+  rank.recomputes = parts;
+  return rank;
+}
+
+bool has_single_kernels(const TrainingJob& job, const TrainingDevice& device) {
+  for (std::size_t s = 0; s < job.plan.stages.size(); ++s) {
+    const StagePlan& stage = job.plan.stages[s];
+    const std::vector<RecomputedParts> recomputed =
+        recomputed_by_layer(job, index_at<StageIndex>(s));
+    for (std::int32_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+      const auto* block = std::get_if<TransformerBlockOperation>(&job.layer(layer).operation);
+      const auto place = static_cast<std::size_t>(layer - stage.layers.begin);
+      const nn::LayerRank rank = with_recomputed(device.in(stage.form).layers, recomputed[place]);
+      if (block != nullptr && !cuda::is_fused(*block, rank)) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
 
-CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
+CudaMath::CudaMath(const TrainingJob& job, const TrainingDevice& device, int gpu)
     : precision_(job.settings.precision),
       takes_tokens_(std::holds_alternative<EmbeddingOperation>(job.layer(0).operation)),
-      has_single_kernels_(has_single_kernels(*job.layers)),
+      has_single_kernels_(has_single_kernels(job, device)),
       on_gpu_(gpu, cuda_memory(job, device).total()),
       device_(on_gpu_.memory()),
       loss_scale_(precision_ == cuda::Precision::Float16) {
-  check(job.ranks() == 1, "a GPU is in a group");
+  make_modules(job, device);
+}
+
+void CudaMath::make_modules(const TrainingJob& job, const TrainingDevice& device) {
   modules_.resize(job.layers->size());
   for (std::size_t s = 0; s < job.plan.stages.size(); ++s) {
     const auto own = local_stage(job, index_at<StageIndex>(s), device);
@@ -43,8 +60,36 @@ CudaMath::CudaMath(const TrainingJob& job, DeviceIndex device, int gpu)
     for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
       operations.push_back(job.layer(layer).operation);
     }
-    std::ranges::move(cuda::make_modules(operations, precision_), modules_.begin() + layers.begin);
+    const nn::LayerRank& rank = device.in(own->plan.form).layers;
+    auto modules = rank.runs_whole_layers()
+                       ? cuda::make_modules(operations, precision_)
+                       : cuda::make_shared_modules(operations, recomputed_by_layer(job, own->index),
+                                                   on_device(rank), precision_);
+    std::ranges::move(modules, modules_.begin() + layers.begin);
   }
+}
+
+CudaGroup& CudaMath::on_device(nn::RankGroup& group) {
+  return groups_.try_emplace(&group, on_gpu_, collectives_of(group)).first->second;
+}
+
+cuda::DeviceRank CudaMath::on_device(const nn::LayerRank& rank) {
+  cuda::DeviceRank own{.layers = rank};
+  if (rank.tensor.group != nullptr) own.tensor = &on_device(*rank.tensor.group);
+  if (rank.context.group != nullptr) own.context = &on_device(*rank.context.group);
+  return own;
+}
+
+void CudaMath::add_shard(nn::RankGroup& group, Numbers all, Numbers sum) {
+  const Whole own = cuda::make_tensor(device_, {sum.count}, cuda::Type::Float32);
+  on_device(group).reduce_scatter(all, own.view());
+  cuda::add(device_.compute(), own.view(), sum);
+}
+
+cuda::DeviceTensor CudaMath::make_whole_gradients(std::size_t count) {
+  Whole sums = cuda::make_tensor(device_, {static_cast<std::int64_t>(count)}, cuda::Type::Float32);
+  cuda::fill_with_zeros(device_.compute(), sums.view());
+  return sums;
 }
 
 cuda::DeviceTensor CudaMath::zeros(nn::Shape shape) {

@@ -2,7 +2,9 @@
 // order in which they are requested. The functions are documented in CpuMath.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "dapple/exec/train/training_job.h"
 #include "exec/gpu/cuda_arrays.h"
 #include "exec/gpu/cuda_device.h"
+#include "exec/gpu/cuda_group.h"
 #include "exec/gpu/cuda_range.h"
 #include "exec/train/loss_scale.h"
 
@@ -28,14 +31,13 @@ class CudaMath {
   using Stash = cuda::DeviceStash;
   using ParameterView = cuda::View;
   using Numbers = cuda::View;
+  using Whole = cuda::DeviceTensor;
   using Parameters = cuda::Parameters;
   using Gradients = cuda::Gradients;
   using Arrays = CudaArrays;
   using Range = CudaRange;
 
-  static constexpr bool kHasGroups = false;
-
-  CudaMath(const TrainingJob& job, DeviceIndex device, int gpu);
+  CudaMath(const TrainingJob& job, const TrainingDevice& device, int gpu);
 
   void begin() {
     loss_scale_.begin();
@@ -78,6 +80,32 @@ class CudaMath {
     module(layer).weight_gradient(device_, stash, sums);
   }
 
+  void sum(nn::RankGroup& group, Numbers gradients) { on_device(group).all_reduce(gradients); }
+  // What gradients and parameters are sent of in these functions is written again only once it has
+  // been read, as each rank ends with its own part of a sum, or with what all ranks have sent.
+  void scatter(nn::RankGroup& group, Numbers all, Numbers own) {
+    on_device(group).reduce_scatter(all, own, CudaGroupBuffer::Sent::InPlace);
+  }
+  void gather(nn::RankGroup& group, ParameterView own, Numbers all) {
+    on_device(group).all_gather(own, all, CudaGroupBuffer::Sent::InPlace);
+  }
+  void gather_whole(nn::RankGroup& group, ParameterView own, const Whole& all) {
+    on_device(group).all_gather(own, all.view());
+  }
+  void add_shard(nn::RankGroup& group, Numbers all, Numbers sum);
+  Whole make_whole_parameters(std::size_t count) {
+    return make_tensor({static_cast<std::int64_t>(count)});
+  }
+  Whole make_whole_gradients(std::size_t count);
+  static Numbers numbers_in(const Whole& whole) { return whole.view(); }
+  static Numbers part(const Numbers& numbers, ElementRange range) {
+    return numbers.part(static_cast<std::int64_t>(range.begin),
+                        static_cast<std::int64_t>(range.end));
+  }
+
+  nn::Tensor to_host(const Tensor& tensor) { return cuda::to_host(device_, tensor); }
+  Tensor from_host(const nn::Tensor& tensor) { return cuda::to_device(device_, tensor, type()); }
+
   std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others) {
     return on_gpu_.buffer(gradients, std::move(others));
   }
@@ -101,15 +129,21 @@ class CudaMath {
   const cuda::DeviceModule& module(std::int32_t layer) const {
     return *modules_[static_cast<std::size_t>(layer)];
   }
+  /// Returns a group of the device's ranks as one on the device.
+  CudaGroup& on_device(nn::RankGroup& group);
+  cuda::DeviceRank on_device(const nn::LayerRank& rank);
+  void make_modules(const TrainingJob& job, const TrainingDevice& device);
 
   const cuda::Precision precision_;
   const bool takes_tokens_;
-  // Whether some block of the model runs as single kernels, each of which rounds what it passes on.
+  // Whether some block of the model runs as single kernels on some rank, each of which rounds what
+  // it passes on.
   const bool has_single_kernels_;
   CudaDevice on_gpu_;
   // The memory of `on_gpu_`.
   cuda::Device& device_;
   LossScale loss_scale_;
+  std::map<const nn::RankGroup*, CudaGroup> groups_;
   // Indexed by layer; null for the layers of other devices.
   std::vector<std::unique_ptr<cuda::DeviceModule>> modules_;
 };

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "dapple/cuda/modules/module.h"
+#include "dapple/cuda/modules/shared_layers.h"
 #include "dapple/exec/gpu/cuda_backend.h"
 #include "dapple/profile/model_profile.h"
 #include "exec/train/local_stage.h"
@@ -47,10 +48,12 @@ class BesidePlan {
   explicit BesidePlan(const TrainingJob& job)
       : job_(job), is_measured_(has_workspaces(job.measured)) {}
 
-  /// Adds a layer of a stage that computes `samples` samples at a time. `ends_stage` is true if the
-  /// next layer belongs to another stage.
-  void add_layer(std::int32_t number, std::int64_t samples, bool ends_stage) {
+  /// Adds a layer of a stage that a rank computes, `samples` samples at a time. `ends_stage` is
+  /// true if the next layer belongs to another stage.
+  void add_layer(std::int32_t number, const nn::LayerRank& rank, std::int64_t samples,
+                 bool ends_stage) {
     const nn::ModelLayer& layer = job_.layer(number);
+    const nn::ModelLayer& whole = (*job_.layers)[static_cast<std::size_t>(number)];
     const cuda::Precision precision = job_.settings.precision;
     const std::int64_t of_sample = samples * cuda::size_of(cuda::type_of(precision));
     const Bytes input{nn::count_of(layer.input) * of_sample};
@@ -63,10 +66,10 @@ class BesidePlan {
     // include.
     const bool is_cut_head = ends_stage && std::holds_alternative<LinearOperation>(layer.operation);
     workspace_ = std::max(
-        workspace_,
-        is_measured_ && !is_cut_head
-            ? measured_workspace(measured, samples)
-            : cuda::workspace_of(layer.operation, with_samples(samples, layer.input), precision));
+        workspace_, is_measured_ && !is_cut_head && rank.runs_whole_layers()
+                        ? measured_workspace(measured, samples)
+                        : cuda::workspace_of(layer.operation, with_samples(samples, whole.input),
+                                             rank, precision));
   }
 
   /// If workspaces were measured, returns the part of them that the memory model does not include,
@@ -96,9 +99,25 @@ class BesidePlan {
   Bytes workspace_;
 };
 
+/// Returns the memory of the whole parameters and gradients of the largest layers that a rank
+/// gathers, with copies of what is sent of them; nothing where it holds whole ones.
+Bytes whole_layers(const StageLayout& layout, LayerRange layers, std::int64_t size) {
+  if (!layout.holds_shards) return {};
+  std::size_t most = 0;
+  for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
+    most = std::max(most, layout.of_owner(layer).size());
+  }
+  std::size_t tied = 0;
+  for (const TensorPlace& place : layout.places) {
+    if (place.tie) tied += place.numbers.size();
+  }
+  constexpr std::int64_t kSinglePrecision = cuda::size_of(cuda::Type::Float32);
+  return {static_cast<std::int64_t>(most + tied) * (size + 3 * kSinglePrecision)};
+}
+
 }  // namespace
 
-CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device) {
+CudaMemory cuda_memory(const TrainingJob& job, const TrainingDevice& device) {
   const std::int64_t size = cuda::size_of(cuda::type_of(job.settings.precision));
   Bytes copies;
   BesidePlan beside(job);
@@ -107,16 +126,18 @@ CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device) {
     const auto own = local_stage(job, index_at<StageIndex>(s), device);
     if (!own) continue;
     ++stages;
-    if (job.settings.precision != cuda::Precision::Float32) {
-      copies +=
-          Bytes{static_cast<std::int64_t>(StageLayout(job, own->index, device).size()) * size};
-    }
     const LayerRange layers = own->plan.layers;
+    const StageLayout layout(job, own->index, device);
+    if (job.settings.precision != cuda::Precision::Float32) {
+      copies += Bytes{static_cast<std::int64_t>(layout.held_size()) * size};
+    }
+    copies += whole_layers(layout, layers, size);
     for (std::int32_t number = layers.begin; number < layers.end; ++number) {
-      beside.add_layer(number, own->samples.size(), number + 1 == layers.end);
+      beside.add_layer(number, device.in(own->plan.form).layers, own->samples.size(),
+                       number + 1 == layers.end);
     }
   }
-  CudaMemory memory{.planned = job.memory_of(device),
+  CudaMemory memory{.planned = job.memory_of(device.device),
                     .workspace = copies + beside.size(stages > 1)};
   memory.workspace = with_gaps(memory.total()) - memory.planned;
   return memory;

@@ -53,4 +53,11 @@ Bytes message_memory(const Plan& plan, const DeviceSchedule& device) {
   return memory;
 }
 
+DeviceConnections connections_of(const Plan& plan, const DeviceSchedule& device) {
+  return {.peers = message_peers(device),
+          .reductions = reduction_sizes(plan, device),
+          .scatters = plan.parallelism.shards_optimizer,
+          .inbox = message_memory(plan, device)};
+}
+
 }  // namespace dapple::exec

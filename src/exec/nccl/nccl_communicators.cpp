@@ -75,12 +75,12 @@ NcclCommunicators::NcclCommunicators(Transport& below, ControlChannel& control,
                                      const NcclTransportOptions& options, CommunicatorWait wait)
     : below_(below), control_(control), options_(options), wait_(std::move(wait)) {
   const DeviceIndex here = options.here;
-  for (const DeviceIndex peer : options.peers) {
+  for (const DeviceIndex peer : options.connections.peers) {
     check(peer != here, "a device is its own peer");
     created_.insert({CommunicatorMembers::Use::Messages, {here, peer}});
     created_.insert({CommunicatorMembers::Use::Messages, {peer, here}});
   }
-  for (const auto& [members, sizes] : options.reductions) {
+  for (const auto& [members, sizes] : options.connections.reductions) {
     check(members.size() > 1 && std::ranges::binary_search(members, here),
           "a device reduces alone, or with a group that it is not in");
     created_.insert({CommunicatorMembers::Use::Sums, members});
@@ -138,7 +138,7 @@ void NcclCommunicators::make(const CommunicatorMembers& group, const NcclId& id)
 void NcclCommunicators::use_all() {
   constexpr Bytes kRoundedUp{512};
   Bytes largest;
-  for (const auto& [members, sizes] : options_.reductions) {
+  for (const auto& [members, sizes] : options_.connections.reductions) {
     for (const Bytes size : sizes) largest = std::max(largest, floats_of(size).size());
   }
   cuda::Device scratch(options_.gpu, largest + kRoundedUp);
@@ -148,7 +148,7 @@ void NcclCommunicators::use_all() {
 void NcclCommunicators::use(const CommunicatorMembers& group, NcclCommunicator& communicator,
                             cuda::Device& scratch) {
   if (group.use == CommunicatorMembers::Use::Sums) {
-    for (const Bytes size : options_.reductions.at(group.members)) {
+    for (const Bytes size : options_.connections.reductions.at(group.members)) {
       sum(group, communicator, size, scratch);
     }
     return;
@@ -169,7 +169,7 @@ void NcclCommunicators::sum(const CommunicatorMembers& group, NcclCommunicator& 
   numbers.address = memory.address();
   cuda::fill_with_zeros(scratch.compute(), numbers);
   communicator.all_reduce(numbers, scratch.compute());
-  if (options_.shards_optimizer) {
+  if (options_.connections.scatters) {
     std::vector<cuda::View> shards;
     for (const DeviceIndex member : group.members) {
       const ElementRange shard = shard_of({.servers = {group.members}}, member,

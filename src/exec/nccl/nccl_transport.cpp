@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -28,8 +29,9 @@ namespace {
 /// The interval between two checks of all communicators.
 constexpr std::chrono::milliseconds kWatch(20);
 
-/// A step of a reduction that none of its messages has; used to report readiness.
-constexpr std::int32_t kReady = -1;
+/// What is added to the step of a reduction to report readiness, so that none of its messages has
+/// that step, nor other reductions of the same action.
+constexpr std::int32_t kReady = std::numeric_limits<std::int32_t>::min();
 
 /// What a sender announces, through the transport below, about the next message to a receiver.
 struct Announcement {
@@ -145,17 +147,17 @@ NcclTransport::NcclTransport(Transport& below, const Topology& topology,
             .timeout = options.timeout,
             .keep_on = [this] { keep_on(); }},
       control_(below),
-      inbox_(options.gpu, options.inbox, cuda::Stream::Priority::High),
+      inbox_(options.gpu, options.connections.inbox, cuda::Stream::Priority::High),
       downloads_(std::make_shared<CudaDownloads>(inbox_)),
       communicators_(below, control_, options_, wait_) {
-  for (const DeviceIndex peer : options_.peers) outgoing_.try_emplace(peer);
+  for (const DeviceIndex peer : options_.connections.peers) outgoing_.try_emplace(peer);
 }
 
 void NcclTransport::connect() {
   watchers_.push_back(started([this] { await_end(); }));
   watchers_.push_back(started([this] { watch(); }));
   communicators_.make();
-  for (const DeviceIndex peer : options_.peers) {
+  for (const DeviceIndex peer : options_.connections.peers) {
     receivers_.push_back(started([this, peer] { take_in(peer); }));
   }
 }
@@ -323,7 +325,7 @@ Payload NcclTransport::receive(const MessageKey& key, const ExpectedMessage& exp
 
 /// Returns once all members have reported that they are ready.
 void NcclTransport::agree(const std::vector<DeviceIndex>& members, MessageKey key) {
-  key.step = kReady;
+  key.step += kReady;
   for (const DeviceIndex member : members) {
     if (member == options_.here) continue;
     key.from = options_.here;
@@ -340,7 +342,7 @@ void NcclTransport::agree(const std::vector<DeviceIndex>& members, MessageKey ke
 
 bool NcclTransport::performs(CollectiveKind kind, const ReductionGroup& group,
                              const MessageKey& key, ReductionBuffer& buffer) {
-  auto* const numbers = dynamic_cast<CudaReductionBuffer*>(&buffer);
+  auto* const numbers = dynamic_cast<CudaNumbers*>(&buffer);
   if (numbers == nullptr) return false;
   const std::vector<DeviceIndex> members = members_of(group);
   if (members.size() == 1) return true;

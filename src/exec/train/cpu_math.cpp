@@ -43,7 +43,7 @@ CpuMath::CpuMath(const TrainingJob& job, const TrainingDevice& device) : layers_
   layers_ = shared_;
 }
 
-void CpuMath::add_shard(nn::RankGroup& group, std::span<float> all, Numbers sum) {
+void CpuMath::add_shard(nn::RankGroup& group, Numbers all, Numbers sum) {
   std::vector<float> own(sum.size());
   group.reduce_scatter(all, own);
   std::transform(own.begin(), own.end(), sum.begin(), sum.begin(), std::plus<>());

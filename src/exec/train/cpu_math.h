@@ -28,6 +28,8 @@ class CpuMath {
   using Stash = nn::Stash;
   using ParameterView = std::span<const float>;
   using Numbers = std::span<float>;  // a range of gradients
+  /// Parameters or gradients of whole layers, where only shards of them are held.
+  using Whole = std::vector<float>;
   using Parameters = nn::Parameters;
   using Gradients = nn::Gradients;
   using Arrays = CpuArrays;
@@ -35,10 +37,6 @@ class CpuMath {
   struct Range {
     explicit Range(const Action& /*action*/) {}
   };
-
-  /// Whether the device may be a rank of a group. The functions that gather, scatter or sum over
-  /// ranks are needed only then.
-  static constexpr bool kHasGroups = true;
 
   /// The job and the device's groups must outlive it.
   CpuMath(const TrainingJob& job, const TrainingDevice& device);
@@ -82,13 +80,29 @@ class CpuMath {
   void weight_gradient(std::int32_t layer, Stash& stash, Gradients sums) {
     module(layer).weight_gradient(stash, sums);
   }
-  /// Sums complete gradients over the ranks of a group.
+  /// Sums complete gradients over the ranks of a group. In this function and in the next two,
+  /// numbers are those of CpuArrays, or of its counterpart.
   void sum(nn::RankGroup& group, Numbers gradients) { group.all_reduce(gradients); }
   /// The same, but each rank has the sum of its part, which the second function gathers again.
   void scatter(nn::RankGroup& group, Numbers all, Numbers own) { group.reduce_scatter(all, own); }
   void gather(nn::RankGroup& group, ParameterView own, Numbers all) { group.all_gather(own, all); }
+  /// Gathers the parameters of which each rank holds a shard.
+  void gather_whole(nn::RankGroup& group, ParameterView own, Whole& all) {
+    group.all_gather(own, all);
+  }
   /// Adds the sum over the ranks that hold shards to the one that is held here.
-  void add_shard(nn::RankGroup& group, std::span<float> all, Numbers sum);
+  void add_shard(nn::RankGroup& group, Numbers all, Numbers sum);
+  /// Return memory for parameters that are gathered, or zeros to which gradients are added.
+  Whole make_whole_parameters(std::size_t count) { return Whole(count); }
+  Whole make_whole_gradients(std::size_t count) { return Whole(count); }
+  static Numbers numbers_in(Whole& whole) { return whole; }
+  static Numbers part(Numbers numbers, ElementRange range) {
+    return numbers.subspan(range.begin, range.size());
+  }
+
+  /// Bring activations or gradients of them to the host, and back.
+  nn::Tensor to_host(Tensor tensor) { return tensor; }
+  Tensor from_host(nn::Tensor tensor) { return tensor; }
 
   /// Returns a buffer over complete gradients that another thread reduces after adding `others`.
   std::unique_ptr<ReductionBuffer> buffer(Numbers gradients, std::vector<Numbers> others);

@@ -222,7 +222,7 @@ bool DeviceTraining::any_says(bool answer) {
 }
 
 void DeviceTraining::await_readers() {
-  if (backend_->memory() == Memory::Device) transport_.barrier();
+  if (backend_->is_read_in_place()) transport_.barrier();
 }
 
 PlainTraining::PlainTraining(const TrainingJob& job, const MakeBackend& make_backend)

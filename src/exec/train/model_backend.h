@@ -34,7 +34,9 @@ class ModelBackend : public TrainingBackend {
   /// effects. Requires: Math supports it, which that of a GPU does.
   void warm_up();
 
-  Memory memory() const override { return Math::kMemory; }
+  /// Tensors that are re-sharded pass through the host.
+  Memory memory() const override { return job_.reshards() ? Memory::Host : Math::kMemory; }
+  bool is_read_in_place() const override { return Math::kMemory == Memory::Device; }
   Mark mark(Stream stream) override { return math_->mark(stream); }
   std::int64_t moment_of(const Mark& mark) override { return math_->moment_of(mark); }
 
@@ -117,6 +119,7 @@ class ModelBackend : public TrainingBackend {
             with_samples(taker.samples.size(), arriving_shape(place))};
   }
   void warm_up(Stage& stage);
+  void warm_up_layers(Stage& stage);
   void forward(Stage& stage, std::int32_t micro_batch);
   Tensor run_layers(Stage& stage, std::int32_t micro_batch, Tensor input,
                     std::vector<typename Math::Stash>* stashes);
@@ -161,27 +164,49 @@ void ModelBackend<Math>::warm_up() {
   for (const StageIndex stage : stages_) warm_up(at(stage));
 }
 
-/// The loss gradient is zero, so zeros are added to the gradients.
+/// The loss gradient is zero, so zeros are added to the gradients, and all ranks that gather
+/// parameters have the same.
 template <class Math>
 void ModelBackend<Math>::warm_up(Stage& stage) {
+  if (stage.local.samples.size() > 0) {
+    warm_up_layers(stage);
+  } else {
+    compute_nothing(stage, {ActionKind::Forward, 0, stage.local.index}, nullptr);
+    compute_nothing(stage, {ActionKind::Backward, 0, stage.local.index}, nullptr);
+  }
+  const BucketReady reduces_nothing = [](std::int32_t /*bucket*/) {};
+  const LayerRange layers = stage.local.plan.layers;
+  for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
+    complete_layer(stage, layer, reduces_nothing);
+  }
+  complete_stage(stage);
+  gather_gradients(stage.local.index);
+  stage.parameters.gather_updated_copies(*math_);
+  stage.parameters.warm_up();
+}
+
+template <class Math>
+void ModelBackend<Math>::warm_up_layers(Stage& stage) {
   const std::int64_t samples = stage.local.samples.size();
-  const auto zeros = [&](std::int32_t layer) {
-    return math_->zeros(with_samples(samples, job_.layer(layer).input));
+  const auto zeros = [&](const nn::Shape& sample) {
+    return math_->zeros(with_samples(samples, sample));
   };
   const LayerRange layers = stage.local.plan.layers;
   std::vector<typename Math::Stash> stashes;
   run_layers(stage, 0,
              stage.local.is_first() ? math_->input(samples_.take_inputs(stage.local, 0))
-                                    : zeros(layers.begin),
+                                    : zeros(job_.layer(layers.begin).input),
              &stashes);
-  Tensor gradient = is_last(stage) ? math_->loss_gradient(samples, 0) : zeros(layers.end);
+  Tensor gradient =
+      is_last(stage) ? math_->loss_gradient(samples, 0) : zeros(job_.layer(layers.end - 1).output);
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
     typename Math::Stash& stash = stashes[static_cast<std::size_t>(layer - layers.begin)];
     gradient = math_->input_gradient(layer, stage.parameters.parameters(*math_, layer).views(),
                                      std::move(gradient), stash);
-    math_->weight_gradient(layer, stash, stage.parameters.gradients(layer).views());
+    auto sums = stage.parameters.gradients(*math_, layer);
+    math_->weight_gradient(layer, stash, sums.views());
+    stage.parameters.add_shards(*math_, layer, std::move(sums));
   }
-  stage.parameters.warm_up();
 }
 
 template <class Math>
@@ -226,13 +251,11 @@ template <class Math>
 typename Math::Tensor ModelBackend<Math>::take_arrived(const Stage& stage, Direction direction,
                                                        std::int32_t micro_batch) {
   const FragmentPlace place{direction, stage.local.index, micro_batch};
-  if constexpr (Math::kHasGroups) {
-    if (job_.reshards()) {
-      const bool is_forward = direction == Direction::Forward;
-      const StageIndex maker = is_forward ? place.stage.previous() : place.stage.next();
-      return resharded_.take_arrived(
-          resharded_arrival(StageBoundary(job_, direction, maker), place));
-    }
+  if (job_.reshards()) {
+    const bool is_forward = direction == Direction::Forward;
+    const StageIndex maker = is_forward ? place.stage.previous() : place.stage.next();
+    return math_->from_host(
+        resharded_.take_arrived(resharded_arrival(StageBoundary(job_, direction, maker), place)));
   }
   return fragments_.take_arrived(place);
 }
@@ -262,9 +285,7 @@ void ModelBackend<Math>::hand_on(const Stage& stage, Direction direction, std::i
   const StageIndex own = stage.local.index;
   const StageIndex taker = direction == Direction::Forward ? own.next() : own.previous();
   const FragmentPlace made{direction, own, micro_batch};
-  if constexpr (Math::kHasGroups) {
-    if (job_.reshards()) return reshard(stage, made, std::move(tensor));
-  }
+  if (job_.reshards()) return reshard(stage, made, math_->to_host(std::move(tensor)));
   SampleRange staying;
   if (const Stage* next = by_stage_[taker.position()].get()) {
     staying = intersection(stage.local.samples, share_of(next->local, micro_batch));
@@ -340,7 +361,7 @@ void ModelBackend<Math>::backward(Stage& stage, const Action& action, const Buck
       gradient = math_->input_gradient(layer, parameters.views(), std::move(gradient), stash);
     }
     if (!makes_weights) continue;
-    auto sums = stage.parameters.gradients(layer);
+    auto sums = stage.parameters.gradients(*math_, layer);
     math_->weight_gradient(layer, stash, sums.views());
     stage.parameters.add_shards(*math_, layer, std::move(sums));
     if (ready) complete_layer(stage, layer, ready);
@@ -394,7 +415,7 @@ void ModelBackend<Math>::compute_nothing(Stage& stage, const Action& action,
   for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
     if (makes_input) stage.parameters.parameters(*math_, layer);
     if (!makes_weights) continue;
-    stage.parameters.add_shards(*math_, layer, stage.parameters.gradients(layer));
+    stage.parameters.add_shards(*math_, layer, stage.parameters.gradients(*math_, layer));
     if (ready) complete_layer(stage, layer, ready);
   }
   if (makes_weights && ready) complete_stage(stage);
@@ -462,6 +483,7 @@ void ModelBackend<Math>::take_reduced(Stage& stage) {
 template <class Math>
 void ModelBackend<Math>::gather_gradients(StageIndex index) {
   Stage& stage = at(index);
+  math_->await_reductions();
   take_reduced(stage);
   const auto buckets = static_cast<std::int32_t>(job_.buckets[index.position()].sizes.size());
   for (std::int32_t bucket = 0; bucket < std::max(1, buckets); ++bucket) {

@@ -32,6 +32,16 @@ class BetweenDevices : public Transport {
     if (!has_rank_as_peer(key)) of_ranks.from = number_of(key.from);
     return below_.receive(of_ranks, expected);
   }
+  bool performs(CollectiveKind kind, const ReductionGroup& group, const MessageKey& key,
+                ReductionBuffer& buffer) override {
+    ReductionGroup of_ranks = group;
+    for (std::vector<DeviceIndex>& server : of_ranks.servers) {
+      for (DeviceIndex& member : server) member = number_of(member);
+    }
+    MessageKey of_rank = key;
+    of_rank.from = number_of(key.from);
+    return below_.performs(kind, of_ranks, of_rank, buffer);
+  }
   void barrier() override { below_.barrier(); }
   void announce(const Action& action) noexcept override {
     for (const auto& group : groups_) group->begin(action);
@@ -56,22 +66,15 @@ class BetweenDevices : public Transport {
   Transport& below_;
 };
 
-const DeviceSchedule& schedule_of(const TrainingJob& job, DeviceIndex device) {
-  const auto found =
-      std::find_if(job.devices.begin(), job.devices.end(),
-                   [&](const DeviceSchedule& schedule) { return schedule.device == device; });
-  check(found != job.devices.end(), "a device trains that the plan does not use");
-  return *found;
-}
-
-/// Sets the ranks with which a rank exchanges parts of tensors in an action, if it is a transfer.
-void set_peers(const TrainingJob& job, const TrainingDevice& device, DeviceAction& entry) {
+/// Sets the ranks with which a rank exchanges parts of tensors in an action, if it is a transfer,
+/// and returns whether it is.
+bool set_peers(const TrainingJob& job, const TrainingDevice& device, DeviceAction& entry) {
   const ActionKind kind = entry.action.kind;
   const StageIndex stage = entry.action.stage;
   const bool sends = kind == ActionKind::SendActivation || kind == ActionKind::SendGradient;
   const bool receives =
       kind == ActionKind::ReceiveActivation || kind == ActionKind::ReceiveGradient;
-  if (!sends && !receives) return;
+  if (!sends && !receives) return false;
   const bool is_forward =
       kind == ActionKind::SendActivation || kind == ActionKind::ReceiveActivation;
   const StageIndex before = is_forward ? stage.previous() : stage.next();
@@ -83,12 +86,50 @@ void set_peers(const TrainingJob& job, const TrainingDevice& device, DeviceActio
                       : senders(job, boundary, *own, entry.action.index);
   entry.size = {};
   for (const SchedulePeer& peer : entry.peers) entry.size += peer.size;
+  return true;
 }
+
+/// The iteration of what devices do before the first one.
+constexpr std::int64_t kBeforeAll = -1;
 
 /// Returns the ring in which the shard of the member of each rank is that part (see shard_of()).
 ReductionGroup ring_of(std::vector<DeviceIndex> members) {
   std::rotate(members.begin(), members.begin() + 1, members.end());
   return {.servers = {std::move(members)}};
+}
+
+/// A rank's place in a group of ranks whose numbers are `stride` apart.
+struct GroupPlace {
+  std::int64_t own = 0;
+  std::int64_t count = 1;
+  std::int64_t stride = 1;
+};
+
+std::vector<DeviceIndex> members_of(const TrainingJob& job, DeviceIndex device, std::int64_t rank,
+                                    const GroupPlace& place) {
+  std::vector<DeviceIndex> members;
+  for (std::int64_t other = 0; other < place.count; ++other) {
+    members.push_back(job.number_of(device, rank + (other - place.own) * place.stride));
+  }
+  return members;
+}
+
+/// Calls `visit` with each group of a form in which the rank is not alone, and with how far apart
+/// the numbers of its ranks are. An action uses the groups of one form only, which is that of its
+/// stage.
+template <class Visit>
+void for_each_group(FormRank& form, const Visit& visit) {
+  const std::int64_t tensor = form.layers.tensor.ranks;
+  const std::int64_t experts = form.layers.experts.ranks;
+  const auto pass = [&](auto& own, std::int64_t stride) {
+    if (own.ranks > 1) visit(own, stride);
+  };
+  pass(form.layers.tensor, 1);
+  pass(form.layers.context, tensor);
+  pass(form.layers.experts, 1);
+  pass(form.shard, tensor);
+  pass(form.copy, tensor);
+  pass(form.expert_copy, experts);
 }
 
 }  // namespace
@@ -102,6 +143,7 @@ ElementRange part_of_rank(ElementRange all, std::int64_t rank, std::int64_t rank
 RankCollectives::RankCollectives(std::vector<DeviceIndex> members, std::int64_t rank,
                                  std::int32_t number, Transport& transport)
     : transport_(transport), first_step_(number << 28) {
+  key_.iteration = kBeforeAll;
   key_.from = members[static_cast<std::size_t>(rank)];
   members_ = members;
   ring_ = ring_of(std::move(members));
@@ -119,28 +161,42 @@ MessageKey RankCollectives::next_key() {
   return key;
 }
 
+ElementRange RankCollectives::own_part(std::size_t count) const {
+  return shard_of(ring_, key_.from, {0, count});
+}
+
+void RankCollectives::all_reduce(ReductionBuffer& all) {
+  exec::all_reduce(ring_, next_key(), all, transport_);
+}
+
+void RankCollectives::all_gather(ReductionBuffer& all) {
+  exec::all_gather(ring_, next_key(), all, transport_);
+}
+
+void RankCollectives::reduce_scatter(ReductionBuffer& all) {
+  exec::reduce_scatter(ring_, next_key(), all, transport_);
+}
+
 void RankCollectives::all_reduce(std::span<float> values) {
   HostReductionBuffer buffer(values);
-  exec::all_reduce(ring_, next_key(), buffer, transport_);
+  all_reduce(buffer);
 }
 
 void RankCollectives::all_gather(std::span<const float> own, std::span<float> all) {
-  HostReductionBuffer buffer(all);
-  const MessageKey key = next_key();
-  const ElementRange shard = shard_of(ring_, key.from, {0, all.size()});
+  const ElementRange shard = own_part(all.size());
   check(shard.size() == own.size(), "a rank gathers another size than the others");
   if (own.data() != all.data() + shard.begin) {
     std::ranges::copy(own, all.begin() + static_cast<std::ptrdiff_t>(shard.begin));
   }
-  exec::all_gather(ring_, key, buffer, transport_);
+  HostReductionBuffer buffer(all);
+  all_gather(buffer);
 }
 
 void RankCollectives::reduce_scatter(std::span<float> all, std::span<float> own) {
-  HostReductionBuffer buffer(all);
-  const MessageKey key = next_key();
-  const ElementRange shard = shard_of(ring_, key.from, {0, all.size()});
+  const ElementRange shard = own_part(all.size());
   check(shard.size() == own.size(), "a rank scatters to another size than the others");
-  exec::reduce_scatter(ring_, key, buffer, transport_);
+  HostReductionBuffer buffer(all);
+  reduce_scatter(buffer);
   if (own.data() != all.data() + shard.begin) {
     std::ranges::copy(all.subspan(shard.begin, shard.size()), own.begin());
   }
@@ -167,47 +223,55 @@ void RankCollectives::all_to_all(const std::vector<std::vector<float>>& to,
   }
 }
 
+std::vector<std::vector<DeviceIndex>> members_of_groups(const TrainingJob& job, DeviceIndex device,
+                                                        std::int64_t rank) {
+  std::vector<std::vector<DeviceIndex>> groups;
+  TrainingDevice own = job.device_of(device, rank);
+  for (FormRank& form : own.forms) {
+    for_each_group(form, [&](const auto& in, std::int64_t stride) {
+      groups.push_back(members_of(job, device, rank, {in.rank, in.ranks, stride}));
+    });
+  }
+  return groups;
+}
+
+DeviceSchedule schedule_of_rank(const TrainingJob& job, DeviceIndex device, std::int64_t rank) {
+  const TrainingDevice own = job.device_of(device, rank);
+  DeviceSchedule schedule = job.schedule_of(device);
+  schedule.device = job.number_of(device, rank);
+  for (DeviceAction& entry : schedule.actions) {
+    const bool is_resharded = job.reshards() && set_peers(job, own, entry);
+    if (is_resharded) continue;
+    for (SchedulePeer& peer : entry.peers) peer.device = job.number_of(peer.device, rank);
+  }
+  return schedule;
+}
+
 RankGroups::RankGroups(const TrainingJob& job, DeviceIndex device, std::int64_t rank,
                        Transport& transport)
     : transport_(transport),
       device_(job.device_of(device, rank)),
-      schedule_(schedule_of(job, device)) {
+      schedule_(job.schedule_of(device)) {
   if (job.ranks() == 1) return;
-  for (FormRank& form : device_.forms) connect(job, form, rank);
+  for (std::size_t form = 0; form < device_.forms.size(); ++form) {
+    connect(job, index_at<FormIndex>(form), rank);
+  }
   between_ = std::make_unique<BetweenDevices>(job, rank, groups_, transport);
   if (!job.reshards()) return;
   for (DeviceAction& entry : schedule_.actions) set_peers(job, device_, entry);
 }
 
-/// An action uses the groups of one form only, which is that of its stage.
-void RankGroups::connect(const TrainingJob& job, FormRank& form, std::int64_t rank) {
-  nn::TensorRank& tensor = form.layers.tensor;
-  nn::GroupRank& context = form.layers.context;
-  nn::GroupRank& experts = form.layers.experts;
+/// Before the first iteration, groups of different forms may be used on one device, each in an
+/// action of its form.
+void RankGroups::connect(const TrainingJob& job, FormIndex form, std::int64_t rank) {
   std::int32_t number = 0;
-  const auto join = [&](auto& own, std::int64_t stride) {
-    own.group = add(job, own.rank, own.ranks, stride, rank, number);
-    if (own.group != nullptr) ++number;
-  };
-  join(tensor, 1);
-  join(context, tensor.ranks);
-  join(experts, 1);
-  join(form.shard, tensor.ranks);
-  join(form.copy, tensor.ranks);
-  join(form.expert_copy, experts.ranks);
-}
-
-/// Makes the group of `count` ranks whose numbers are `stride` apart, of which this rank is number
-/// `own`. Returns null if it would be alone.
-nn::RankGroup* RankGroups::add(const TrainingJob& job, std::int64_t own, std::int64_t count,
-                               std::int64_t stride, std::int64_t rank, std::int32_t number) {
-  if (count == 1) return nullptr;
-  std::vector<DeviceIndex> members;
-  for (std::int64_t other = 0; other < count; ++other) {
-    members.push_back(job.number_of(device_.device, rank + (other - own) * stride));
-  }
-  groups_.push_back(std::make_unique<RankCollectives>(std::move(members), own, number, transport_));
-  return groups_.back().get();
+  for_each_group(device_.forms[form.position()], [&](auto& own, std::int64_t stride) {
+    groups_.push_back(std::make_unique<RankCollectives>(
+        members_of(job, device_.device, rank, {own.rank, own.ranks, stride}), own.rank, number++,
+        transport_));
+    groups_.back()->begin({ActionKind::OptimizerStep, form.value, StageIndex{0}});
+    own.group = groups_.back().get();
+  });
 }
 
 void RankGroups::begin(std::int64_t iteration) {

@@ -14,8 +14,8 @@
 
 namespace dapple::exec {
 
-/// The collectives of one rank within its group, as messages of the action that needs them. They
-/// are called by one thread.
+/// The collectives of one rank within its group, as messages of the action that needs them or,
+/// where the transport performs them, as collectives of its own. They are called by one thread.
 class RankCollectives : public nn::RankGroup {
  public:
   /// `members` are the devices of the ranks, in their order; `number` tells groups of the same
@@ -25,8 +25,20 @@ class RankCollectives : public nn::RankGroup {
 
   void begin(std::int64_t iteration) { key_.iteration = iteration; }
   /// Sets the action of whose computation later collectives are a part. Requires: no action begins
-  /// twice in an iteration.
+  /// twice in an iteration. RankGroups begins one for what a device does before its first
+  /// iteration.
   void begin(const Action& action);
+
+  std::int64_t ranks() const { return static_cast<std::int64_t>(members_.size()); }
+  /// Returns the part of `count` numbers that is this rank's, as nn::RankGroup divides them.
+  ElementRange own_part(std::size_t count) const;
+
+  /// Do what the functions of these names do with numbers on the host. All of them are in one
+  /// buffer, wherever it lies, in which the rank's own part is the one that it gathers, or that has
+  /// its sum.
+  void all_reduce(ReductionBuffer& all);
+  void all_gather(ReductionBuffer& all);
+  void reduce_scatter(ReductionBuffer& all);
 
   void all_reduce(std::span<float> values) override;
   void all_gather(std::span<const float> own, std::span<float> all) override;
@@ -43,6 +55,15 @@ class RankCollectives : public nn::RankGroup {
   const std::int32_t first_step_;
   MessageKey key_;
 };
+
+/// Returns the devices of the groups of several ranks that a rank of one of the plan's devices is
+/// in, by their numbers, each in ascending order.
+std::vector<std::vector<DeviceIndex>> members_of_groups(const TrainingJob& job, DeviceIndex device,
+                                                        std::int64_t rank);
+
+/// Returns the schedule of a rank of one of the plan's devices, in which all devices are ranks, by
+/// their numbers.
+DeviceSchedule schedule_of_rank(const TrainingJob& job, DeviceIndex device, std::int64_t rank);
 
 /// Returns part `rank` of the range, of `ranks` parts, as collectives divide it among the ranks.
 ElementRange part_of_rank(ElementRange all, std::int64_t rank, std::int64_t ranks);
@@ -67,9 +88,7 @@ class RankGroups {
   void begin(const Action& action);
 
  private:
-  void connect(const TrainingJob& job, FormRank& form, std::int64_t rank);
-  nn::RankGroup* add(const TrainingJob& job, std::int64_t own, std::int64_t count,
-                     std::int64_t stride, std::int64_t rank, std::int32_t number);
+  void connect(const TrainingJob& job, FormIndex form, std::int64_t rank);
 
   Transport& transport_;
   TrainingDevice device_;

@@ -45,7 +45,7 @@ class StageParameters {
    private:
     friend StageParameters;
     /// Whole tensors, where only shards are held.
-    std::vector<std::vector<float>> gathered_;
+    std::vector<typename Math::Whole> gathered_;
     std::vector<View> own_;
     std::span<const View> views_;
   };
@@ -54,32 +54,26 @@ class StageParameters {
   OfLayer<typename Math::ParameterView> parameters(Math& math, std::int32_t layer) {
     OfLayer<typename Math::ParameterView> all;
     all.views_ = of(layer).parameters;
-    if constexpr (Math::kHasGroups) {
-      if (layout_.holds_shards) gather(math, layer, all);
-    }
+    if (layout_.holds_shards) gather(math, layer, all);
     return all;
   }
   /// Returns where to add the gradients of a layer; add_shards() must follow.
-  OfLayer<Numbers> gradients(std::int32_t layer) {
+  OfLayer<Numbers> gradients(Math& math, std::int32_t layer) {
     OfLayer<Numbers> sums;
     sums.views_ = of(layer).gradients;
-    if constexpr (Math::kHasGroups) {
-      if (!layout_.holds_shards) return sums;
-      for (const std::int32_t owner : of(layer).owners) {
-        sums.gathered_.emplace_back(layout_.of_owner(owner).size());
-        add_views(owner, sums);
-      }
-      sums.views_ = sums.own_;
+    if (!layout_.holds_shards) return sums;
+    for (const std::int32_t owner : of(layer).owners) {
+      sums.gathered_.push_back(math.make_whole_gradients(layout_.of_owner(owner).size()));
+      add_views(owner, sums);
     }
+    sums.views_ = sums.own_;
     return sums;
   }
   /// Adds the sum over all ranks of such gradients to this rank's shard, where it holds only that.
   void add_shards(Math& math, std::int32_t layer, OfLayer<Numbers> sums) {
-    if constexpr (Math::kHasGroups) {
-      for (std::size_t i = 0; i < sums.gathered_.size(); ++i) {
-        math.add_shard(*own_.shard.group, sums.gathered_[i],
-                       arrays_.gradients(layout_.of_owner(of(layer).owners[i])));
-      }
+    for (std::size_t i = 0; i < sums.gathered_.size(); ++i) {
+      math.add_shard(*own_.shard.group, Math::numbers_in(sums.gathered_[i]),
+                     arrays_.gradients(layout_.of_owner(of(layer).owners[i])));
     }
   }
 
@@ -166,12 +160,10 @@ class StageParameters {
   /// Gathers parameters of which each rank that holds the same has updated a part, or has gathered
   /// it from replicas.
   void gather_updated_copies(Math& math) {
-    if constexpr (Math::kHasGroups) {
-      for (const ElementRange& all : layout_.copied) {
-        math.gather(*copies_.group,
-                    arrays_.replaced(part_of_rank(all, copies_.rank, copies_.ranks)),
-                    arrays_.replaced(all));
-      }
+    for (const ElementRange& all : layout_.copied) {
+      math.gather(*copies_.group, arrays_.replaced(part_of_rank(all, copies_.rank, copies_.ranks)),
+                  arrays_.replaced(all));
+      arrays_.take_replaced(all);
     }
   }
 
@@ -221,12 +213,10 @@ class StageParameters {
 
   void sum_parts(Math& math, const TensorPlace& place) {
     const Numbers gradients = arrays_.gradients(place.numbers);
-    if constexpr (Math::kHasGroups) {
-      if (place.is_summed_over_ranks) math.sum(*own_.layers.tensor.group, gradients);
-      if (own_.layers.experts.ranks == 1) return;
-      const nn::GroupRank& copies = place.is_of_experts ? own_.expert_copy : own_.copy;
-      if (copies.ranks > 1) math.sum(*copies.group, gradients);
-    }
+    if (place.is_summed_over_ranks) math.sum(*own_.layers.tensor.group, gradients);
+    if (own_.layers.experts.ranks == 1) return;
+    const nn::GroupRank& copies = place.is_of_experts ? own_.expert_copy : own_.copy;
+    if (copies.ranks > 1) math.sum(*copies.group, gradients);
   }
 
   Numbers reduced_part(ElementRange all) {
@@ -234,25 +224,21 @@ class StageParameters {
     return arrays_.gradients(part_of_rank(all, copies_.rank, copies_.ranks));
   }
   void scatter_range(Math& math, ElementRange all) {
-    if constexpr (Math::kHasGroups) {
-      if (copies_.ranks > 1) {
-        math.scatter(*copies_.group, arrays_.gradients(all), reduced_part(all));
-      }
+    if (copies_.ranks > 1) {
+      math.scatter(*copies_.group, arrays_.gradients(all), reduced_part(all));
     }
   }
   void gather_range(Math& math, ElementRange all) {
-    if constexpr (Math::kHasGroups) {
-      if (copies_.ranks > 1) {
-        math.gather(*copies_.group, reduced_part(all), arrays_.gradients(all));
-      }
+    if (copies_.ranks > 1) {
+      math.gather(*copies_.group, reduced_part(all), arrays_.gradients(all));
     }
   }
 
   void gather(Math& math, std::int32_t layer, OfLayer<typename Math::ParameterView>& all) {
     for (const std::int32_t owner : of(layer).owners) {
       const ElementRange whole = layout_.of_owner(owner);
-      std::vector<float>& numbers = all.gathered_.emplace_back(whole.size());
-      math.gather(*own_.shard.group, arrays_.parameters(whole), numbers);
+      all.gathered_.push_back(math.make_whole_parameters(whole.size()));
+      math.gather_whole(*own_.shard.group, arrays_.parameters(whole), all.gathered_.back());
       add_views(owner, all);
     }
     all.views_ = all.own_;
@@ -262,10 +248,11 @@ class StageParameters {
   template <class View>
   void add_views(std::int32_t owner, OfLayer<View>& all) {
     const std::size_t first = layout_.of_owner(owner).begin;
-    const std::span<float> numbers = all.gathered_.back();
+    const Numbers numbers = Math::numbers_in(all.gathered_.back());
     for (const TensorPlace& place : layout_.places) {
       if (place.layer != owner) continue;
-      all.own_.push_back(numbers.subspan(place.numbers.begin - first, place.numbers.size()));
+      all.own_.push_back(
+          Math::part(numbers, {place.numbers.begin - first, place.numbers.end - first}));
     }
   }
 

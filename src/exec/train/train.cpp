@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/exec/train/rank_connections.h"
 #include "exec/measure/measured_passes.h"
 #include "exec/message/clock.h"
 #include "exec/message/on_threads.h"
@@ -168,12 +169,13 @@ void run_on_threads(const TrainingJob& job, const Topology& topology, const Thre
                     const std::function<void(DeviceTraining& device)>& work) {
   const std::vector<DeviceIndex> devices = job.numbers();
   ThreadNetwork network(topology, devices, options.transport);
+  const std::vector<DeviceSchedule> schedules = schedules_of_numbers(job);
   const bool has_cores = options.computes_on_threads && devices.size() <= usable_cores();
   on_threads(network, devices, [&](std::size_t place, Transport& transport) {
     std::optional<PinnedThread> pinned;
     if (has_cores) pinned.emplace(place);
     std::unique_ptr<Transport> over;
-    if (options.make_end_over) over = options.make_end_over(transport, job.devices, place);
+    if (options.make_end_over) over = options.make_end_over(transport, schedules, place);
     DeviceTraining device(job, devices[place], over ? *over : transport, options.make_backend);
     work(device);
     device.await_readers();

@@ -97,6 +97,20 @@ ModelProfile of_one_rank(ModelProfile profile) {
   return profile;
 }
 
+/// Returns whether each layer of a stage is one that a form selects: it counts those that have any
+/// of the parts.
+std::vector<bool> selected_of(const Recomputation& recomputation, LayerRange stage,
+                              const std::vector<nn::ModelLayer>& layers) {
+  std::vector<bool> selected;
+  std::int64_t preceding = 0;  // layers that have the parts
+  for (std::int32_t l = stage.begin; l < stage.end; ++l) {
+    selected.push_back(recomputation.layers.contains(preceding));
+    const nn::ModelLayer& layer = layers[static_cast<std::size_t>(l)];
+    if (nn::has_any_of(recomputation.parts, layer.operation)) ++preceding;
+  }
+  return selected;
+}
+
 /// The layers of a form as a rank runs them: those that recompute what the form does and, where
 /// only some of every stage do, the same layers keeping all.
 struct LayersOfForm {
@@ -112,12 +126,11 @@ struct LayersOfForm {
 
   /// Moves the layers of a stage to the end of others.
   void move_stage(LayerRange stage, std::vector<nn::ModelLayer>& others) {
-    std::int64_t preceding = 0;  // layers that have the parts
+    const std::vector<bool> recomputes = selected_of(recomputation, stage, recomputing);
     for (std::int32_t l = stage.begin; l < stage.end; ++l) {
       const auto layer = static_cast<std::size_t>(l);
-      const bool is_kept = !recomputation.layers.contains(preceding);
-      if (nn::has_any_of(recomputation.parts, recomputing[layer].operation)) ++preceding;
-      others.push_back(std::move((is_kept ? kept : recomputing)[layer]));
+      const bool is_recomputed = recomputes[static_cast<std::size_t>(l - stage.begin)];
+      others.push_back(std::move((is_recomputed ? recomputing : kept)[layer]));
     }
   }
 
@@ -174,12 +187,16 @@ std::vector<DeviceIndex> TrainingJob::numbers() const {
   return numbers;
 }
 
-Bytes TrainingJob::memory_of(DeviceIndex device) const {
+const DeviceSchedule& TrainingJob::schedule_of(DeviceIndex device) const {
   const auto found =
       std::find_if(devices.begin(), devices.end(),
                    [&](const DeviceSchedule& schedule) { return schedule.device == device; });
   check(found != devices.end(), "a device trains that the plan does not use");
-  return memory[static_cast<std::size_t>(found - devices.begin())];
+  return *found;
+}
+
+Bytes TrainingJob::memory_of(DeviceIndex device) const {
+  return memory[static_cast<std::size_t>(&schedule_of(device) - devices.data())];
 }
 
 std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& profile,
@@ -230,6 +247,16 @@ std::vector<nn::ModelLayer> layers_by_stage(const std::vector<nn::ModelLayer>& l
     in_forms[stage.form.position()].move_stage(stage.layers, by_stage);
   }
   return by_stage;
+}
+
+std::vector<RecomputedParts> recomputed_by_layer(const TrainingJob& job, StageIndex stage) {
+  const Recomputation recomputation = job.form(stage).recomputation();
+  std::vector<RecomputedParts> parts;
+  for (const bool is_selected :
+       selected_of(recomputation, job.plan.stages[stage.position()].layers, *job.layers)) {
+    parts.push_back(is_selected ? recomputation.parts : RecomputedParts{});
+  }
+  return parts;
 }
 
 bool runs_whole_layers(const std::vector<FormRank>& forms) {

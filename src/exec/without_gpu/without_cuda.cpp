@@ -18,12 +18,12 @@ int usable_gpus() {
   refuse();
 }
 
-CudaMemory cuda_memory(const TrainingJob& /*job*/, DeviceIndex /*device*/) {
+CudaMemory cuda_memory(const TrainingJob& /*job*/, const TrainingDevice& /*device*/) {
   refuse();
 }
 
 std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& /*job*/,
-                                                   DeviceIndex /*device*/, int /*gpu*/) {
+                                                   const TrainingDevice& /*device*/, int /*gpu*/) {
   refuse();
 }
 

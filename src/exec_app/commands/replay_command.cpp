@@ -14,6 +14,7 @@
 
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
+#include "dapple/exec/message/message_memory.h"
 #include "dapple/exec/replay/replay.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/report/show.h"
@@ -238,16 +239,22 @@ void show_progress(exec::ReplayOptions& replay, IterationLine& line) {
   replay.progress = [&line, all = replay.iterations](std::int64_t done) { line.show(done, all); };
 }
 
+/// Returns a function from a device's schedule to its connections. The plan must outlive it.
+ConnectionsOf connections_in(const Plan& plan) {
+  return [&plan](const DeviceSchedule& own) { return exec::connections_of(plan, own); };
+}
+
 int replay_on_threads(Request& request, command_line::Console& console) {
   check_outputs(request.outputs, {{"--plan", request.plan}});
   const RunnablePlan replayable = replayable_plan(request);
   log_threads(replayable);
   const GpuShare share{.devices = replayable.device_count()};
   request.replay.make_backend = make_replay_backend_for(request.device, share);
-  request.replay.make_end_over = make_gpu_ends(request.device, {.topology = replayable.topology,
-                                                                .plan = replayable.document.plan,
-                                                                .share = share,
-                                                                .timeout = request.replay.timeout});
+  request.replay.make_end_over =
+      make_gpu_ends(request.device, {.topology = replayable.topology,
+                                     .connections_of = connections_in(replayable.document.plan),
+                                     .share = share,
+                                     .timeout = request.replay.timeout});
   exec::Replayed replayed;
   {
     const command_line::SignalGuard interrupt(
@@ -284,7 +291,7 @@ int replay_as_rank(Request& request, const RunnablePlan& replayable, command_lin
   const auto place = static_cast<std::size_t>(job.rank());
   const exec::MakeEndOver make_end_over =
       make_gpu_ends(request.device, {.topology = topology,
-                                     .plan = replayable.document.plan,
+                                     .connections_of = connections_in(replayable.document.plan),
                                      .share = share,
                                      .timeout = request.replay.timeout});
   const std::unique_ptr<exec::Transport> between_gpus =

@@ -13,6 +13,7 @@
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/run/freed_memory.h"
+#include "dapple/exec/train/rank_connections.h"
 #include "dapple/exec/train/train.h"
 #include "dapple/exec/weights/checkpoint.h"
 #include "dapple/exec/weights/gpt2_weights.h"
@@ -21,6 +22,7 @@
 #include "exec_app/commands/beside_prediction.h"
 #include "exec_app/commands/commands.h"
 #include "exec_app/commands/rank_process.h"
+#include "exec_app/request/compute_device.h"
 #include "exec_app/request/runnable_plan.h"
 #include "exec_app/request/train_request.h"
 #include "exec_app/request/training_session.h"
@@ -294,17 +296,24 @@ int run_session(const TrainRequest& request, const RunnablePlan& plan,
   return verify_session(request, session, carrier, teller);
 }
 
+/// Returns a function from a device's schedule to its connections. The session must outlive it.
+ConnectionsOf connections_in(const TrainingSession& session) {
+  return [&job = session.job](const DeviceSchedule& own) {
+    return exec::connections_of(job, own.device);
+  };
+}
+
 int train_on_threads(const TrainRequest& request, command_line::Console& console) {
   check_outputs(request);
   const RunnablePlan plan(request.plan);
   const TrainingSession session = make_session(request, plan);
   log_threads(plan, session.job.ranks());
-  const GpuShare share{.devices = session.job.devices.size()};
+  const GpuShare share{.devices = session.job.numbers().size()};
   exec::ThreadsOptions threads;
   threads.transport.timeout = request.timeout;
   threads.make_backend = make_backend_for(request.device, share);
-  threads.make_end_over = make_gpu_ends(request.device, {.topology = plan.topology,
-                                                         .plan = session.job.plan,
+  threads.make_end_over = make_gpu_ends(request.device, {.topology = plan.single_devices,
+                                                         .connections_of = connections_in(session),
                                                          .share = share,
                                                          .timeout = request.timeout});
   threads.computes_on_threads = request.device.kind == ComputeDevice::Kind::Cpu;
@@ -331,12 +340,12 @@ int train_as_rank(const TrainRequest& request, const RunnablePlan& plan,
   const GpuShare share = gpu_share(job);
   const exec::MakeBackend make_backend = make_backend_for(request.device, share);
   const exec::MakeEndOver make_end_over =
-      make_gpu_ends(request.device, {.topology = plan.topology,
-                                     .plan = session.job.plan,
+      make_gpu_ends(request.device, {.topology = plan.single_devices,
+                                     .connections_of = connections_in(session),
                                      .share = share,
                                      .timeout = request.timeout});
-  const std::unique_ptr<exec::Transport> between_gpus =
-      make_end_over(*end, session.job.devices, static_cast<std::size_t>(job.rank()));
+  const std::unique_ptr<exec::Transport> between_gpus = make_end_over(
+      *end, exec::schedules_of_numbers(session.job), static_cast<std::size_t>(job.rank()));
   Carrier carrier{.name = "rank", .is_lead = job.rank() == 0, .is_alone = false};
   carrier.run = [&](const std::function<void(exec::DeviceTraining&)>& part) {
     exec::DeviceTraining device(session.job, own, between_gpus ? *between_gpus : *end,

@@ -10,8 +10,6 @@
 
 #include "dapple/command_line/tool.h"
 #include "dapple/exec/gpu/cuda_backend.h"
-#include "dapple/exec/message/all_reduce.h"
-#include "dapple/exec/message/message_memory.h"
 #include "dapple/exec/nccl/nccl_transport.h"
 #include "dapple/exec/train/cpu_backend.h"
 #include "dapple/nn/kernel_choice.h"
@@ -37,11 +35,12 @@ const char* name_of(cuda::Precision precision) {
   return "fp32";
 }
 
-/// Returns the index of a device among those of the plan.
-std::size_t place_of(const exec::TrainingJob& job, DeviceIndex device) {
+/// Returns the index of a device among those of the plan or, where these are groups, among all
+/// ranks of them.
+std::size_t place_of(const exec::TrainingJob& job, const exec::TrainingDevice& own) {
   std::size_t place = 0;
-  while (job.devices[place].device != device) ++place;
-  return place;
+  while (job.devices[place].device != own.device) ++place;
+  return place * static_cast<std::size_t>(job.ranks()) + static_cast<std::size_t>(own.number);
 }
 
 /// Returns a function from a device's place among those of the plan to its GPU. Throws at once if
@@ -141,11 +140,8 @@ exec::MakeEndOver make_gpu_ends(const ComputeDevice& device, const GpuEnds& ends
     return exec::make_nccl_transport(
         below, ends.topology,
         {.here = own.device,
-         .peers = exec::message_peers(own),
-         .reductions = exec::reduction_sizes(ends.plan, own),
-         .shards_optimizer = ends.plan.parallelism.shards_optimizer,
+         .connections = ends.connections_of(own),
          .gpu = chosen_gpu(ends.share, false, place, exec::usable_gpus()),
-         .inbox = exec::message_memory(ends.plan, own),
          .timeout = ends.timeout});
   };
 }
@@ -154,7 +150,7 @@ exec::MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& 
   if (device.kind == ComputeDevice::Kind::Cpu) return exec::make_cpu_backend;
   return [gpu_of = choose_gpus(device, share)](const exec::TrainingJob& job,
                                                const exec::TrainingDevice& own) {
-    return exec::make_cuda_backend(job, own.device, gpu_of(place_of(job, own.device)));
+    return exec::make_cuda_backend(job, own, gpu_of(place_of(job, own)));
   };
 }
 

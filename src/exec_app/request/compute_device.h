@@ -2,15 +2,16 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "dapple/command_line/options.h"
 #include "dapple/cuda/memory/tensor.h"
+#include "dapple/exec/message/message_memory.h"
 #include "dapple/exec/message/transport.h"
 #include "dapple/exec/replay/replay_backend.h"
 #include "dapple/exec/train/training_backend.h"
 #include "dapple/exec_app/request/gpu_choice.h"
-#include "dapple/plan/plan.h"
 #include "dapple/schedule/device_schedule.h"
 #include "dapple/topology/topology.h"
 
@@ -51,10 +52,13 @@ std::string to_text(const ComputeDevice& device);
 exec::MakeBackend make_backend_for(const ComputeDevice& device, const GpuShare& share);
 exec::MakeReplayBackend make_replay_backend_for(const ComputeDevice& device, const GpuShare& share);
 
-/// What transports between GPUs need. Topology and plan must outlive what make_gpu_ends() returns.
+/// Returns the connections of a device, given its schedule.
+using ConnectionsOf = std::function<exec::DeviceConnections(const DeviceSchedule& device)>;
+
+/// What transports between GPUs need. The topology must outlive what make_gpu_ends() returns.
 struct GpuEnds {
   const Topology& topology;
-  const Plan& plan;
+  ConnectionsOf connections_of;
   GpuShare share;
   std::chrono::nanoseconds timeout = {};
 };

@@ -128,11 +128,11 @@ void refuse_idle_experts(const Plan& plan, const std::string& source) {
   }
 }
 
-/// Returns the form without what groups of CPUs train.
-Parallelism without_trained(Parallelism form) {
+/// Returns the form without what groups of CPUs or GPUs train.
+Parallelism without_trained(Parallelism form, bool is_on_cpu) {
   const bool has_experts = form.experts > 1;
   // Ranks with different experts have different positions, and whole state of them.
-  const bool are_experts_trained = form.expert_tensor == 1 && form.full_shards == 1 &&
+  const bool are_experts_trained = is_on_cpu && form.expert_tensor == 1 && form.full_shards == 1 &&
                                    !form.shards_optimizer && (form.tensor == 1 || form.sequence);
   if (has_experts && !are_experts_trained) return form;
   form.shards_optimizer = false;
@@ -177,17 +177,17 @@ void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
         is_on_cpu ? "expected tensor, sequence and context parallelism, data-parallel ranks, whole "
                     "experts on ranks with different positions and unsharded state, sharded state, "
                     "and recomputed stages, layers, core_attn, mlp and moe, got "
-                  : "expected at most sharded optimizer state, as groups train on CPUs only, and "
-                    "at most whole stages to be recomputed, got ";
+                  : "expected tensor, sequence and context parallelism, data-parallel ranks, "
+                    "sharded state, and recomputed stages, layers, core_attn and mlp, as experts "
+                    "run on CPUs only, got ";
     throw Error(ErrorKind::BadInput, source, {{place, expected + to_text(form)}});
   };
-  Parallelism others = of_groups.parallelism;
-  others.shards_optimizer = false;
-  if (is_on_cpu) others = without_trained(of_groups.parallelism);
-  if (!others.is_none()) refuse("/parallelism", of_groups.parallelism);
+  if (!without_trained(of_groups.parallelism, is_on_cpu).is_none()) {
+    refuse("/parallelism", of_groups.parallelism);
+  }
   for (std::size_t i = 0; i < of_groups.stage_forms.size(); ++i) {
     const Parallelism& form = of_groups.stage_forms[i];
-    if (is_on_cpu && without_trained(form).is_none()) continue;
+    if (without_trained(form, is_on_cpu).is_none()) continue;
     refuse(fmt::format("/stage_forms/{}", i), form);
   }
   refuse_ties(of_groups, source);

@@ -9,9 +9,10 @@
 //
 // Precision: activations, their gradients and the working copies of the parameters have the
 // requested precision; parameters, their gradients, sums and the optimizer state are in single
-// precision. With float16 the loss is scaled, initially by 2^16. The scale is halved after an
-// iteration with a gradient that is not finite, whose steps are skipped on all devices, and doubled
-// after 2,000 consecutive iterations without one, as in PyTorch.
+// precision, and so is what ranks of a group sum. With float16 the loss is scaled, initially by
+// 2^16. The scale is halved after an iteration with a gradient that is not finite, whose steps are
+// skipped on all devices, and doubled after 2,000 consecutive iterations without one, as in
+// PyTorch.
 #pragma once
 
 #include <memory>
@@ -35,15 +36,17 @@ struct CudaMemory {
   Bytes total() const { return planned + workspace; }
 };
 
-/// Returns the memory that `device` needs. The temporary workspace of the layers is taken from the
-/// profile if it was measured on a GPU, and else is an upper bound. O(layers).
-CudaMemory cuda_memory(const TrainingJob& job, DeviceIndex device);
+/// Returns the memory that a device, or a rank of one that is a group, needs. The temporary
+/// workspace of the layers is taken from the profile if it was measured on a GPU, and else is an
+/// upper bound. O(layers).
+CudaMemory cuda_memory(const TrainingJob& job, const TrainingDevice& device);
 
 /// Creates the backend with the initial parameters on GPU `gpu` of those that this process may use,
-/// after a warm-up micro-batch that loads all kernels and libraries. The job must outlive the
-/// backend. Throws Error(Environment) with the required and the free memory if the GPU has too
+/// after a warm-up micro-batch that loads all kernels and libraries. The job, and the rank's groups
+/// if it has any, must outlive the backend; all ranks of a group make theirs at the same time.
+/// Throws Error(Environment) with the required and the free memory if the GPU has too
 /// little free memory; also throws it for bf16 on a GPU of compute capability below 8.0.
-std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& job, DeviceIndex device,
-                                                   int gpu);
+std::unique_ptr<TrainingBackend> make_cuda_backend(const TrainingJob& job,
+                                                   const TrainingDevice& device, int gpu);
 
 }  // namespace dapple::exec

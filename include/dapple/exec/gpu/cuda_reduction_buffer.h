@@ -21,24 +21,32 @@ struct CudaReductions {
   cuda::Staging staging = {};
 };
 
-/// A range of float32 gradients, or of parameters, in GPU memory.
-class CudaReductionBuffer : public ReductionBuffer {
+/// Float32 numbers in GPU memory, with what transports need that reduce by themselves.
+class CudaNumbers : public ReductionBuffer {
+ public:
+  std::size_t size() const override { return static_cast<std::size_t>(numbers().count); }
+  Memory memory() const override { return Memory::Device; }
+
+  virtual const cuda::View& numbers() const = 0;
+  /// The stream on which to reduce them.
+  virtual const cuda::Stream& stream() const = 0;
+};
+
+/// A range of gradients, or of parameters, that is reduced beside the computation.
+class CudaReductionBuffer : public CudaNumbers {
  public:
   /// Reduces or gathers `numbers` (float32). `others`, each with as many elements, are first added
   /// to it. All of them are valid after `complete`.
   CudaReductionBuffer(CudaReductions& reductions, const cuda::View& numbers,
                       std::vector<cuda::View> others, cuda::Event complete);
 
-  std::size_t size() const override { return static_cast<std::size_t>(numbers_.count); }
-  Memory memory() const override { return Memory::Device; }
   void begin() override;
   Payload give_out(ElementRange range) override;
   void add(ElementRange range, Payload payload) override;
   void replace(ElementRange range, Payload payload) override;
 
-  /// For transports that reduce by themselves: the numbers, and the stream on which to reduce them.
-  const cuda::View& numbers() const { return numbers_; }
-  const cuda::Stream& stream() const { return reductions_.stream; }
+  const cuda::View& numbers() const override { return numbers_; }
+  const cuda::Stream& stream() const override { return reductions_.stream; }
 
  private:
   cuda::View at(ElementRange range) const;

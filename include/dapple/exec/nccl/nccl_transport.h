@@ -13,8 +13,10 @@
 //  1. A message is sent once its bytes have been computed. The host then announces it through the
 //     transport below, and a receiver thread that waits only for announcements receives it at once,
 //     whether or not it has been requested. It is handed out once it has arrived.
-//  2. A reduction starts once all members have reported through the transport below that their
-//     addends are computed, and completes before its result is used.
+//  2. A reduction, or a collective of ranks that share layers, starts once all members have
+//  reported
+//     through the transport below that their addends are computed, and completes before its result
+//     is used, and before its host goes on.
 // So no NCCL kernel waits for a computation, and no computation for an NCCL kernel: the
 // counterparts of every running NCCL kernel are running too, or are being launched by threads that
 // wait for nothing. Any message order that completes with a transport that receives everything
@@ -33,7 +35,7 @@
 
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
-#include "dapple/exec/message/all_reduce.h"
+#include "dapple/exec/message/message_memory.h"
 #include "dapple/exec/message/transport.h"
 #include "dapple/topology/topology.h"
 
@@ -42,18 +44,11 @@ namespace dapple::exec {
 /// Options of one device's endpoint.
 struct NcclTransportOptions {
   DeviceIndex here;
-  /// The devices with which messages in GPU memory are exchanged, in either direction; each must
-  /// name the other.
-  std::vector<DeviceIndex> peers;
-  /// The groups and sizes of reductions in GPU memory, as from reduction_sizes(); the same for each
-  /// member of a group.
-  ReductionSizes reductions;
-  /// Whether the groups also reduce and scatter, and gather.
-  bool shards_optimizer = false;
+  /// Each of the peers must name the other, and the reductions are the same for each member of a
+  /// group. The inbox is GPU memory for messages that have arrived and are still in use.
+  DeviceConnections connections;
   /// The GPU, of those that this process may use.
   int gpu = 0;
-  /// The GPU memory for messages that have arrived and are still in use, as from message_memory().
-  Bytes inbox;
   /// The timeout of every wait.
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);
 };

@@ -91,7 +91,7 @@ TensorDifference worst_difference(const NamedTensors& gradients, const NamedTens
 struct ThreadsOptions {
   ThreadTransportOptions transport = {};
   MakeBackend make_backend = make_cpu_backend;
-  /// For devices that are no groups.
+  /// Called with the schedules of all numbers of the job.
   MakeEndOver make_end_over = nullptr;
   /// Whether devices compute on the CPU: then each thread is pinned to a core of its own, if there
   /// are enough cores.

@@ -34,6 +34,9 @@ class TrainingBackend : public Backend {
   /// iteration.
   void begin(std::int64_t iteration) override = 0;
 
+  /// Whether other devices may read what this one sends in its memory until an iteration is over.
+  virtual bool is_read_in_place() const { return false; }
+
   /// The stages of this device, in ascending order.
   virtual const std::vector<StageIndex>& stages() const = 0;
 

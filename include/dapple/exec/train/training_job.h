@@ -111,6 +111,9 @@ struct TrainingJob {
   /// Returns the numbers of all ranks of `devices`, those of one device after those of another.
   std::vector<DeviceIndex> numbers() const;
 
+  /// Returns the schedule of a device. Throws Bug unless it is one of `devices`.
+  const DeviceSchedule& schedule_of(DeviceIndex device) const;
+
   /// Returns the memory that a device needs by the memory model. Requires: the device is one of
   /// `devices`.
   Bytes memory_of(DeviceIndex device) const;
@@ -150,6 +153,10 @@ std::vector<Violation> training_faults(const Plan& plan, const ModelProfile& pro
 std::vector<nn::ModelLayer> layers_by_stage(const std::vector<nn::ModelLayer>& layers,
                                             const Plan& plan, const std::vector<FormRank>& forms,
                                             const std::string& source_name);
+
+/// Returns the parts of each layer of a stage that are computed again, of those that the stage's
+/// form names: of the layers that have any of them, those that it selects. O(layers).
+std::vector<RecomputedParts> recomputed_by_layer(const TrainingJob& job, StageIndex stage);
 
 /// Whether a rank shares layers with no other, and keeps all, in every form. O(forms).
 bool runs_whole_layers(const std::vector<FormRank>& forms);

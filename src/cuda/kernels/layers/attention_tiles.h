@@ -24,6 +24,7 @@ template <class Number>
 struct HeadRows {
   Number* first = nullptr;
   std::int64_t stride = 0;
+  int count = 0;
 };
 
 /// The parts of a tile of scores and of a tile of vectors that one thread holds.
@@ -44,12 +45,12 @@ __device__ inline int tile_row(int i) {
 
 /// Loads 32 numbers from `column` on of each of 32 positions from `first` on; zero beyond the ends.
 template <class Number>
-__device__ void load_square(HeadRows<Number> rows, int sequence, int first, int width, int column,
+__device__ void load_square(HeadRows<Number> rows, int first, int width, int column,
                             float (&square)[kTile][kTile + 1]) {
   const int at = column + tile_lane();
   for (int i = 0; i < kRowsOfWarp; ++i) {
     const int position = first + tile_row(i);
-    const bool exists = position < sequence && at < width;
+    const bool exists = position < rows.count && at < width;
     square[tile_row(i)][tile_lane()] =
         exists ? to_float(rows.first[position * rows.stride + at]) : 0;
   }
@@ -59,14 +60,14 @@ __device__ void load_square(HeadRows<Number> rows, int sequence, int first, int 
 /// width.
 template <class Number>
 __device__ ScoreRows multiply_rows(HeadRows<Number> left, int left_first, HeadRows<Number> right,
-                                   int right_first, int sequence, int width) {
+                                   int right_first, int width) {
   __shared__ float of_left[kTile][kTile + 1];
   __shared__ float of_right[kTile][kTile + 1];
   ScoreRows result;
   for (int column = 0; column < width; column += kTile) {
     __syncthreads();  // previous reads are complete
-    load_square(left, sequence, left_first, width, column, of_left);
-    load_square(right, sequence, right_first, width, column, of_right);
+    load_square(left, left_first, width, column, of_left);
+    load_square(right, right_first, width, column, of_right);
     __syncthreads();
     for (int k = 0; k < kTile; ++k) {
       const float other = of_right[tile_lane()][k];
@@ -80,7 +81,7 @@ __device__ ScoreRows multiply_rows(HeadRows<Number> left, int left_first, HeadRo
 /// `other`, for the vector columns from `column` on.
 template <class Number>
 __device__ void add_products(const ScoreRows& scores, HeadRows<Number> vectors, int first,
-                             int sequence, int width, int column, VectorRows& sums) {
+                             int width, int column, VectorRows& sums) {
   __shared__ float of_scores[kTile][kTile + 1];
   __shared__ float of_vectors[kTile][kVectorColumns];
   __syncthreads();  // previous reads are complete
@@ -89,7 +90,7 @@ __device__ void add_products(const ScoreRows& scores, HeadRows<Number> vectors, 
     const int position = first + tile_row(i);
     for (int c = 0; c < kColumnsOfThread; ++c) {
       const int at = column + tile_lane() + c * kTile;
-      const bool exists = position < sequence && at < width;
+      const bool exists = position < vectors.count && at < width;
       of_vectors[tile_row(i)][tile_lane() + c * kTile] =
           exists ? to_float(vectors.first[position * vectors.stride + at]) : 0;
     }
@@ -108,12 +109,12 @@ __device__ void add_products(const ScoreRows& scores, HeadRows<Number> vectors, 
 /// Writes each row times factors[i].
 template <class Number>
 __device__ void write_rows(const VectorRows& sums, const float (&factors)[kRowsOfWarp],
-                           HeadRows<Number> to, int first, int sequence, int width, int column) {
+                           HeadRows<Number> to, int first, int width, int column) {
   for (int i = 0; i < kRowsOfWarp; ++i) {
     const int position = first + tile_row(i);
     for (int c = 0; c < kColumnsOfThread; ++c) {
       const int at = column + tile_lane() + c * kTile;
-      if (position >= sequence || at >= width) continue;
+      if (position >= to.count || at >= width) continue;
       to.first[position * to.stride + at] = rounded_to<Number>(sums.values[i][c] * factors[i]);
     }
   }

@@ -3,6 +3,7 @@
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/numbers.h"
 #include "cuda/kernels/reductions.h"
+#include "cuda/kernels/threads.h"
 
 namespace dapple::cuda {
 namespace {
@@ -54,23 +55,73 @@ __device__ void for_each_pack(const Number* row, std::int64_t count, const Visit
   if (thread < count - end) visit(end + thread, PackOf<1>{});
 }
 
+/// Returns the sum over the block's row, to all of its threads; one without scores has a sum of
+/// zero.
+template <class Number>
+__device__ RunningSum sum_of_row(const Number* row, std::int64_t classes) {
+  RunningSum running;
+  for_each_pack(row, classes, [&](std::int64_t i, auto pack) {
+    const auto numbers = load<Number, pack.value>(row + i);
+    for (const Number& number : numbers.values) running.add(to_float(number));
+  });
+  RunningSum all;
+  all.largest = block_max(running.largest);
+  // A thread without scores has a sum of zero; subtracting infinities must be avoided.
+  const float own = running.sum == 0 ? 0 : running.sum * expf(running.largest - all.largest);
+  all.sum = block_sum(own);
+  return all;
+}
+
 template <class Number>
 __global__ void log_sum_kernel(std::int64_t classes, std::int64_t stride, const Number* scores,
                                const std::int32_t* targets, float* log_sums, float* row_losses) {
   const std::int64_t row = blockIdx.x;
   const Number* from = scores + row * stride;
-  RunningSum running;
-  for_each_pack(from, classes, [&](std::int64_t i, auto pack) {
-    const auto numbers = load<Number, pack.value>(from + i);
-    for (const Number& number : numbers.values) running.add(to_float(number));
-  });
-  const float largest = block_max(running.largest);
-  // A thread without scores has a sum of zero; subtracting infinities must be avoided.
-  const float own = running.sum == 0 ? 0 : running.sum * expf(running.largest - largest);
-  const float log_sum = largest + logf(block_sum(own));
+  const RunningSum sum = sum_of_row(from, classes);
+  const float log_sum = sum.largest + logf(sum.sum);
   if (threadIdx.x != 0) return;
   log_sums[row] = log_sum;
   row_losses[row] = log_sum - to_float(from[targets[row]]);
+}
+
+/// What a rank says of a row of which it has some scores.
+struct RowPart {
+  float largest;
+  float sum;
+  // Zero if another rank has it.
+  float target_score;
+};
+
+template <class Number>
+__global__ void row_part_kernel(std::int64_t first, std::int64_t classes, std::int64_t stride,
+                                const Number* scores, const std::int32_t* targets, RowPart* parts) {
+  const std::int64_t row = blockIdx.x;
+  const Number* from = scores + row * stride;
+  const RunningSum sum = sum_of_row(from, classes);
+  if (threadIdx.x != 0) return;
+  const std::int64_t target = targets[row] - first;
+  const bool is_own = target >= 0 && target < classes;
+  parts[row] = {sum.largest, sum.sum, is_own ? to_float(from[target]) : 0};
+}
+
+/// Adds up the parts of all ranks, which follow one another, in their order.
+__global__ void join_kernel(std::int64_t ranks, std::int64_t rows, const RowPart* parts,
+                            float* log_sums, float* row_losses) {
+  for (std::int64_t row = thread_number(); row < rows; row += thread_count()) {
+    float largest = -INFINITY;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      largest = fmaxf(largest, parts[rank * rows + row].largest);
+    }
+    float sum = 0;
+    float target_score = 0;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      const RowPart part = parts[rank * rows + row];
+      sum += part.sum == 0 ? 0 : part.sum * expf(part.largest - largest);
+      target_score += part.target_score;
+    }
+    log_sums[row] = largest + logf(sum);
+    row_losses[row] = log_sums[row] - target_score;
+  }
 }
 
 __global__ void mean_kernel(std::int64_t rows_per_sample, const float* row_losses, float* losses) {
@@ -85,7 +136,7 @@ __global__ void mean_kernel(std::int64_t rows_per_sample, const float* row_losse
 }
 
 template <class Number>
-__global__ void gradient_kernel(std::int64_t classes, std::int64_t stride,
+__global__ void gradient_kernel(std::int64_t first, std::int64_t classes, std::int64_t stride,
                                 std::int64_t rows_per_sample, Number* scores,
                                 const std::int32_t* targets, const float* log_sums,
                                 const float* slopes) {
@@ -93,7 +144,7 @@ __global__ void gradient_kernel(std::int64_t classes, std::int64_t stride,
   Number* numbers = scores + row * stride;
   const float log_sum = log_sums[row];
   const float weight = slopes[row / rows_per_sample] / static_cast<float>(rows_per_sample);
-  const std::int64_t target = targets[row];
+  const std::int64_t target = targets[row] - first;
   for_each_pack(numbers, classes, [&](std::int64_t i, auto pack) {
     auto values = load<Number, pack.value>(numbers + i);
     for (int k = 0; k < pack.value; ++k) {
@@ -104,20 +155,50 @@ __global__ void gradient_kernel(std::int64_t classes, std::int64_t stride,
   });
 }
 
+void write_means(Device& device, const CrossEntropy& arrays, const Buffer& row_losses,
+                 View losses) {
+  launch(mean_kernel, {{blocks_for(losses.count, 1), 1, 1}, {kThreads, 1, 1}}, device.compute(),
+         arrays.targets.count / losses.count, reinterpret_cast<float*>(row_losses.address()),
+         numbers_in<float>(losses));
+}
+
+/// Returns memory for a number of each row.
+Buffer of_rows(Device& device, const CrossEntropy& arrays) {
+  return device.allocate({arrays.targets.count * size_of(Type::Float32)});
+}
+
 }  // namespace
 
 void cross_entropy(Device& device, const CrossEntropy& arrays, View losses) {
-  const std::int64_t rows = arrays.targets.count;
-  const Buffer row_losses = device.allocate({rows * size_of(Type::Float32)});
-  auto* numbers = reinterpret_cast<float*>(row_losses.address());
+  const Buffer row_losses = of_rows(device, arrays);
   with_floats(arrays.scores.type, [&](auto of) {
     using Number = typename decltype(of)::Number;
-    launch(log_sum_kernel<Number>, {{blocks_for(rows, 1), 1, 1}, {kThreads, 1, 1}},
+    launch(log_sum_kernel<Number>, {{blocks_for(arrays.targets.count, 1), 1, 1}, {kThreads, 1, 1}},
            device.compute(), arrays.classes, arrays.stride, numbers_in<Number>(arrays.scores),
-           numbers_in<std::int32_t>(arrays.targets), numbers_in<float>(arrays.log_sums), numbers);
+           numbers_in<std::int32_t>(arrays.targets), numbers_in<float>(arrays.log_sums),
+           reinterpret_cast<float*>(row_losses.address()));
   });
-  launch(mean_kernel, {{blocks_for(losses.count, 1), 1, 1}, {kThreads, 1, 1}}, device.compute(),
-         rows / losses.count, numbers, numbers_in<float>(losses));
+  write_means(device, arrays, row_losses, losses);
+}
+
+void cross_entropy_part(const Stream& stream, const CrossEntropy& arrays, View parts) {
+  static_assert(sizeof(RowPart) == kNumbersOfRowPart * sizeof(float));
+  with_floats(arrays.scores.type, [&](auto of) {
+    using Number = typename decltype(of)::Number;
+    launch(row_part_kernel<Number>, {{blocks_for(arrays.targets.count, 1), 1, 1}, {kThreads, 1, 1}},
+           stream, arrays.first_class, arrays.classes, arrays.stride,
+           numbers_in<Number>(arrays.scores), numbers_in<std::int32_t>(arrays.targets),
+           numbers_in<RowPart>(parts));
+  });
+}
+
+void join_cross_entropy(Device& device, const CrossEntropy& arrays, View parts, View losses) {
+  const std::int64_t rows = arrays.targets.count;
+  const Buffer row_losses = of_rows(device, arrays);
+  launch(join_kernel, grid_for(rows), device.compute(), parts.count / (kNumbersOfRowPart * rows),
+         rows, numbers_in<RowPart>(parts), numbers_in<float>(arrays.log_sums),
+         reinterpret_cast<float*>(row_losses.address()));
+  write_means(device, arrays, row_losses, losses);
 }
 
 void cross_entropy_gradient(const Stream& stream, const CrossEntropy& arrays, View slopes) {
@@ -125,9 +206,9 @@ void cross_entropy_gradient(const Stream& stream, const CrossEntropy& arrays, Vi
   with_floats(arrays.scores.type, [&](auto of) {
     using Number = typename decltype(of)::Number;
     launch(gradient_kernel<Number>, {{blocks_for(rows, 1), 1, 1}, {kThreads, 1, 1}}, stream,
-           arrays.classes, arrays.stride, rows / slopes.count, numbers_in<Number>(arrays.scores),
-           numbers_in<std::int32_t>(arrays.targets), numbers_in<float>(arrays.log_sums),
-           numbers_in<float>(slopes));
+           arrays.first_class, arrays.classes, arrays.stride, rows / slopes.count,
+           numbers_in<Number>(arrays.scores), numbers_in<std::int32_t>(arrays.targets),
+           numbers_in<float>(arrays.log_sums), numbers_in<float>(slopes));
   });
 }
 

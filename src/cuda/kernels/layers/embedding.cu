@@ -7,14 +7,29 @@
 namespace dapple::cuda {
 namespace {
 
+/// The tokens of which a table has vectors.
+struct TokenRange {
+  std::int64_t first;
+  std::int64_t count;
+
+  /// Whether a token is one of them, given its number among them.
+  __device__ bool contains(std::int64_t token) const { return token >= 0 && token < count; }
+};
+
 template <class Number, int kCount>
 __global__ void look_up_kernel(std::int64_t packs, std::int64_t packs_per_row,
-                               std::int64_t positions_packs, const std::int32_t* tokens,
-                               const Number* table, const Number* positions, Number* output) {
+                               std::int64_t positions_packs, TokenRange range,
+                               const std::int32_t* tokens, const Number* table,
+                               const Number* positions, Number* output) {
   for (std::int64_t i = thread_number(); i < packs; i += thread_count()) {
     const std::int64_t row = i / packs_per_row;
     const std::int64_t column = (i - row * packs_per_row) * kCount;
-    auto numbers = load<Number, kCount>(table + tokens[row] * packs_per_row * kCount + column);
+    const std::int64_t token = tokens[row] - range.first;
+    Pack<Number, kCount> numbers;
+    for (Number& number : numbers.values) number = rounded_to<Number>(0);
+    if (range.contains(token)) {
+      numbers = load<Number, kCount>(table + token * packs_per_row * kCount + column);
+    }
     if (positions != nullptr) {
       const auto addend = load<Number, kCount>(positions + i % positions_packs * kCount);
       for (int k = 0; k < kCount; ++k) {
@@ -41,12 +56,14 @@ __global__ void add_positions_kernel(std::int64_t packs, std::int64_t positions_
 }
 
 template <class Number>
-__global__ void token_gradient_kernel(std::int64_t count, std::int64_t hidden,
+__global__ void token_gradient_kernel(std::int64_t count, std::int64_t hidden, TokenRange range,
                                       const std::int32_t* tokens, const Number* gradient,
                                       float* sums) {
   for (std::int64_t i = thread_number(); i < count; i += thread_count()) {
     const std::int64_t row = i / hidden;
-    atomicAdd(sums + tokens[row] * hidden + (i - row * hidden), to_float(gradient[i]));
+    const std::int64_t token = tokens[row] - range.first;
+    if (!range.contains(token)) continue;
+    atomicAdd(sums + token * hidden + (i - row * hidden), to_float(gradient[i]));
   }
 }
 
@@ -71,6 +88,7 @@ void look_up(const Stream& stream, const TokenVectors& arrays) {
                const std::int64_t packs = arrays.output.count / pack.value;
                launch(look_up_kernel<Number, pack.value>, grid_for(packs), stream, packs,
                       arrays.hidden / pack.value, arrays.positions.count / pack.value,
+                      TokenRange{arrays.first_token, arrays.table.count / arrays.hidden},
                       numbers_in<std::int32_t>(arrays.tokens), numbers_in<Number>(arrays.table),
                       numbers_in<Number>(arrays.positions), numbers_in<Number>(arrays.output));
              });
@@ -86,12 +104,14 @@ void add_positions(const Stream& stream, View positions, View vectors) {
   });
 }
 
-void add_token_gradients(const Stream& stream, std::int64_t hidden, View tokens, View gradient,
-                         View sums) {
-  with_floats(gradient.type, [&](auto of) {
+void add_token_gradients(const Stream& stream, const TokenGradients& arrays) {
+  const std::int64_t count = arrays.gradient.count;
+  with_floats(arrays.gradient.type, [&](auto of) {
     using Number = typename decltype(of)::Number;
-    launch(token_gradient_kernel<Number>, grid_for(gradient.count), stream, gradient.count, hidden,
-           numbers_in<std::int32_t>(tokens), numbers_in<Number>(gradient), numbers_in<float>(sums));
+    launch(token_gradient_kernel<Number>, grid_for(count), stream, count, arrays.hidden,
+           TokenRange{arrays.first_token, arrays.sums.count / arrays.hidden},
+           numbers_in<std::int32_t>(arrays.tokens), numbers_in<Number>(arrays.gradient),
+           numbers_in<float>(arrays.sums));
   });
 }
 

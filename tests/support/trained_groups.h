@@ -1,0 +1,291 @@
+// Groups of ranks that train small transformers, for the executor's tests.
+#pragma once
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "dapple/exec/train/training_job.h"
+#include "trained_pipeline.h"
+
+namespace dapple::small {
+
+/// Transformers that so many ranks can share.
+inline Trainable random_shareable(Dice& dice, const Parallelism& form) {
+  const std::int64_t t = form.tensor;
+  const std::int64_t kv_heads = t * dice.roll(1, 2);
+  const std::int64_t heads = kv_heads * dice.roll(1, 2);
+  const std::int64_t width = 2 * dice.roll(2, 3);  // a norm of two numbers knows but one
+  const std::int64_t hidden = heads * width;
+  const std::int64_t parts = 2 * form.context * (form.sequence ? t : 1);
+  const std::int64_t sequence =
+      form.sequence || form.context > 1 ? parts * dice.roll(1, 2) : dice.roll(2, 5);
+  const std::int64_t vocabulary = dice.roll(3, 17);  // also fewer than there are ranks, and uneven
+  const bool is_tied = dice.chance(50);
+  const bool is_llama = dice.chance(50);
+  const bool has_experts = dice.chance(30);
+  TrainableShape shape{.operations = {EmbeddingOperation{vocabulary, sequence, hidden, !is_tied}},
+                       .input = {sequence},
+                       .tokens = vocabulary,
+                       .classes = vocabulary,
+                       .positions = {sequence},
+                       .is_tied = is_tied};
+  if (is_tied) shape.operations.emplace_back(PositionEmbeddingOperation{sequence, hidden});
+  for (std::int64_t left = dice.roll(1, 3); left > 0; --left) {
+    TransformerBlockOperation block{.hidden = hidden,
+                                    .heads = heads,
+                                    .feed_forward = t * dice.roll(1, 4),
+                                    .sequence = sequence,
+                                    .causal = dice.chance(70),
+                                    .form = {.kv_heads = kv_heads, .width = width},
+                                    .bias = dice.chance(70)};
+    if (is_llama) {
+      block.form.rotary_base = 100;
+      block.norm = NormKind::RmsNorm;
+      block.activation = FeedForwardKind::SwiGlu;
+    }
+    if (has_experts || form.experts > 1) {
+      const std::int64_t count = form.experts * dice.roll(form.experts == 1 ? 2 : 1, 3);
+      block.experts = {.count = count, .per_token = dice.roll(1, 2)};
+    }
+    shape.operations.emplace_back(block);
+  }
+  shape.operations.emplace_back(LayerNormOperation{.hidden = hidden});
+  shape.operations.emplace_back(
+      LinearOperation{hidden, vocabulary, !is_tied && dice.chance(50), is_tied});
+  shape.operations.emplace_back(SoftmaxCrossEntropyOperation{.classes = vocabulary});
+  return trainable(shape, dice);
+}
+
+/// The same model with the profile of one rank.
+inline Trainable as_rank(Trainable model, const Parallelism& form) {
+  Plan plan;
+  plan.parallelism = form;
+  const auto of_ranks = exec::layers_of_ranks(model.layers, plan, "model");
+  for (std::size_t i = 0; i < model.layers->size(); ++i) {
+    const nn::ModelLayer& layer = (*of_ranks.front())[i];
+    Layer& figures = model.profile.layers[i];
+    figures.parameters = {4 * nn::parameter_count(layer.own_parameters())};
+    for (Measurement& one : figures.measurements) {
+      one.output = {4 * nn::count_of(layer.output) * one.batch_size};
+    }
+  }
+  return model;
+}
+
+/// The same plan in groups, with `multiple` times as many samples in each micro-batch.
+inline Pipeline in_groups(const Pipeline& pipeline, const Parallelism& form, std::int64_t multiple,
+                          OptimizerTiming timing = OptimizerTiming::AtEnd) {
+  Plan plan = pipeline.plan;
+  plan.parallelism = form;
+  plan.micro_batch_size *= multiple;
+  plan.global_batch_size *= multiple;
+  plan.gradients.optimizer = timing;
+  TopologyDescription description = pipeline.topology.description();
+  description.shards_optimizer = form.shards_optimizer;
+  return {pipeline.profile, std::move(description), std::move(plan)};
+}
+
+/// Single devices that all reach each other.
+inline Topology devices_of(const exec::TrainingJob& job) {
+  const auto count = 1 + std::ranges::max(job.numbers()).value;
+  return Topology(full_mesh(static_cast<std::size_t>(count), {bytes_per_ns(1), {}}));
+}
+
+/// The largest difference of a number from the expected one, over the largest of the tensor, or
+/// over a thousandth of the largest of all tensors: small ones are what is left where large terms
+/// cancel out.
+inline double worst_of(const exec::NamedTensors& tensors, const exec::NamedTensors& expected) {
+  REQUIRE(tensors.size() == expected.size());
+  double worst = 0;
+  double least = 0;
+  for (const auto& [name, tensor] : expected) {
+    for (const float value : tensor.values)
+      least = std::max(least, 0.001 * std::abs(double{value}));
+  }
+  for (const auto& [name, tensor] : expected) {
+    INFO(name);
+    const nn::Tensor& other = tensors.at(name);
+    REQUIRE(other.shape == tensor.shape);
+    double largest = least;
+    double difference = 0;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      largest = std::max(largest, std::abs(double{tensor.values[i]}));
+      difference = std::max(difference, std::abs(double{other.values[i]} - tensor.values[i]));
+    }
+    if (difference > 0) worst = std::max(worst, difference / largest);
+  }
+  return worst;
+}
+
+inline Parallelism random_form(Dice& dice) {
+  Parallelism form{.tensor = dice.roll(1, 4)};
+  form.sequence = form.tensor > 1 && dice.chance(50);
+  if (form.tensor < 4 && dice.chance(40)) form.context = dice.roll(2, 3);
+  const bool is_alone = form.tensor * form.context == 1;
+  if (form.tensor < 4 && (form.tensor == 1 || form.sequence) && dice.chance(35)) {
+    // Each of these ranks has other positions.
+    form.experts =
+        form.tensor * form.context * dice.roll(form.tensor * form.context == 1 ? 2 : 1, 2);
+    if (form.group_size() > 8) form.experts = 1;
+  }
+  if (form.experts == 1 && form.tensor * form.context < 4 && dice.chance(30)) {
+    form.group_replicas = 2;
+  } else if (form.experts == 1 && (is_alone || (form.tensor < 4 && dice.chance(30)))) {
+    form.full_shards =
+        form.context * dice.roll(form.context == 1 ? 2 : 1, form.tensor == 1 ? 3 : 2);
+  }
+  return form;
+}
+
+inline bool has_experts(const Trainable& model) {
+  return std::any_of(model.layers->begin(), model.layers->end(), [](const nn::ModelLayer& layer) {
+    const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
+    return block != nullptr && block->experts;
+  });
+}
+
+/// A form whose groups have so many ranks.
+inline Parallelism random_form_of(Dice& dice, std::int64_t ranks) {
+  const auto divisor = [&](std::int64_t number) {
+    std::vector<std::int64_t> divisors;
+    for (std::int64_t one = 1; one <= number; ++one) {
+      if (number % one == 0) divisors.push_back(one);
+    }
+    return divisors[static_cast<std::size_t>(
+        dice.roll(0, static_cast<std::int64_t>(divisors.size()) - 1))];
+  };
+  Parallelism form{.tensor = divisor(ranks)};
+  form.sequence = form.tensor > 1 && dice.chance(50);
+  if (dice.chance(40)) form.context = divisor(ranks / form.tensor);
+  const std::int64_t left = ranks / form.tensor / form.context;
+  if ((form.tensor == 1 || form.sequence) && dice.chance(35)) form.experts = divisor(ranks);
+  if (form.group_size() < ranks || (form.experts > 1 && dice.chance(30))) {
+    form.group_replicas = form.tensor * form.context * left > form.experts ? left : 1;
+  }
+  if (form.experts == 1 && ranks > form.tensor && dice.chance(30)) {
+    form.group_replicas = 1;
+    form.full_shards = ranks / form.tensor;
+  }
+  if (dice.chance(20)) form.recomputes = {RecomputedPart::Layer};
+  return form;
+}
+
+/// Whether all of these forms hold and reduce the same parts of tied parameters.
+inline bool are_ties_alike(const std::vector<Parallelism>& forms) {
+  const auto holding = [](const Parallelism& form) {
+    return std::tuple(form.tensor, form.full_shards, form.experts > 1);
+  };
+  return std::all_of(forms.begin(), forms.end(), [&](const Parallelism& form) {
+    return holding(form) == holding(forms.front());
+  });
+}
+
+/// A form with the degrees of all of these, for models that all of them can share.
+inline Parallelism joined(const std::vector<Parallelism>& forms) {
+  Parallelism all;
+  for (const Parallelism& form : forms) {
+    all.tensor = std::lcm(all.tensor, form.tensor);
+    all.context = std::lcm(all.context, form.context);
+    all.experts = std::lcm(all.experts, form.experts);
+    all.sequence = all.sequence || form.sequence;
+  }
+  return all;
+}
+
+/// The plan with a form for every stage, or nothing where ties do not allow these forms.
+inline std::optional<Pipeline> with_stage_forms(const Trainable& model, const Pipeline& pipeline,
+                                                const std::vector<Parallelism>& forms, Dice& dice) {
+  Plan plan = pipeline.plan;
+  plan.parallelism = forms.front();
+  plan.gradients.optimizer = OptimizerTiming::AtEnd;
+  plan.stage_forms.assign(forms.begin() + 1, forms.end());
+  for (StagePlan& stage : plan.stages) {
+    stage.form = FormIndex{
+        static_cast<std::int32_t>(dice.roll(0, static_cast<std::int64_t>(forms.size()) - 1))};
+    stage.gradient_buckets.clear();
+    // Only ranks with different experts all need a sample.
+    const auto groups = static_cast<std::int64_t>(stage.devices.size());
+    const Parallelism& form = form_of(plan, stage);
+    const std::int64_t least = groups * (form.experts > 1 ? form.replicas_in_group() : 1);
+    plan.micro_batch_size = std::max(plan.micro_batch_size, least + dice.roll(0, 2));
+  }
+  for (const Parallelism& form : forms) {
+    const std::int64_t least =
+        (form.replicas_in_group() + plan.num_micro_batches - 1) / plan.num_micro_batches;
+    plan.micro_batch_size = std::max(plan.micro_batch_size, least);
+  }
+  plan.global_batch_size = plan.micro_batch_size * plan.num_micro_batches;
+  if (!plan.tied_gradients.empty() && !are_ties_alike(forms)) return std::nullopt;
+  fill_gradient_buckets(plan, model.profile);
+  TopologyDescription description = pipeline.topology.description();
+  description.shards_optimizer = forms.front().shards_optimizer;
+  return Pipeline{model.profile, std::move(description), plan};
+}
+
+/// The same model with the profiles of one rank in each form.
+inline Trainable as_rank(const Trainable& whole, const std::vector<Parallelism>& forms) {
+  Trainable model = as_rank(whole, forms.front());
+  for (std::size_t i = 1; i < forms.size(); ++i) {
+    model.profile.stage_forms.push_back(as_rank(whole, forms[i]).profile);
+  }
+  return model;
+}
+
+/// Sets of forms whose groups have one size; all of them shard the optimizer's state, or none does.
+inline std::vector<Parallelism> random_forms(Dice& dice) {
+  constexpr std::int64_t kRanks[] = {2, 3, 4, 4, 6};
+  const std::int64_t ranks = kRanks[dice.roll(0, 4)];
+  const bool are_alike = dice.chance(25);
+  const auto count = static_cast<std::size_t>(dice.roll(2, 3));
+  std::vector<Parallelism> forms;
+  while (forms.size() < count) {
+    forms.push_back(random_form_of(dice, ranks));
+    if (are_alike && !are_ties_alike(forms)) forms.pop_back();
+  }
+  const bool may_shard = std::all_of(forms.begin(), forms.end(), [](const Parallelism& form) {
+    return form.full_shards * form.experts == 1;
+  });
+  if (may_shard && dice.chance(50)) {
+    for (Parallelism& form : forms) form.shards_optimizer = true;
+  }
+  return forms;
+}
+
+/// Models and forms without experts, which run on CPUs only.
+struct WithoutExperts {
+  Parallelism form;
+  Trainable model;
+};
+inline WithoutExperts random_without_experts(Dice& dice) {
+  while (true) {
+    const Parallelism form = random_form(dice);
+    if (form.experts > 1) continue;
+    const Trainable whole = random_shareable(dice, form);
+    if (!has_experts(whole)) return {form, as_rank(whole, form)};
+  }
+}
+
+/// The same of forms whose groups have one size, and a model that all of them can share.
+struct FormsWithoutExperts {
+  std::vector<Parallelism> forms;
+  Trainable whole;
+};
+inline FormsWithoutExperts random_forms_without_experts(Dice& dice) {
+  while (true) {
+    const std::vector<Parallelism> forms = random_forms(dice);
+    if (std::ranges::any_of(forms, [](const Parallelism& form) { return form.experts > 1; }))
+      continue;
+    Trainable whole = random_shareable(dice, joined(forms));
+    if (!has_experts(whole)) return {forms, std::move(whole)};
+  }
+}
+
+}  // namespace dapple::small
