@@ -483,8 +483,8 @@ class TrainedGroups(ToolTest):
                               "--recompute: expected full, core_attn, mlp, moe or such with")
         self.assert_error(self.executor(*profile, specification, "--context", "3"), BAD_INPUT,
                           "layer tokens/op: expected a multiple of 6 positions, got 64")
-        self.assert_error(self.executor(*profile, specification, "--tensor", "2", "--device",
-                                        "cuda"), USAGE, "--tensor: needs --device cpu, got cuda")
+        self.assert_error(self.executor(*profile, specification, "--experts", "2", "--device",
+                                        "cuda"), USAGE, "--experts: needs --device cpu, got cuda")
         self.assert_error(
             self.executor(*profile, self.write("mlp.json", perceptron()), "--tensor", "2"),
             BAD_INPUT, "layer linear.0/op: expected a linear layer only before the loss")

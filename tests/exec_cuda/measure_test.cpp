@@ -5,8 +5,10 @@
 #include <catch2/catch.hpp>
 
 #include "dapple/cuda/modules/module.h"
+#include "dapple/cuda/modules/shared_layers.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/nn/model.h"
+#include "dapple/nn/shared_layers.h"
 
 namespace dapple {
 namespace {
@@ -97,6 +99,66 @@ TEST_CASE("a head is measured as it runs before its loss, and sends no gaps") {
   CHECK(layers[0].measurements[0].output == Bytes{3 * 11 * 2});
   // Rows of 11 numbers begin 16 numbers apart.
   CHECK(layers[1].measurements[0].stash >= Bytes{3 * 16 * 2});
+}
+
+/// A transformer whose tensors are larger than what allocations are rounded by.
+io::Specification transformer() {
+  const std::string embedding = R"("embedding", "vocabulary": 50, "sequence": 32, "hidden": 32)";
+  const std::string block =
+      R"("transformer_block", "hidden": 32, "heads": 4, "feed_forward": 64, "sequence": 32, )"
+      R"("causal": true)";
+  const std::string llama = block + R"(, "kv_heads": 2, "rotary_base": 100, "norm": "rms_norm", )"
+                                    R"("activation": "swiglu", "bias": false)";
+  const int of_block = 4 * 32 + (32 * 96 + 96) + (32 * 32 + 32) + 32 * 64 + 64 + 64 * 32 + 32;
+  const int of_llama = 2 * 32 + 32 * 64 + 32 * 32 + 32 * 128 + 64 * 32;
+  return specification_of(
+      layer("embedding", 4 * (50 + 32) * 32, embedding) + "," +
+      layer("block", 4 * of_block, block) + "," + layer("llama", 4 * of_llama, llama) + "," +
+      layer("head", 4 * (32 * 50 + 50), R"("linear", "inputs": 32, "outputs": 50)") + "," +
+      layer("loss", 0, R"("softmax_cross_entropy", "classes": 50)"));
+}
+
+TEST_CASE("layers are measured on a GPU as ranks of groups run them, within the memory of these") {
+  const io::Specification specification = transformer();
+  for (const cuda::Precision precision : {cuda::Precision::Float32, cuda::Precision::BFloat16}) {
+    const exec::MeasuredModel measured = exec::measure_model(
+        specification, "transformer.json",
+        {.batch_sizes = {3},
+         .repeats = 1,
+         .tensor_degrees = {2},
+         .context_degrees = {2},
+         .recomputes = {{RecomputedPart::Layer}, {RecomputedPart::CoreAttention}},
+         .device = "card",
+         .on_gpu = true,
+         .precision = precision});
+    const std::vector<nn::ModelLayer> model =
+        nn::make_model(specification.profile, specification.operations, "transformer.json");
+    const std::int64_t number = cuda::size_of(cuda::type_of(precision));
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      const std::vector<LayerVariant>& variants = measured.profile.layers[i].variants;
+      CHECK(variants.size() >= 5);
+      for (const LayerVariant& variant : variants) {
+        const Parallelism& form = variant.parallelism;
+        const nn::LayerRank rank{
+            .tensor = {.ranks = form.tensor, .is_sequence_parallel = form.sequence},
+            .context = {.ranks = form.context},
+            .recomputes = form.recomputes};
+        INFO(model[i].name << ", " << to_text(form));
+        const Measurement& figures = variant.measurements.front();
+        nn::Shape input = model[i].input;
+        input.insert(input.begin(), figures.batch_size);
+        const Bytes bound = cuda::workspace_of(model[i].operation, input, rank, precision);
+        // Without what is left to products and to partial sums.
+        const Bytes of_products = cuda::kProductWorkspace + Bytes{8 << 20};
+        constexpr Bytes kRounding{16 << 10};
+        CHECK(figures.workspace <= bound - of_products + kRounding);
+        if (i + 1 == model.size()) continue;
+        const std::vector<nn::ModelLayer> shared = nn::share_model(model, rank, "");
+        CHECK(figures.output ==
+              Bytes{figures.batch_size * nn::count_of(shared[i].output) * number});
+      }
+    }
+  }
 }
 
 }  // namespace

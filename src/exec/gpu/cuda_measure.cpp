@@ -11,12 +11,30 @@
 #include "dapple/cuda/memory/device.h"
 #include "dapple/cuda/memory/tensor.h"
 #include "dapple/cuda/modules/module.h"
+#include "dapple/cuda/modules/shared_layers.h"
 #include "dapple/exec/gpu/cuda_backend.h"
 #include "exec/gpu/cuda_marks.h"
 #include "exec/measure/timed_passes.h"
 
 namespace dapple::exec {
 namespace {
+
+/// The counterpart of LoneRank: collectives that leave or repeat the rank's own numbers.
+class LoneGroup : public cuda::DeviceGroup {
+ public:
+  explicit LoneGroup(cuda::Device& device) : device_(device) {}
+
+  void all_reduce(cuda::View /*values*/) override {}
+  void all_gather(cuda::View own, cuda::View all) override {
+    cuda::repeat(device_.compute(), own, all);
+  }
+  void reduce_scatter(cuda::View all, cuda::View own) override {
+    cuda::copy(device_.compute(), all.part(0, own.count), own);
+  }
+
+ private:
+  cuda::Device& device_;
+};
 
 /// The counterpart of CpuEngine on the first GPU.
 class CudaEngine {
@@ -26,10 +44,12 @@ class CudaEngine {
   class Layer;
   class Step;
 
-  explicit CudaEngine(cuda::Precision precision)
+  CudaEngine(cuda::Precision precision, const nn::LayerRank& rank)
       : precision_(precision),
         device_(0, memory_of(cuda::properties_of(0))),
-        head_start_(device_) {}
+        head_start_(device_),
+        alone_(device_),
+        rank_{.layers = rank, .tensor = &alone_, .context = &alone_} {}
 
   /// Keeps the GPU busy while the host enqueues the first layers, whose kernels would otherwise be
   /// timed together with their launches.
@@ -75,6 +95,8 @@ class CudaEngine {
   cuda::Device& device() { return device_; }
   cuda::Precision precision() const { return precision_; }
   cuda::Type type() const { return cuda::type_of(precision_); }
+  /// Returns how layers are run.
+  const cuda::DeviceRank& rank() const { return rank_; }
 
   /// Returns a zero-filled array, whose memory is freed with the buffer.
   cuda::View zeros(std::int64_t count, cuda::Type type, cuda::Buffer& memory) {
@@ -95,14 +117,26 @@ class CudaEngine {
   cuda::Device device_;
   CudaMarks marks_;
   cuda::Spin head_start_;
+  LoneGroup alone_;
+  cuda::DeviceRank rank_;
 };
 
 class CudaEngine::Layer {
  public:
   Layer(CudaEngine& engine, const std::vector<nn::ModelLayer>& model, std::size_t number)
-      : device_(engine.device()), precision_(engine.precision()), number_(number) {
+      : device_(engine.device()),
+        precision_(engine.precision()),
+        is_shared_(!engine.rank().layers.runs_whole_layers()),
+        number_(number) {
     for (const nn::ModelLayer& layer : model) operations_.push_back(layer.operation);
-    module_ = std::move(cuda::make_modules(operations_, precision_)[number]);
+    if (is_shared_) {
+      const RecomputedParts recomputed = engine.rank().layers.recomputes;
+      module_ = std::move(cuda::make_shared_modules({&operations_[number], 1}, {&recomputed, 1},
+                                                    engine.rank(), precision_)
+                              .front());
+    } else {
+      module_ = std::move(cuda::make_modules(operations_, precision_)[number]);
+    }
     const nn::ModelLayer& layer = model[number];
     for (const nn::ParameterSpec& spec : layer.module->parameters()) {
       nn::Tensor values = nn::zeros(spec.shape);
@@ -115,6 +149,7 @@ class CudaEngine::Layer {
   }
 
   nn::Shape taken_shape(nn::Shape dense) const {
+    if (is_shared_) return dense;
     return cuda::taken_shape(operations_, number_, std::move(dense), precision_);
   }
 
@@ -131,6 +166,8 @@ class CudaEngine::Layer {
  private:
   cuda::Device& device_;
   const cuda::Precision precision_;
+  // Whether ranks share the layer, or parts of it are computed again.
+  const bool is_shared_;
   // The operations of all layers of the model.
   std::vector<Operation> operations_;
   // The position of this layer among them.
@@ -171,7 +208,7 @@ class CudaEngine::Step {
 
 CorePasses passes_on_gpu(const MeasurementSubject& subject, const MeasureOptions& options) {
   usable_gpus();
-  CudaEngine engine(options.precision);
+  CudaEngine engine(options.precision, subject.rank);
   Agreement agreement(1);
   AgreeingCore alone(agreement, 0);
   CorePasses passes = timed_passes(engine, subject, options, alone);

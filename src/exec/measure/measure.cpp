@@ -159,6 +159,26 @@ nn::LayerRank first_rank_of(const Parallelism& form) {
           .recomputes = form.recomputes};
 }
 
+CorePasses make_passes(const MeasurementSubject& subject, const MeasureOptions& options) {
+  return options.on_gpu ? passes_on_gpu(subject, options) : passes_on_cores(subject, options);
+}
+
+bool is_loss(const nn::ModelLayer& layer) {
+  return std::holds_alternative<SoftmaxCrossEntropyOperation>(layer.operation);
+}
+
+/// Sets the sizes of collectives of single precision to what GPUs send: sums are sent in single
+/// precision, and what is gathered in that of computation.
+void set_precision(cuda::Precision precision, LayerCollectives& collectives) {
+  const std::int64_t numbers_in_a_float =
+      cuda::size_of(cuda::Type::Float32) / cuda::size_of(cuda::type_of(precision));
+  for (std::vector<Collective>* some : {&collectives.forward, &collectives.backward}) {
+    for (Collective& one : *some) {
+      if (one.kind == CollectiveKind::AllGather) one.size_per_sample.count /= numbers_in_a_float;
+    }
+  }
+}
+
 /// Sets the layers' variants for some form of parallelism, as the first rank of a group runs them
 /// on its own. Their times are added to `measured`. Returns whether the passes were stopped, in
 /// which case there are no variants.
@@ -174,13 +194,17 @@ bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
   const MeasurementSubject subject{.specification = whole.specification,
                                    .model = shared,
                                    .kinds = kinds_of(whole.specification.profile, shared),
-                                   .optimizer = whole.optimizer};
-  const CorePasses passes = passes_on_cores(subject, options);
+                                   .optimizer = whole.optimizer,
+                                   .rank = rank};
+  const CorePasses passes = make_passes(subject, options);
   if (passes.was_stopped) return true;
   std::vector<MeasuredLayer> layers = measured_layers(subject, passes);
   std::vector<LayerCollectives> collectives;
   for (const std::size_t first : subject.kinds.first) {
     collectives.push_back(collectives_of(whole.model, first, rank));
+    if (options.on_gpu && !is_loss(whole.model[first])) {
+      set_precision(options.precision, collectives.back());
+    }
   }
   const auto has_variant = [&](const nn::ModelLayer& layer) {
     const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
@@ -343,8 +367,7 @@ MeasuredModel measure_model(const io::Specification& specification, const std::s
                                    .model = model,
                                    .kinds = kinds_of(specification.profile, model),
                                    .optimizer = optimizer};
-  const CorePasses passes =
-      options.on_gpu ? passes_on_gpu(subject, options) : passes_on_cores(subject, options);
+  const CorePasses passes = make_passes(subject, options);
   MeasuredModel measured{.profile = specification.profile,
                          .layers = measured_layers(subject, passes),
                          .is_pinned = passes.is_pinned,

@@ -12,6 +12,7 @@
 #include "dapple/exec/measure/measure.h"
 #include "dapple/nn/model.h"
 #include "dapple/nn/optimizer.h"
+#include "dapple/nn/shared_layers.h"
 
 namespace dapple::exec {
 
@@ -78,6 +79,8 @@ struct MeasurementSubject {
   const std::vector<nn::ModelLayer>& model;
   Kinds kinds;
   nn::OptimizerKind optimizer;
+  /// How the layers are run.
+  nn::LayerRank rank = {};
 
   std::int64_t parameter_count() const {
     std::int64_t count = 0;

@@ -45,15 +45,11 @@ std::vector<std::int64_t> ascending_numbers(const std::string& option, const std
 
 /// Returns the degrees of parallelism that an option asks for; none if it is not there.
 std::vector<std::int64_t> degrees_of(const std::string& option,
-                                     const command_line::Options& options,
-                                     const ComputeDevice& device) {
+                                     const command_line::Options& options) {
   constexpr std::int64_t kMostRanks = 64;
   const auto text = options.text(option);
   if (!text) return {};
   const std::vector<std::int64_t> degrees = ascending_numbers(option, *text, kMostRanks);
-  if (device.kind == ComputeDevice::Kind::Cuda) {
-    throw command_line::usage_error("--" + option, "needs --device cpu, got cuda");
-  }
   if (degrees.front() > 1) return degrees;
   throw command_line::usage_error(
       "--" + option, "expected degrees above 1, as whole layers are always measured, got 1");
@@ -66,14 +62,10 @@ struct ProfileRequest {
   std::optional<std::string> output;
 };
 
-std::vector<RecomputedParts> recomputed_sets(const command_line::Options& options,
-                                             const ComputeDevice& device) {
+std::vector<RecomputedParts> recomputed_sets(const command_line::Options& options) {
   std::vector<RecomputedParts> sets;
   const auto text = options.text("recompute");
   if (!text) return sets;
-  if (device.kind == ComputeDevice::Kind::Cuda) {
-    throw command_line::usage_error("--recompute", "needs --device cpu, got cuda");
-  }
   for (const std::string& part : command_line::parts_of_list(*text)) {
     const std::optional<RecomputedParts> parts = recomputed_parts(part);
     const bool is_known =
@@ -113,13 +105,14 @@ ProfileRequest profile_request(const command_line::Options& options) {
   request.device = compute_device(options);
   measure.on_gpu = request.device.kind == ComputeDevice::Kind::Cuda;
   measure.precision = request.device.precision;
-  if (measure.on_gpu && options.has("cores")) {
-    throw command_line::usage_error("--cores", "needs --device cpu, got cuda");
+  for (const char* const option : {"cores", "experts"}) {
+    if (!measure.on_gpu || !options.has(option)) continue;
+    throw command_line::usage_error(fmt::format("--{}", option), "needs --device cpu, got cuda");
   }
-  measure.tensor_degrees = degrees_of("tensor", options, request.device);
-  measure.context_degrees = degrees_of("context", options, request.device);
-  measure.expert_degrees = degrees_of("experts", options, request.device);
-  measure.recomputes = recomputed_sets(options, request.device);
+  measure.tensor_degrees = degrees_of("tensor", options);
+  measure.context_degrees = degrees_of("context", options);
+  measure.expert_degrees = degrees_of("experts", options);
+  measure.recomputes = recomputed_sets(options);
   measure.device = options.name("device-name").value_or(measure.on_gpu ? "cuda" : "cpu");
   return request;
 }

@@ -35,13 +35,14 @@ struct MeasureOptions {
   /// The cores that make passes at the same time; medians are over the passes of all cores.
   std::int64_t cores = 1;
   /// The degrees of tensor and of context parallelism for which variants of the layers are measured
-  /// besides, on cores only: each layer as one rank runs it, for each of them and for pairs of
+  /// besides: each layer as one rank runs it, for each of them and for pairs of
   /// both, without sequence parallelism and with it, and without the collectives, which are
   /// counted.
   std::vector<std::int64_t> tensor_degrees = {};
   std::vector<std::int64_t> context_degrees = {};
   /// The degrees of expert parallelism, for each of these forms and for whole layers, where ranks
-  /// then have different positions: of tensor-parallel ones those with sequence parallelism.
+  /// then have different positions: of tensor-parallel ones those with sequence parallelism. On
+  /// cores only.
   std::vector<std::int64_t> expert_degrees = {};
   /// The sets of parts of blocks that variants compute again, for each of these forms and for whole
   /// layers.
