@@ -181,12 +181,11 @@ void AllReduceModel::add_server(Rings& rings, const std::vector<DeviceIndex>& de
                                 const Topology& topology) {
   const ServerIndex server = topology.device(devices.front()).server;
   const std::map<std::int32_t, std::int64_t> users = nic_users(devices, topology);
-  Bandwidth together;
-  for (const auto& [nic, count] : users) {
-    together = together + topology.nic_link(server, nic).bandwidth;
-  }
+  std::vector<std::int32_t> used;
+  for (const auto& [nic, count] : users) used.push_back(nic);
+  const Bandwidth together = topology.nics_together(server, used);
   rings.bandwidth = std::min(rings.bandwidth, together);
-  for (const auto& [nic, count] : users) {
+  for (const std::int32_t nic : used) {
     const Bandwidth own = topology.nic_link(server, nic).bandwidth;
     rings.ports.push_back({topology.nic_out(server, nic), own, together});
     rings.ports.push_back({topology.nic_in(server, nic), own, together});

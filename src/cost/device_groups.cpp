@@ -136,11 +136,8 @@ GroupRing ServerGrouping::ring(std::int64_t members, std::int64_t stride) const 
 /// NICs.
 GroupRing ServerGrouping::ring_between_servers(std::int64_t members, std::int64_t stride) const {
   const std::int64_t rings_in_server = std::min<std::int64_t>(stride, servers_.devices);
-  Bandwidth together;
+  const Bandwidth together = topology_.nics_together(first_server_);
   Duration latency;
-  for (std::int32_t nic = 0; nic < static_cast<std::int32_t>(servers_.nics.size()); ++nic) {
-    together.bytes_per_second += topology_.nic_link(first_server_, nic).bandwidth.bytes_per_second;
-  }
   const Server& server = topology_.server(first_server_);
   for (std::int32_t number = 0; number < server.device_count; ++number) {
     const DeviceIndex here{server.first_device.value + number};

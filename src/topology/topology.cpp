@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <numeric>
 
 #include "topology/check_description.h"
 #include "topology/fill_order.h"
@@ -229,10 +230,7 @@ void Topology::add_uplinks() {
       Wide together = 0;
       for (std::int32_t member = 0; member < group.members; ++member, server = server.next()) {
         server_rack_.push_back(static_cast<std::int32_t>(racks_.size()));
-        const auto nics = static_cast<std::int32_t>(group_of(server).nics.size());
-        for (std::int32_t nic = 0; nic < nics; ++nic) {
-          together += nic_link(server, nic).bandwidth.bytes_per_second;
-        }
+        together += nics_together(server).bytes_per_second;
       }
       add("rack", group, together, racks_);
     }
@@ -422,6 +420,18 @@ std::int32_t Topology::nic_of(DeviceIndex index) const {
 Link Topology::nic_link(ServerIndex server, std::int32_t nic) const {
   return {ports_[nic_out(server, nic).position()].bandwidth,
           group_of(server).nics[to_position(nic)].link.latency};
+}
+
+Bandwidth Topology::nics_together(ServerIndex server) const {
+  std::vector<std::int32_t> all(group_of(server).nics.size());
+  std::iota(all.begin(), all.end(), 0);
+  return nics_together(server, all);
+}
+
+Bandwidth Topology::nics_together(ServerIndex server, std::span<const std::int32_t> nics) const {
+  Bandwidth together;
+  for (const std::int32_t nic : nics) together = together + nic_link(server, nic).bandwidth;
+  return together;
 }
 
 PortIndex Topology::nic_out(ServerIndex server, std::int32_t nic) const {

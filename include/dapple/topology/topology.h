@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -129,6 +130,10 @@ class Topology {
   /// Returns the link of one NIC, whose bandwidth is limited by the network's port. Requires: the
   /// server has a NIC of that number.
   Link nic_link(ServerIndex server, std::int32_t nic) const;
+  /// Return what all NICs of a server, or some of them, can send, or receive, together; 0 without a
+  /// NIC. O(NICs). Requires: the server has NICs of these numbers.
+  Bandwidth nics_together(ServerIndex server) const;
+  Bandwidth nics_together(ServerIndex server, std::span<const std::int32_t> nics) const;
   /// Return the ports of one NIC. Requires: the server has a NIC of that number.
   PortIndex nic_out(ServerIndex server, std::int32_t nic) const;
   PortIndex nic_in(ServerIndex server, std::int32_t nic) const;

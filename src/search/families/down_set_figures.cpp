@@ -106,7 +106,7 @@ void DownSetFigures::find_links() {
   for (std::int32_t s = 0; s < topology.server_count(); ++s) {
     const ServerIndex server{s};
     largest_server_ = std::max(largest_server_, topology.server(server).device_count);
-    widest_server_ = std::max(widest_server_, nics_together(topology, server));
+    widest_server_ = std::max(widest_server_, topology.nics_together(server));
     const ServerGroup& group = topology.group_of(server);
     if (group.links.kind == ServerLinks::Kind::Matrix) has_free_reductions_within_ = true;
     for (const BusBandwidthTable& table : group.bus_bandwidth) {

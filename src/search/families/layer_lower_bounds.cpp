@@ -31,15 +31,6 @@ Link best_route(const Topology& topology) {
 
 }  // namespace
 
-Bandwidth nics_together(const Topology& topology, ServerIndex server) {
-  Bandwidth all{1};
-  const auto nics = static_cast<std::int32_t>(topology.group_of(server).nics.size());
-  for (std::int32_t n = 0; n < nics; ++n) {
-    all.bytes_per_second += topology.nic_link(server, n).bandwidth.bytes_per_second;
-  }
-  return all;
-}
-
 LayerLowerBounds::LayerLowerBounds(const CostModel& costs, std::int64_t global_batch_size,
                                    std::int64_t micro_batch_size, bool ignore_memory)
     : costs_(costs),
@@ -55,7 +46,7 @@ LayerLowerBounds::LayerLowerBounds(const CostModel& costs, std::int64_t global_b
   for (std::int32_t s = 0; s < topology.server_count(); ++s) {
     const ServerIndex server{s};
     largest_server_ = std::max(largest_server_, topology.server(server).device_count);
-    widest_server_ = std::max(widest_server_, nics_together(topology, server));
+    widest_server_ = std::max(widest_server_, topology.nics_together(server));
     const std::vector<BusBandwidthTable>& tables = topology.group_of(server).bus_bandwidth;
     is_measured_ = is_measured_ || std::any_of(tables.begin(), tables.end(),
                                                [](const auto& table) { return table.servers > 1; });

@@ -13,9 +13,6 @@
 
 namespace dapple::search {
 
-/// Upper bound, above zero, on what all NICs of a server can send, or receive, together. O(NICs).
-Bandwidth nics_together(const Topology& topology, ServerIndex server);
-
 /// Lower bounds for a stage; computation is of one micro-batch.
 ///
 /// | member         | symbol, docs/bounds.md | unit | equations        |

@@ -1,4 +1,6 @@
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <span>
 
 #include "meshes.h"
 
@@ -63,6 +65,20 @@ TEST_CASE("Across servers a route takes the two NICs, narrowed by the network") 
   CHECK(route.latency == Duration{15'000 + 2'000 + 15'000});
   CHECK(route.bandwidth == Bandwidth{3 * kGigabyte});  // the network's port, not the NIC's 3.125
   CHECK(topology.nic_link({0}, 0) == Link{{3 * kGigabyte}, {15'000}});
+}
+
+TEST_CASE("NICs together send what each sends through the network's port") {
+  TopologyDescription description = meshes::two_by_eight();
+  ServerGroup& group = description.servers.front();
+  group.nics = {{.source = "", .link = meshes::link(2, 15), .devices = {}},
+                {.source = "", .link = meshes::link(5, 15), .devices = {}},
+                {.source = "", .link = meshes::link(1, 15), .devices = {}},
+                {.source = "", .link = meshes::link(4, 15), .devices = {}}};
+  const Topology topology(description);
+  CHECK(topology.nics_together({1}) == Bandwidth{(2 + 3 + 1 + 3) * kGigabyte});
+  const std::int32_t some[] = {2, 1};
+  CHECK(topology.nics_together({1}, some) == Bandwidth{(3 + 1) * kGigabyte});
+  CHECK(topology.nics_together({1}, std::span<const std::int32_t>{}) == Bandwidth{});
 }
 
 TEST_CASE("On a link matrix a route is the direct link, or the host path where there is none") {
