@@ -64,20 +64,49 @@ std::string to_text(const Recomputation& recomputation) {
   return text + std::to_string(layers.number());
 }
 
+namespace {
+
+/// A text of parts, and of layers behind a colon, if there is one.
+struct SplitText {
+  std::string_view parts;
+  std::optional<std::string_view> number;
+  bool is_every = false;
+
+  explicit SplitText(std::string_view text) : parts(text.substr(0, text.find(':'))) {
+    if (parts.size() == text.size()) return;
+    number = text.substr(parts.size() + 1);
+    is_every = number->starts_with("1/");
+    if (is_every) number->remove_prefix(2);
+  }
+  /// The smallest number of layers: every first one would be all of them.
+  std::int64_t least() const { return is_every ? 2 : 1; }
+  std::optional<RecomputedParts> sound_parts() const {
+    const std::optional<RecomputedParts> found = recomputed_parts(parts);
+    return found && !found->none() && found->is_sound() ? found : std::nullopt;
+  }
+};
+
+}  // namespace
+
 std::optional<Recomputation> recomputation(std::string_view text) {
-  const std::size_t colon = text.find(':');
-  const std::optional<RecomputedParts> parts = recomputed_parts(text.substr(0, colon));
-  if (!parts || parts->none() || !parts->is_sound()) return std::nullopt;
-  if (colon == std::string_view::npos) return Recomputation{*parts};
-  std::string_view number = text.substr(colon + 1);
-  const bool is_every = number.starts_with("1/");
-  if (is_every) number.remove_prefix(2);
+  const SplitText split(text);
+  const std::optional<RecomputedParts> parts = split.sound_parts();
+  if (!parts) return std::nullopt;
+  if (!split.number) return Recomputation{*parts};
+  const char* const end = split.number->data() + split.number->size();
   std::int64_t layers = 0;
-  const auto [stop, fault] = std::from_chars(number.data(), number.data() + number.size(), layers);
-  const bool is_number = fault == std::errc{} && stop == number.data() + number.size();
-  if (!is_number || layers < (is_every ? 2 : 1) || layers > kMaxLayers) return std::nullopt;
-  return Recomputation{*parts,
-                       is_every ? LayerSelection::every(layers) : LayerSelection::first(layers)};
+  const auto [stop, fault] = std::from_chars(split.number->data(), end, layers);
+  const bool is_number = fault == std::errc{} && stop == end;
+  if (!is_number || layers < split.least() || layers > kMaxLayers) return std::nullopt;
+  return Recomputation{
+      *parts, split.is_every ? LayerSelection::every(layers) : LayerSelection::first(layers)};
+}
+
+std::optional<std::string> expected_layers(std::string_view text) {
+  const SplitText split(text);
+  if (!split.number || !split.sound_parts() || recomputation(text)) return std::nullopt;
+  return std::string{split.parts} + (split.is_every ? ":1/N" : ":N") + " with N from " +
+         std::to_string(split.least()) + " to " + std::to_string(kMaxLayers);
 }
 
 }  // namespace dapple

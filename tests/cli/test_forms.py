@@ -223,6 +223,24 @@ class Forms(ToolTest):
             run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin",
                                 f"recompute={pin}")
             self.assert_error(run, USAGE, f'"{pin}"')
+        # Where the number alone is wrong, it is what is named, and no nearest word.
+        for pin, expected in (("full:0", "full:N with N from 1 to 100000"),
+                              ("full:100001", "full:N with N from 1 to 100000"),
+                              ("full:1/1", "full:1/N with N from 2 to 100000"),
+                              ("core_attn+norm:x", "core_attn+norm:N with N from 1 to 100000")):
+            run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin",
+                                f"recompute={pin}")
+            self.assert_error(run, USAGE, f'--pin: expected recompute={expected}, got "{pin}"')
+            self.assertNotIn("nearest", run.stderr)
+            run = self.run_tool("simulate", "--layout", f"pp=1,dp=1,mbs=1,recompute={pin}",
+                                "--model", "m.json", "--topo", "t.json")
+            self.assertIn(f'recompute: expected {expected}, got "{pin}"', run.stderr)
+        layers = len(profile["layers"])
+        for number in (layers, 10**12, -1):
+            run = self.run_tool("--model", "m.json", "--topo", "t.json", "--pin", f"cut={number}")
+            self.assertEqual(run.returncode, USAGE, run.stderr)
+            self.assertIn(f'1 to {layers - 1}, got "{number}"', run.stderr)
+            self.assertNotIn("nearest", run.stderr)
         # Layers that have other outputs where they recompute are all one way in a stage.
         for layer in profile["layers"]:
             layer["variants"][0]["measurements"][0]["output_bytes"] = 2048

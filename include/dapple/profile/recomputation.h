@@ -149,4 +149,8 @@ std::string to_text(const Recomputation& recomputation);
 /// layer from 2, to kMaxLayers.
 std::optional<Recomputation> recomputation(std::string_view text);
 
+/// Returns what is expected of a text in which only the number of layers is wrong, such as "full:N
+/// with N from 1 to 100000"; nothing for any other text.
+std::optional<std::string> expected_layers(std::string_view text);
+
 }  // namespace dapple

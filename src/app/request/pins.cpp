@@ -33,6 +33,13 @@ class PinParser {
 
  private:
   std::int32_t layer_count() const { return static_cast<std::int32_t>(profile_.layers.size()); }
+  std::string layers_text() const {
+    return layer_count() == 1 ? "is 1 layer" : fmt::format("are {} layers", layer_count());
+  }
+  std::string devices_text() const {
+    const std::int32_t devices = topology_.device_count();
+    return fmt::format("{} device{}", devices, devices == 1 ? "" : "s");
+  }
   std::int32_t count(const std::string& key, const std::string& value) const;
   static std::int64_t degree(const std::string& key, const std::string& value, std::int64_t most);
   void add_recomputation(const std::string& value);
@@ -97,10 +104,8 @@ std::int32_t PinParser::count(const std::string& key, const std::string& value) 
   const std::optional<std::int32_t> number = whole_number(value);
   if (number && *number >= 1 && *number <= most) return *number;
   throw command_line::usage_error(
-      kOption, fmt::format("expected {}=N with N from 1 to {}, as there are {} layers and {} "
-                           "device{}, got \"{}\"",
-                           key, most, layer_count(), topology_.device_count(),
-                           topology_.device_count() == 1 ? "" : "s", printable(value)));
+      kOption, fmt::format("expected {}=N with N from 1 to {}, as there {} and {}, got \"{}\"", key,
+                           most, layers_text(), devices_text(), printable(value)));
 }
 
 std::int64_t PinParser::degree(const std::string& key, const std::string& value,
@@ -125,6 +130,10 @@ void PinParser::add_recomputation(const std::string& value) {
   if (const auto found = value == "none" ? Recomputation() : recomputation(value)) {
     set(pins_.recomputation, *found, "recompute");
     return;
+  }
+  if (const std::optional<std::string> expected = expected_layers(value)) {
+    throw command_line::usage_error(
+        kOption, fmt::format("expected recompute={}, got \"{}\"", *expected, printable(value)));
   }
   std::vector<std::string> names{"on", "off", "none"};
   for (const RecomputedPart part : kRecomputedParts) names.emplace_back(to_string(part));
@@ -158,7 +167,9 @@ std::int32_t PinParser::layer(const std::string& key, const std::string& value) 
   }
   if (!found) found = whole_number(value);
   if (!found || *found >= layer_count()) {
-    const auto suggestion = command_line::nearest(value, names);
+    // A number that is out of range is near to no name.
+    const bool is_number = value.find_first_not_of("-0123456789") == std::string::npos;
+    const auto suggestion = is_number ? std::nullopt : command_line::nearest(value, names);
     throw command_line::usage_error(
         kOption, fmt::format("expected {}=LAYER with the name of a layer or its number, 1 to {}, "
                              "got \"{}\"{}",
@@ -186,15 +197,16 @@ void PinParser::check_split() const {
   if (least > topology_.device_count()) {
     throw command_line::usage_error(
         kOption,
-        fmt::format("expected at most {} cuts, as there are {} devices, got "
-                    "{}",
-                    topology_.device_count() - 1, topology_.device_count(), pins_.cuts.size()));
+        fmt::format("expected at most {} cuts, as there {} {}, got {}",
+                    topology_.device_count() - 1, topology_.device_count() == 1 ? "is" : "are",
+                    devices_text(), pins_.cuts.size()));
   }
   if (pins_.stages && (*pins_.stages < least || *pins_.stages > most)) {
     throw command_line::usage_error(
-        kOption, fmt::format("expected stages from {} to {}, as {} layers are cut and "
-                             "{} joined, got {}",
-                             least, most, pins_.cuts.size(), pins_.joints.size(), *pins_.stages));
+        kOption,
+        fmt::format("expected stages from {} to {}, as {} layer{} cut and {} joined, got {}", least,
+                    most, pins_.cuts.size(), pins_.cuts.size() == 1 ? " is" : "s are",
+                    pins_.joints.size(), *pins_.stages));
   }
 }
 

@@ -193,6 +193,9 @@ StatedParallelism stated_in_layout(const Layout& layout) {
   if (const std::string* const text = layout.value("recompute");
       text != nullptr && *text != "none") {
     const auto found = recomputation(*text);
+    if (const std::optional<std::string> expected = expected_layers(*text)) {
+      refuse(fmt::format("recompute: expected {}, got \"{}\"", *expected, shown(*text)));
+    }
     if (!found) {
       refuse(fmt::format(
           "recompute: expected none, full, or parts of layers as core_attn+norm, with :4 "
