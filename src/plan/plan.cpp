@@ -180,6 +180,24 @@ void set_devices_per_replica(Plan& plan) {
   }
 }
 
+std::int64_t most_micro_batches_of(const Plan& plan, const StagePlan& stage) {
+  return divide_up(plan.num_micro_batches, std::max<std::int64_t>(1, dealt_to(stage)));
+}
+
+std::int64_t depth_on_replica(const Plan& plan, StageIndex stage) {
+  return std::min(plan.warmup_depths[stage.position()],
+                  most_micro_batches_of(plan, plan.stages[stage.position()]));
+}
+
+void set_largest_depths(Plan& plan) {
+  plan.warmup_depths.clear();
+  for (const StagePlan& stage : plan.stages) {
+    const bool is_gpipe = plan.family == ScheduleFamily::GPipe;
+    plan.warmup_depths.push_back(is_gpipe ? plan.num_micro_batches
+                                          : most_micro_batches_of(plan, stage));
+  }
+}
+
 std::string shape_of(const Plan& plan) {
   constexpr std::size_t kMostListed = 4;
   // Of stages that share devices only the first is listed.

@@ -68,8 +68,8 @@ std::vector<Violation> runtime_faults(const Runtime& runtime, const Plan& plan,
          overlap(plan.gradients.overlaps));
   if (!runtime.has_least_depths || plan.family != ScheduleFamily::OneFOneB) return faults;
   for (std::size_t s = 0; s < plan.warmup_depths.size(); ++s) {
-    const std::int64_t least =
-        least_depth(index_at<StageIndex>(s), plan.stages.size(), plan.num_micro_batches);
+    const std::int64_t least = least_depth(index_at<StageIndex>(s), plan.stages.size(),
+                                           most_micro_batches_of(plan, plan.stages[s]));
     if (plan.warmup_depths[s] == least) continue;
     faults.push_back({fmt::format("/schedule/warmup_depths/{}", s),
                       fmt::format("expected {}, as {} has it, got {}", least,

@@ -127,19 +127,19 @@ std::vector<Cell> stage_cells(const std::string& label, const ComparedPlan& comp
       fmt::format("{}: {}", stage.layers.size(), show_layers(stage.layers, pair.profile));
   const bool do_forms_differ =
       !pair.first.plan.stage_forms.empty() || !pair.second.plan.stage_forms.empty();
-  return {
-      {label},
-      {std::move(layers)},
-      {fmt::format(
-          "{}: {}{}{}{}", show_device_count(stage.devices.size(), pair.topology),
-          show_devices(stage.devices, pair.topology),
-          stage.replication == Replication::Deal ? ", in turn" : "",
-          stage.samples.empty() ? std::string() : "; samples " + samples_text(compared.plan, stage),
-          do_forms_differ ? "; " + short_text(form_of(compared.plan, stage)) : "")},
-      {show(figures.forward, longest)},
-      {show(figures.backward, longest)},
-      {s < compared.plan.warmup_depths.size() ? fmt::format("{}", compared.plan.warmup_depths[s])
-                                              : "-"}};
+  return {{label},
+          {std::move(layers)},
+          {fmt::format("{}: {}{}{}{}", show_device_count(stage.devices.size(), pair.topology),
+                       show_devices(stage.devices, pair.topology),
+                       stage.replication == Replication::Deal ? ", in turn" : "",
+                       stage.samples.empty() ? std::string()
+                                             : "; samples " + samples_text(compared.plan, stage),
+                       do_forms_differ ? "; " + short_text(form_of(compared.plan, stage)) : "")},
+          {show(figures.forward, longest)},
+          {show(figures.backward, longest)},
+          {s < compared.plan.warmup_depths.size()
+               ? fmt::format("{}", depth_on_replica(compared.plan, index_at<StageIndex>(s)))
+               : "-"}};
 }
 
 bool is_same(const ComparedPair& pair, StageIndex first, StageIndex second) {

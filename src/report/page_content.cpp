@@ -136,7 +136,7 @@ Json stages_of(const ReportSubject& subject) {
         {"transfer", sends ? mean_transfer(timeline, index_at<StageIndex>(s), longest.pass) : "-"},
         {"allReduce", replicas_of(stage) > 1 ? show(figures.all_reduce, longest.end) : "-"},
         {"step", show(figures.optimizer_step, longest.end)},
-        {"depth", document.plan.warmup_depths[s]},
+        {"depth", depth_on_replica(document.plan, index_at<StageIndex>(s))},
         {"recomputes", stage.recompute}};
     if (!document.plan.stage_forms.empty()) {
       row["parallelism"] = short_text(form_of(document.plan, stage));

@@ -95,7 +95,7 @@ std::string stage_table(const PlanDocument& document, const Topology& topology,
     if (style.width >= kRoomForSamples) cells.push_back({samples_text(plan, stage)});
     cells.push_back({show(figures.forward, longest.pass)});
     cells.push_back({show(figures.backward, longest.pass)});
-    cells.push_back({fmt::format("{}", plan.warmup_depths[s])});
+    cells.push_back({fmt::format("{}", depth_on_replica(plan, index_at<StageIndex>(s)))});
     if (style.width >= kRoomForCommunication) {
       cells.push_back({s + 1 < plan.stages.size() ? show(figures.send) : "-"});
       cells.push_back({replicas_of(stage) > 1 ? show(figures.all_reduce, longest.end) : "-"});

@@ -171,6 +171,29 @@ class Deal(ToolTest):
                 self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
                 self.assertIn("deadlock: stage 0", run.stderr + run.stdout)
 
+    def test_depths_are_of_the_micro_batches_of_a_replica(self):
+        # Of four micro-batches each of two replicas has two, so that a depth of three means nothing.
+        plan = self.planned("--deal")
+        self.assertEqual(plan["num_micro_batches"], 4)
+        self.assertEqual(len(plan["stages"][0]["devices"]), 2)
+        plan["schedule"]["warmup_depths"][0] = 3
+        for command in ("simulate", "validate", "verify"):
+            with self.subTest(command=command):
+                run = self.run_tool(command, self.write("changed.json", plan))
+                self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+                self.assertIn("/schedule/warmup_depths/0: expected a warm-up depth of 1 to 2, the "
+                              "number of micro-batches dealt to a replica, got 3",
+                              run.stderr + run.stdout)
+        # Under GPipe a file has the depth of all eight, and each of three replicas three at most.
+        run = self.run_plan("--schedule", "gpipe", "--deal", "--unlimited-memory", "--micro-batch",
+                            "1", "--pin", "stages=1")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("plan.json")["schedule"]["warmup_depths"], [8])
+        row = next(line for line in run.stdout.splitlines() if line.startswith("    0  "))
+        self.assertRegex(row, r" 3  +\d+\.\d+ (of|GiB)")
+        self.run_tool("report", "plan.json", "-o", "report.html")
+        self.assertRegex((self.folder / "report.html").read_text(), r'"depth":3[,}]')
+
     def test_where_not_all_placements_are_tried_the_bound_is_of_the_work(self):
         cluster = topology(devices=8)
         cluster["servers"][0]["count"] = 8

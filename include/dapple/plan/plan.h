@@ -209,6 +209,19 @@ void set_devices_per_replica(Plan& plan);
 /// replicas if it deals them, otherwise one. O(1).
 std::int64_t dealt_to(const StagePlan& stage);
 
+/// Returns the most micro-batches that any replica of a stage processes: all of them or, where the
+/// stage deals them, those of its first replica. O(1).
+std::int64_t most_micro_batches_of(const Plan& plan, const StagePlan& stage);
+
+/// Returns the most micro-batches in flight on each replica of a stage: its warm-up depth, but no
+/// more than the replica processes, as under GPipe, where a warm-up depth is that of all
+/// micro-batches. O(1).
+std::int64_t depth_on_replica(const Plan& plan, StageIndex stage);
+
+/// Gives every stage its largest warm-up depth: that of all micro-batches of a replica or, under
+/// GPipe, of all of the plan's. O(stages).
+void set_largest_depths(Plan& plan);
+
 /// Whether some stage splits micro-batches over several replicas. If none does, Replicas::Together
 /// and Replicas::Independent are the same. O(stages).
 bool splits_micro_batches(const Plan& plan);

@@ -62,8 +62,8 @@ void run_on(const Runtime& runtime, PlanDocument& document) {
   plan.gradients.overlaps = runtime.overlaps_gradients;
   if (!runtime.has_least_depths || plan.family != ScheduleFamily::OneFOneB) return;
   for (std::size_t s = 0; s < plan.warmup_depths.size(); ++s) {
-    plan.warmup_depths[s] =
-        least_depth(index_at<StageIndex>(s), plan.stages.size(), plan.num_micro_batches);
+    plan.warmup_depths[s] = least_depth(index_at<StageIndex>(s), plan.stages.size(),
+                                        most_micro_batches_of(plan, plan.stages[s]));
   }
 }
 

@@ -181,11 +181,13 @@ void PlanMaker::name_order() {
 
 void PlanMaker::set_order() {
   plan_.family = sketch_.family;
-  plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
+  set_largest_depths(plan_);
   if (plan_.family == ScheduleFamily::OneFOneB) {
     plan_.warmup_depths = sketch_.depths.empty() ? least_depths() : sketch_.depths;
-    for (std::int64_t& depth : plan_.warmup_depths) {
-      depth = std::min(depth, plan_.num_micro_batches);
+    const std::size_t count = std::min(plan_.warmup_depths.size(), plan_.stages.size());
+    for (std::size_t s = 0; s < count; ++s) {
+      std::int64_t& depth = plan_.warmup_depths[s];
+      depth = std::min(depth, most_micro_batches_of(plan_, plan_.stages[s]));
     }
   } else if (plan_.family == ScheduleFamily::Given) {
     plan_.order = read_order(sketch_.order->text, sketch_.order->name, plan_, ground_.topology);

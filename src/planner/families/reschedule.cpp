@@ -173,7 +173,7 @@ bool Rescheduler::has_room() {
 }
 
 void Rescheduler::choose_depths() {
-  plan_.warmup_depths.assign(plan_.stages.size(), plan_.num_micro_batches);
+  set_largest_depths(plan_);
   if (options_.family == ScheduleFamily::OneFOneB && deals_micro_batches(plan_)) {
     // Smaller depths may deadlock, depending on how micro-batches are dealt, so the plan's own
     // depths are kept.
