@@ -67,6 +67,44 @@ class Orders(ToolTest):
         self.assertEqual(words, "not compared, as the layers have more than 200000 down-sets or are "
                                 "too many")
 
+    def wide_graph(self):
+        """Twelve layers side by side, with 4,097 down-sets, on 16 devices: comparing them takes half a
+        minute, where the plan, of one stage, is found at once."""
+        layers = [layer("head", [], 1)]
+        layers += [layer(f"l{i}", ["head"], 64, (1 + i % 3) * 1000000) for i in range(12)]
+        for one in layers:
+            one["parameter_bytes"] = 100 << 20
+        topology = self.topology()
+        topology["servers"][0]["devices"] = 8
+        return ("--model", self.write("wide.json", tool.small_profile(global_batch_size=64,
+                                                                      layers=layers)),
+                "--topo", self.write("t.json", topology), "--pin", "stages=1", "--no-baselines",
+                "--orders", "-o", "plan.json")
+
+    def test_a_time_limit_ends_the_comparison_too(self):
+        begin = time.monotonic()
+        run = self.run_tool(*self.wide_graph(), "--time-limit", "1")
+        self.assertLess(time.monotonic() - begin, PATIENCE)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        words = " ".join(run.stdout.split())
+        self.assertRegex(words, r"Other orders: the layers have 4097 down-sets, .* is below .* by the "
+                                r"work alone, as not all stages were tried; --time-limit ended the "
+                                r"comparison plan written to plan.json")
+
+    def test_a_signal_ends_the_comparison_and_the_plan_is_written(self):
+        process = subprocess.Popen([tool.ARGUMENTS.binary, *map(str, self.wide_graph())],
+                                   cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
+        time.sleep(2)
+        self.assertIsNone(process.poll(), "the comparison ended before it was interrupted")
+        process.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        shown, errors = process.communicate(timeout=tool.SECONDS)
+        self.assertLess(time.monotonic() - begin, PATIENCE)
+        self.assertEqual((process.returncode, errors), (DONE, ""))
+        self.assertIn("; the comparison was interrupted", " ".join(shown.split()))
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+
     def test_what_has_no_bound_is_refused(self):
         ground = ("--model", self.write("m.json", tool.small_profile()), "--topo",
                   self.write("t.json", self.topology()), "--orders", "-o", "p.json")

@@ -40,8 +40,17 @@ bool are_layers_in_chain(const ModelProfile& profile) {
   return true;
 }
 
-std::string text_of(const PlanDocument& document, const Topology& topology,
-                    const planner::PlannerOptions& options) {
+/// Says what ended the comparison early, if anything did.
+std::string ending_of(StopReason reason) {
+  if (reason == StopReason::None) return "";
+  return reason == StopReason::Signal ? "; the comparison was interrupted"
+                                      : "; --time-limit ended the comparison";
+}
+
+}  // namespace
+
+std::string compare_orders(const PlanDocument& document, const Topology& topology,
+                           const planner::PlannerOptions& options, ProgressLine& progress) {
   if (are_layers_in_chain(document.profile)) return "the layers have one order only";
   const std::optional<DownSets> sets = search::down_sets_of(document.profile);
   if (!sets) {
@@ -57,7 +66,9 @@ std::string text_of(const PlanDocument& document, const Topology& topology,
                                : micro_batch_sizes(batch),
       .optimizer = options.optimizer,
       .links_are_shared = options.contention == Contention::Shared,
-      .limits = {.work = kMostStages, .kept = kMostKept}};
+      .limits = {.work = kMostStages, .kept = kMostKept, .should_stop = [&progress] {
+                   return progress.should_stop();
+                 }}};
   const Duration iteration = document.prediction.iteration;
   const search::LayerOrdersBound found =
       search::bound_of_layer_orders(costs, *sets, problem, iteration);
@@ -75,16 +86,12 @@ std::string text_of(const PlanDocument& document, const Topology& topology,
   if (found.is_of_work) {
     text += ", for some sizes of micro-batches by the work alone, as not all stages were tried";
   }
-  return text;
+  return text + ending_of(progress.stop_reason());
 }
 
-}  // namespace
-
-std::string order_gap_text(const PlanDocument& document, const Topology& topology,
-                           const planner::PlannerOptions& options, const report::TextStyle& style) {
+std::string order_gap_text(const std::string& sentence, const report::TextStyle& style) {
   constexpr std::string_view kHead = "Other orders: ";
-  return std::string(kHead) +
-         report::fill_lines(text_of(document, topology, options), kHead.size(), style) + '\n';
+  return std::string(kHead) + report::fill_lines(sentence, kHead.size(), style) + '\n';
 }
 
 }  // namespace dapple::app

@@ -211,6 +211,8 @@ struct Finding {
   const std::vector<Sensitivity>& sensitivities;
   const ProofEnd& proof;
   const std::optional<AlternativesEnd>& alternatives;
+  // How the plan compares with those over other orders of the layers, if that was asked for.
+  const std::optional<std::string>& other_orders;
 };
 
 io::PlanResult result_of(const PlanDocument& document, const std::string& file) {
@@ -260,9 +262,7 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
          << report::jitter_text(document.prediction) << choice_text(finding.made)
          << frugal_baseline_text(finding.made, topology)
          << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
-  if (request.compares_orders) {
-    stream << order_gap_text(document, topology, request.planner, style);
-  }
+  if (finding.other_orders) stream << order_gap_text(*finding.other_orders, style);
   if (request.explains) {
     stream << '\n'
            << report::write_time_parts(document, style)
@@ -312,6 +312,12 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   // Signals are caught while it exists, until all searches are done.
   std::optional<ProgressLine> progress{std::in_place, console, request.time_limit};
   SearchEnd end = search(inputs, topology, planner, restriction, *progress);
+  std::optional<std::string> other_orders;
+  if (const auto* made = std::get_if<planner::MadePlan>(&end.result);
+      made != nullptr && request.compares_orders && !request.is_json) {
+    const Topology of_plan{made->document.topology};
+    other_orders = compare_orders(made->document, of_plan, request.planner, *progress);
+  }
   std::vector<Sensitivity> sensitivities;
   if (request.explains && end.stop_reason != StopReason::Signal) {
     const bool fits = std::holds_alternative<planner::MadePlan>(end.result);
@@ -345,8 +351,9 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   } else if (request.proof) {
     proof = prove(made.document, of_plan, restriction, console);
   }
-  return write_outputs({made, end.scaling, of_plan, sensitivities, proof, alternatives}, request,
-                       console);
+  return write_outputs(
+      {made, end.scaling, of_plan, sensitivities, proof, alternatives, other_orders}, request,
+      console);
 }
 
 int run_plan(const command_line::Options& options, command_line::Console& console) {
