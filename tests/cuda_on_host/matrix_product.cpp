@@ -2,6 +2,7 @@
 #include "cuda/memory/matrix_product.h"
 
 #include <cmath>
+#include <tuple>
 
 #include "cuda/kernels/numbers.h"
 #include "dapple/core/error.h"

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/verify/verify.h"

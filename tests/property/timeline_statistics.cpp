@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <map>
+#include <tuple>
 
 #include "../support/random_pipeline.h"
 #include "dapple/timeline/statistics.h"

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "interop/profiles/configuration_families.h"

@@ -1,6 +1,7 @@
 // Topologies that the tests of this folder share, and what their routes go over.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
