@@ -64,4 +64,8 @@ bool is_planned_as_1f1b(ScheduleFamily family) {
   return family == ScheduleFamily::OneFOneB || family == ScheduleFamily::GPipe;
 }
 
+ScheduleFamily recorded_family(ScheduleFamily family) {
+  return family == ScheduleFamily::GPipe ? ScheduleFamily::OneFOneB : family;
+}
+
 }  // namespace dapple

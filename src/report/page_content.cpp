@@ -330,7 +330,8 @@ Json row_of(const Record& record, std::string_view name, bool is_chosen, Duratio
 Json schedules_of(const PlanDocument& document) {
   Json rows = Json::array();
   for (const ScheduleRecord& record : document.schedules) {
-    rows.push_back(row_of(record, to_string(record.family), record.family == document.plan.family,
+    rows.push_back(row_of(record, to_string(record.family),
+                          record.family == recorded_family(document.plan.family),
                           document.prediction.iteration));
   }
   return rows;

@@ -190,7 +190,8 @@ std::string schedule_table(const PlanDocument& document, const TextStyle& style)
   const bool wide = style.width >= kRoomForCommunication;
   Table table = empty_considered_table("schedules", wide);
   for (const ScheduleRecord& record : document.schedules) {
-    const Ink ink = record.family == document.plan.family ? Ink::Strong : Ink::Plain;
+    const bool is_plan = record.family == recorded_family(document.plan.family);
+    const Ink ink = is_plan ? Ink::Strong : Ink::Plain;
     add_considered(table, record, {std::string(to_string(record.family)), ink},
                    document.prediction.iteration, wide);
   }

@@ -1008,6 +1008,8 @@ TEST_CASE("plans of groups are verified, also after they were written and read")
     ParallelProblem problem(maker, dice);
     Question& question = problem.question;
     question.options.baselines = dice.chance(30);
+    question.options.every_family =
+        round % 3 == 0 && question.options.replicas == Replicas::Together;
     if (question.options.pins.tensor || fastest_of_each(problem).size() < 2) continue;
     auto made = planner::make_plan_of_any_parallelism(
         {question.made.problem.profile, question.topology, question.options}, {});

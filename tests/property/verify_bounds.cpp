@@ -4,8 +4,10 @@
 #include "../oracle/planner_oracle.h"
 #include "../support/clusters.h"
 #include "../support/crowded_ways.h"
+#include "../support/random_planning_problem.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/make_plan.h"
 #include "dapple/planner/verify/make_proof.h"
 #include "dapple/planner/verify/verify.h"
 #include "dapple/search/bounds/bound.h"
@@ -126,4 +128,37 @@ TEST_CASE("the fastest time of all plans is verified as their bound, one nanosec
   }
   CHECK(verified > small::scaled(100));
   CHECK(refuted > small::scaled(50));
+}
+
+TEST_CASE("what is planned under any order, or under every family, is verified") {
+  small::ProblemMaker maker(1103, {.layers = 4, .devices = 4, .global_batch = 6});
+  small::Dice dice(1104);
+  int above_work = 0;
+  for (int round = 0; round < small::scaled(300); ++round) {
+    const small::PlanningProblem made = maker.next();
+    const ModelProfile& profile = made.problem.profile;
+    const Topology topology(made.problem.topology);
+    planner::PlannerOptions options{.global_batch_size = made.problem.global_batch,
+                                    .contention = made.contention};
+    options.every_family = dice.chance(50);
+    if (!options.every_family) options.family = ScheduleFamily::ListScheduled;
+    // Many depths and bucket sizes take long, and the order is what is tried here.
+    if (dice.chance(40)) options.micro_batch_size = options.global_batch_size;
+    if (dice.chance(30)) options.pins.stages = 1;
+    const auto planned = planner::make_plan({profile, topology, options});
+    const auto* const plan = std::get_if<planner::MadePlan>(&planned);
+    if (plan == nullptr) continue;
+    const PlanDocument& document = plan->document;
+    const planner::PlanVerification found =
+        planner::verify(document, topology, {.budget = kThrough});
+    const std::string fault = found.violations.empty() ? ""
+                                                       : found.violations.front().place + ": " +
+                                                             found.violations.front().message;
+    INFO("round " << round);
+    REQUIRE(fault == "");
+    REQUIRE(found.bound == BoundCheck::Proven);
+    REQUIRE(found.unchecked.empty());
+    if (!options.every_family && found.proof != BoundProof::LeastWork) ++above_work;
+  }
+  CHECK(above_work >= small::scaled(20));
 }

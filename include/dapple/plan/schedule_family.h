@@ -51,4 +51,8 @@ bool has_loops(ScheduleFamily family);
 /// with all micro-batches in flight.
 bool is_planned_as_1f1b(ScheduleFamily family);
 
+/// Returns the family in whose record a plan of this family stands, where several are compared:
+/// that of 1F1B for GPipe, which is searched there, and otherwise its own.
+ScheduleFamily recorded_family(ScheduleFamily family);
+
 }  // namespace dapple

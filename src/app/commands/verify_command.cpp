@@ -77,7 +77,7 @@ std::string proof_text(const PlanDocument& document, const planner::PlanVerifica
   }
   return is_planned_as_1f1b(document.plan.family)
              ? work
-             : work + "; no plans under other schedules than 1f1b and gpipe are tried";
+             : work + "; plans are tried under 1f1b, gpipe and list-scheduled alone";
 }
 
 std::string bound_verdict(const PlanDocument& document,

@@ -10,6 +10,7 @@
 #include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/planner/request/search_limits.h"
 #include "dapple/search/families/family_bound.h"
 #include "dapple/simulate/device_memory.h"
 #include "planner/candidates/as_pinned.h"
@@ -161,15 +162,14 @@ void FamilyPlanner::tell_progress() const {
 void FamilyPlanner::look_at(Space& space) const {
   const CostModel costs(context_.profile, context_.topology);
   const PlannerOptions& options = context_.options;
-  // The bounds count memory for one stage per device, which is not what devices hold under V and
-  // the other looped families.
   const bool loops = has_loops(request_.family);
   search::FamilyProblem problem;
   problem.global_batch_size = options.global_batch_size;
   problem.micro_batch_size = space.micro_batch_size;
   problem.split_backward = may_split_backward(request_.family);
   problem.optimizer = options.optimizer;
-  problem.ignore_memory = options.ignore_memory || loops;
+  problem.ignore_memory = options.ignore_memory;
+  problem.has_loops = loops;
   problem.limits.work = kStagesOfBounds / static_cast<std::int64_t>(spaces_.size());
   problem.limits.should_stop = [this] { return is_stopped_(); };
   problem.pins = options.pins;
@@ -202,7 +202,8 @@ void FamilyPlanner::bound_spaces() {
 void FamilyPlanner::raise_bound(Duration most) {
   if (request_.family != ScheduleFamily::ListScheduled) return;
   if (outcome_.lower_bound >= std::min(request_.enough, most) || is_stopped_()) return;
-  const Duration of_any_order = bound_of_any_order(context_, most);
+  const Duration of_any_order =
+      bound_of_any_order(context_, most, kSearchLimits.states_of_any_order);
   outcome_.lower_bound = std::max(outcome_.lower_bound, of_any_order);
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "dapple/core/error.h"
@@ -56,6 +57,7 @@ class FamilyComparison {
   ScheduleRecord record_of(const ExaminedFamily& examined, double bubble) const;
   FamilyReason reason_of(const ExaminedFamily& examined, double bubble) const;
   Infeasible explain() const;
+  Infeasible with_all_families(Infeasible none) const;
 
   const PlanningContext context_;
   Topology topology_;
@@ -263,6 +265,27 @@ Infeasible FamilyComparison::explain() const {
   return infeasible;
 }
 
+/// Returns why no plan was found under any family that was looked at, from why there is none under
+/// 1F1B. With one stage per device, no order needs less than one micro-batch in flight under 1F1B;
+/// devices with several stages may hold other layers, so that these may fit where 1F1B does not.
+Infeasible FamilyComparison::with_all_families(Infeasible none) const {
+  const auto* const few = none.conflict ? std::get_if<TooFewDevices>(&*none.conflict) : nullptr;
+  const bool is_by_pins =
+      few != nullptr ? few->replicas > few->devices
+                     : none.conflict && std::holds_alternative<TooFewSamples>(*none.conflict);
+  if (none.stopped || is_by_pins) return none;
+  const bool fits_no_pipeline = none.is_certain || none.lower_bound.is_infinite();
+  const bool counts_first = context_.options.every_family && !fits_no_pipeline;
+  Duration bound = counts_first ? none.lower_bound : Duration::infinite();
+  for (const ExaminedFamily& examined : examined_) {
+    if (fits_no_pipeline && !has_loops(examined.family)) continue;
+    bound = std::min(bound, examined.outcome.lower_bound);
+  }
+  none.lower_bound = bound;
+  none.is_certain = none.is_certain && bound.is_infinite();
+  return none;
+}
+
 std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, Infeasible> first) {
   auto* made = std::get_if<MadePlan>(&first);
   if (made != nullptr) {
@@ -277,9 +300,12 @@ std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, 
   if (best_.feasible()) {
     return make_document(made == nullptr ? std::nullopt : std::optional(std::move(*made)));
   }
-  // With one stage per device, no order needs less than one micro-batch in flight under 1F1B.
-  const bool is_like_1f1b = options.every_family || !has_loops(*options.family);
-  if (made == nullptr && is_like_1f1b) return first;
+  // Where memory cannot hold the model, the plan under 1F1B that comes closest says so for all.
+  const bool is_like_1f1b = options.every_family || !has_loops(*options.family) ||
+                            examined_.front().outcome.lower_bound.is_infinite();
+  if (made == nullptr && is_like_1f1b) {
+    return with_all_families(std::move(std::get<Infeasible>(first)));
+  }
   return explain();
 }
 

@@ -531,11 +531,11 @@ ExactPlans plan_exactly(const PlanningContext& context, KnownPlans known) {
   return ExactPlanner(context).run(std::move(known));
 }
 
-Duration bound_of_any_order(const PlanningContext& context, Duration most) {
+Duration bound_of_any_order(const PlanningContext& context, Duration most,
+                            std::int64_t all_states) {
   std::vector<search::SearchProblem> problems = search_problems(context);
   const StopQuestion is_stopped(context.progress);
-  const std::int64_t states =
-      kSearchLimits.states_of_any_order / static_cast<std::int64_t>(problems.size());
+  const std::int64_t states = all_states / static_cast<std::int64_t>(problems.size());
   std::vector<Duration> bounds(problems.size());
   // The memory limit is divided by a fixed number, as the bound must not depend on the threads.
   const std::int64_t threads = kSearchLimits.completions_in_parallel;

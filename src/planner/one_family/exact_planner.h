@@ -35,8 +35,8 @@ ExactPlans plan_exactly(const PlanningContext& context, KnownPlans known);
 
 /// Returns a lower bound, at most `most`, on every plan with one stage per device and unsplit
 /// backwards, in whatever order its devices compute. It is (F9): the exact search without the
-/// bounds that hold for the order of 1F1B only, up to a fixed amount of work. Deterministic, unless
-/// stopped.
-Duration bound_of_any_order(const PlanningContext& context, Duration most);
+/// bounds that hold for the order of 1F1B only, up to a fixed amount of work, of which `all_states`
+/// are the states of all searches together. Deterministic, unless stopped.
+Duration bound_of_any_order(const PlanningContext& context, Duration most, std::int64_t all_states);
 
 }  // namespace dapple::planner

@@ -434,7 +434,9 @@ void ParallelismComparison::merge_schedules(PlanDocument& document) const {
       reason.kind = FamilyOutcomeKind::Found;
       reason.found = *record.iteration;
     }
-    if (record.family == document.plan.family) reason.kind = FamilyOutcomeKind::IsPlan;
+    if (record.family == recorded_family(document.plan.family)) {
+      reason.kind = FamilyOutcomeKind::IsPlan;
+    }
     record.reason = text_of(reason);
   }
 }

@@ -98,7 +98,7 @@ class RestrictedFamilies {
     set_proven_bound(prediction, is_proven_ ? std::optional(bound_) : std::nullopt);
     for (ScheduleRecord& record : records_) {
       if (!record.iteration) continue;
-      const bool is_plan = record.family == document.plan.family;
+      const bool is_plan = record.family == recorded_family(document.plan.family);
       record.reason =
           text_of({.kind = is_plan ? FamilyOutcomeKind::IsPlan : FamilyOutcomeKind::Found,
                    .plan = prediction.iteration,

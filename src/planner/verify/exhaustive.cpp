@@ -295,6 +295,8 @@ class Exhaustive {
   // The work from which on the progress is polled again.
   std::int64_t next_poll_ = 0;
   bool is_stopped_ = false;
+  // Whether some order of a whole plan may be faster.
+  bool is_open_ = false;
   ExhaustiveOutcome outcome_;
 };
 
@@ -308,7 +310,7 @@ bool Exhaustive::is_over() {
     progress_->update(told);
     is_stopped_ = progress_->should_stop();
   }
-  return outcome_.faster || is_stopped_ || work_ >= problem_.budget;
+  return outcome_.faster || is_open_ || is_stopped_ || work_ >= problem_.budget;
 }
 
 ExhaustiveOutcome Exhaustive::run() {
@@ -524,7 +526,9 @@ void Exhaustive::try_stage(LayerRange layers, search::StageForm form,
   // (V1): a plan takes no less than its last stages take at their largest depths.
   const Duration bound = fits ? lower_bound(bounded(cost)) : problem_.below;
   if (bound < problem_.below) {
-    if (begin == 0) {
+    if (begin == 0 && problem_.any_order) {
+      is_open_ = true;
+    } else if (begin == 0) {
       limits_ = plan_.warmup_depths;
       choose_depths(0, cost);
     } else if (can_be_completed(begin, bound, cost)) {

@@ -34,6 +34,10 @@ struct ExhaustiveProblem {
   bool shares_by_speed = false;
   // Whether stages may also deal whole micro-batches to their replicas in turn.
   bool may_deal = false;
+  // Whether stages may run their computations in any order, in place of that of the family. Plans
+  // in an order of their own are not simulated: the search ends at the first one whose bound, which
+  // does not depend on the order, is below.
+  bool any_order = false;
   // Only plans faster than this are searched for.
   Duration below;
   // The budget in partial plans costed; simulations count as the number that takes as long.
@@ -44,7 +48,8 @@ struct ExhaustiveOutcome {
   // The first plan found that is faster, and its iteration.
   std::optional<Plan> faster;
   Duration iteration;
-  // Whether the whole space was searched without finding a faster plan.
+  // Whether the whole space was searched without finding a plan that is or, in any order, may be
+  // faster.
   bool is_through = false;
   // Whether the search was stopped before the budget was spent.
   bool is_stopped = false;

@@ -118,7 +118,7 @@ void check_schedules(Claims& claims, const PlanDocument& document) {
     }
     const Duration fastest = fastest_found(document);
     const Duration iteration = record.iteration.value_or(fastest);
-    if (record.family == document.plan.family) {
+    if (record.family == recorded_family(document.plan.family)) {
       claims.expect(place + "/iteration_ns", fastest, iteration);
     } else if (iteration < fastest) {
       claims.refuse(

@@ -71,7 +71,8 @@ Duration least_work(const ClaimedPlan& claimed, const PlannerOptions& options,
                                       .micro_batch_size = size,
                                       .split_backward = may_split_backward(family),
                                       .optimizer = options.optimizer,
-                                      .ignore_memory = options.ignore_memory || loops});
+                                      .ignore_memory = options.ignore_memory,
+                                      .has_loops = loops});
     if (options.replicas == Replicas::Independent) {
       least = std::min(least, bound.of_work(least));
     } else {
@@ -79,6 +80,17 @@ Duration least_work(const ClaimedPlan& claimed, const PlannerOptions& options,
     }
   }
   return least;
+}
+
+/// Whether plans of the family as they are pinned need more devices or samples than there are, as
+/// in groups of devices that are too large for them. The stages of looped families share devices.
+bool exceeds_inputs(const PlannerOptions& options, const Topology& topology,
+                    ScheduleFamily family) {
+  const Pins& pins = options.pins;
+  const std::int64_t replicas = pins.replicas.value_or(1);
+  const std::int64_t groups = has_loops(family) ? 1 : pins.stages.value_or(1);
+  const std::int64_t largest = options.micro_batch_size.value_or(options.global_batch_size);
+  return groups * replicas > topology.device_count() || (replicas > largest && !may_deal(options));
 }
 
 std::string shape_of(const Plan& plan, const Topology& topology) {
@@ -134,7 +146,8 @@ class BoundDerivation {
   Duration least_work_of_pipelines() const;
   Duration of_pipelines(Duration stated, Claims& claims);
   Duration by_proof(Duration stated, ProofSource& source, Claims& claims);
-  ExhaustiveOutcome go_through(Duration below, std::int64_t budget);
+  Duration of_any_order(Duration stated, bool has_proof);
+  ExhaustiveOutcome go_through(Duration below, std::int64_t budget, bool any_order = false);
   Duration raise_between(Duration proven, Duration stated);
   bool prove_by_search(Duration stated, Claims& claims);
   void refute(const Plan& faster, Duration iteration, Duration stated, Claims& claims);
@@ -165,17 +178,20 @@ bool BoundDerivation::has_known_space() const {
   return claimed_.document.request.has_value() || claimed_.document.search.complete;
 }
 
-ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budget) {
+ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budget, bool any_order) {
   const PlanDocument& document = claimed_.document;
   ExhaustiveProblem problem{.global_batch_size = options_.global_batch_size,
                             .micro_batch_sizes = micro_batch_sizes(options_).sizes,
                             .gradients = gradient_synchronizations(options_, document.profile),
-                            .family = options_.family.value_or(ScheduleFamily::OneFOneB),
+                            .family = any_order
+                                          ? ScheduleFamily::OneFOneB
+                                          : options_.family.value_or(ScheduleFamily::OneFOneB),
                             .mode = options_.mode(),
                             .ignore_memory = options_.ignore_memory,
                             .pins = options_.pins,
                             .shares_by_speed = has_shares_by_speed(options_, claimed_.topology),
-                            .may_deal = may_deal(options_),
+                            .may_deal = !any_order && may_deal(options_),
+                            .any_order = any_order,
                             .below = below,
                             .budget = budget};
   if (claimed_.restriction) {
@@ -283,21 +299,38 @@ Duration BoundDerivation::by_proof(Duration stated, ProofSource& source, Claims&
   return is_proven ? stated : of_work;
 }
 
+/// Returns the proven bound of plans with one stage per device in any order, (F9): without a proof
+/// within what is left of the budget, at first by going through all plans.
+Duration BoundDerivation::of_any_order(Duration stated, bool has_proof) {
+  std::int64_t states = kSearchLimits.states_of_any_order;
+  if (!has_proof) {
+    const std::int64_t left = budget_ - std::min(budget_, verification_.partial_plans);
+    const ExhaustiveOutcome outcome = go_through(stated, left, true);
+    if (outcome.is_through) {
+      verification_.proof = std::max(verification_.proof, BoundProof::Exhaustion);
+      return stated;
+    }
+    if (outcome.is_stopped) return {};
+    states = std::min(states, budget_ * kStatesOfPartialPlan);
+  }
+  const Duration bound = bound_of_any_order(context(), stated, states);
+  if (bound >= stated) verification_.proof = std::max(verification_.proof, BoundProof::Search);
+  return bound;
+}
+
 void BoundDerivation::run(Claims& claims, ProofSource& source) {
   const PlanDocument& document = claimed_.document;
   const Duration stated = *document.prediction.lower_bound;
   const bool has_proof = source.given != nullptr || source.made != nullptr;
   Duration proven = kNoBound;
   for (const ScheduleFamily family : kScheduleFamilies) {
-    if (!looks_at(family)) continue;
+    if (!looks_at(family) || exceeds_inputs(options_, claimed_.topology, family)) continue;
     Duration least;
     if (family != ScheduleFamily::OneFOneB) {
       least = least_work(claimed_, options_, family);
-      // With a proof the search behind (F9) is repeated, too.
       const bool has_any_order = family == ScheduleFamily::ListScheduled;
-      if (has_proof && has_any_order && least < stated && has_known_space()) {
-        least = std::max(least, bound_of_any_order(context(), stated));
-        verification_.proof = BoundProof::Search;
+      if (has_any_order && least < stated && has_known_space()) {
+        least = std::max(least, of_any_order(stated, has_proof));
       }
     } else if (has_proof) {
       least = by_proof(stated, source, claims);

@@ -54,6 +54,11 @@ std::string_view expected_planner(const ClaimedPlan& claimed, const PlannerOptio
         document.schedules.begin(), document.schedules.end(),
         [](const ScheduleRecord& record) { return record.family == ScheduleFamily::OneFOneB; });
     if (of_1f1b != document.schedules.end() && !of_1f1b->iteration) return kFamiliesPlanner;
+    // The record of 1F1B may be of a plan of another form of parallelism.
+    const bool is_of_other_form = !document.parallelisms.empty() &&
+                                  !is_planned_as_1f1b(document.plan.family) &&
+                                  document.search.planner == kFamiliesPlanner;
+    if (is_of_other_form) return kFamiliesPlanner;
   }
   const bool is_first_plan = claimed.restriction &&
                              document.request->stopped_by != StopReason::None &&
@@ -218,7 +223,7 @@ void check_own_record(Claims& claims, const ClaimedPlan& claimed) {
   const std::optional<Duration>& bound = document.prediction.lower_bound;
   for (std::size_t i = 0; i < document.schedules.size(); ++i) {
     const ScheduleRecord& record = document.schedules[i];
-    if (record.family != document.plan.family) continue;
+    if (record.family != recorded_family(document.plan.family)) continue;
     const std::string place = fmt::format("/schedules/{}", i);
     check_own_shape(claims, place, document, record.shape);
     claims.expect(place + "/missing_bytes", Bytes{}, record.missing);

@@ -155,7 +155,7 @@ const FamilyBound::Search::KnownStage& FamilyBound::Search::known_stage(LayerRan
   if (known.is_known) return known;
   const std::int32_t replicas = layer_bounds_.replica_counts()[share];
   known.is_known = true;
-  known.fits = layer_bounds_.fits(layers, replicas);
+  known.fits = problem_.has_loops || layer_bounds_.fits(layers, replicas);
   if (known.fits) known.bounds = layer_bounds_.stage(layers, replicas);
   return known;
 }
@@ -316,6 +316,7 @@ std::int64_t FamilyBound::Search::most_layers(Duration within, bool with_way_bac
 }
 
 Duration FamilyBound::Search::of_loops(Duration most) const {
+  if (!layer_bounds_.may_fit()) return most;
   return least_enough(
       {}, most, [&](Duration within) { return have_time(within); }, Allowance({}));
 }

@@ -42,6 +42,7 @@ LayerLowerBounds::LayerLowerBounds(const CostModel& costs, std::int64_t global_b
   const Topology& topology = costs.topology();
   for (std::int32_t d = 0; d < topology.device_count(); ++d) {
     most_memory_ = std::max(most_memory_, topology.memory_limit(DeviceIndex{d}));
+    all_memory_ += std::max<std::int64_t>(0, topology.memory_limit(DeviceIndex{d}).count);
   }
   for (std::int32_t s = 0; s < topology.server_count(); ++s) {
     const ServerIndex server{s};
@@ -261,6 +262,28 @@ bool LayerLowerBounds::fits_in_form(LayerRange layers, std::int32_t replicas) co
                           .replicas = share.most_replicas},
                          share.samples, costs_.topology().device(DeviceIndex{0}).kind);
   return memory.peak() <= most_memory_;
+}
+
+bool LayerLowerBounds::may_fit() const {
+  return ignore_memory_ || may_fit_in_form() ||
+         std::any_of(others_.begin(), others_.end(),
+                     [](const auto& other) { return other->may_fit_in_form(); });
+}
+
+/// Checks (F10): all that is kept, on all devices together, and each layer by itself.
+bool LayerLowerBounds::may_fit_in_form() const {
+  const MemoryCost all = costs_.memory_cost({.layers = {0, costs_.layer_count()}}, 1,
+                                            costs_.topology().device(DeviceIndex{0}).kind);
+  const Bytes kept = all.weights + all.gradients + all.framework + all.optimizer_state;
+  if (kept.count > all_memory_) return false;
+  for (std::int32_t l = 0; l < costs_.layer_count(); ++l) {
+    const bool has_device =
+        std::any_of(replica_counts_.begin(), replica_counts_.end(), [&](std::int32_t replicas) {
+          return fits_in_form({l, l + 1}, replicas);
+        });
+    if (!has_device) return false;
+  }
+  return true;
 }
 
 Duration LayerLowerBounds::crossing(CutIndex cut, std::int32_t replicas, std::int32_t left) const {

@@ -67,6 +67,10 @@ class LayerLowerBounds {
   /// Whether some device has memory for one micro-batch of the stage's largest share. If it does
   /// not, it does not with more layers at the end either. O(1).
   bool fits(LayerRange layers, std::int32_t replicas) const;
+  /// Whether all devices together have memory for what the layers keep all the time, and some
+  /// device for each layer alone (F10). If not, no plan fits, whatever its stages and its order.
+  /// O(layers * shares).
+  bool may_fit() const;
 
   /// Lower bound on the transfer of one micro-batch over the boundary in front of layer `cut`,
   /// between `replicas` replicas and at most `left` others (F2). O(1).
@@ -98,6 +102,7 @@ class LayerLowerBounds {
   void join_forms(std::int64_t global_batch_size);
   StageLowerBound stage_in_form(LayerRange layers, std::int32_t replicas) const;
   bool fits_in_form(LayerRange layers, std::int32_t replicas) const;
+  bool may_fit_in_form() const;
   Duration crossing_in_form(CutIndex cut, std::int32_t replicas, std::int32_t left) const;
   const Share& share_of(std::int32_t replicas) const;
   void find_shares();
@@ -112,7 +117,9 @@ class LayerLowerBounds {
   std::int64_t micro_batch_size_;
   std::int64_t micro_batches_;
   bool ignore_memory_;
+  // Of one device, and of all devices together.
   Bytes most_memory_;
+  Wide all_memory_ = 0;
   // Devices of the largest server.
   std::int32_t largest_server_ = 1;
   // The largest bandwidth of all NICs of a server together.

@@ -69,6 +69,9 @@ struct FamilyProblem {
   bool split_backward = false;
   OptimizerTiming optimizer = OptimizerTiming::AtEnd;
   bool ignore_memory = false;
+  /// Whether devices may have several stages: what a stage of their plans needs by itself is then
+  /// no reason to leave out plans with one stage per device, from which these are made.
+  bool has_loops = false;
   /// A step is counted for each stage that is visited. If the allowance ends, bounds are lower than
   /// they could be, and there are fewer shapes.
   Allowance::Limits limits = {};
@@ -97,7 +100,8 @@ class FamilyBound {
   Duration of_pipelines(Duration most);
 
   /// The same for plans with several stages per device (F6), (F7). With split backwards it holds
-  /// for plans with one stage per device too. O((layers + devices) * bits of `most`).
+  /// for plans with one stage per device too. It is `most` where memory cannot hold the model
+  /// (F10). O((layers + devices) * bits of `most`).
   Duration of_loops(Duration most) const;
 
   /// The same for all plans, by the work alone (F8). It also holds for independent replicas, if
