@@ -69,6 +69,33 @@ class Forms(ToolTest):
         plan = self.planned(profile, self.topology(1, 4, 8 * size))
         self.assertGreater(plan["predicted"]["iteration_ns"], 21 * MILLISECOND)
 
+    def test_a_form_whose_times_leave_their_range_has_no_baseline(self):
+        # Between servers 23 MB a sample take 23 million seconds at 1 B/s, more than a time may be.
+        slow = sample(forward=1, output=23 * 10**6)
+        profile = self.profile(2, 2, parameters=0, variants=[
+            {"tensor_parallel": 2, "parameter_bytes": 0, "measurements": slow}])
+        plan = self.planned(profile, self.topology(2, 2, 10**12, nic="1 B/s"))
+        reasons = {record["parallelism"]["tensor"]: record["reason"] for record in plan["parallelisms"]}
+        self.assertEqual(reasons[2], "times or sizes leave their range")
+        best, = [line for line in plan["baselines"] if line["name"] == "best-uniform"]
+        self.assertIn("tensor 1", best["shape"])
+
+    def test_records_of_other_layers_that_recompute_are_verified_where_a_median_chose_the_plan(self):
+        # Layers of unequal length, of which the first has all parameters, on three devices: first plans
+        # of forms in which only some layers recompute are then made by themselves.
+        profile = self.profile(4, 4, parameters=0, state=0)
+        for i, layer in enumerate(profile["layers"]):
+            layer["parameter_bytes"] = 0 if i else 10**8
+            backward = 2 * (1 + i) * MILLISECOND
+            layer["measurements"] = sample(backward=backward, output=1000)
+            layer["variants"] = [{"tensor_parallel": 1, "recompute": "mlp",
+                                  "parameter_bytes": layer["parameter_bytes"],
+                                  "measurements": sample(backward=backward + MILLISECOND, output=1000,
+                                                         stash=512)}]
+        topology = self.topology(1, 3, 10**12, inside="10 GB/s")
+        plan = self.planned(profile, topology, "--recompute-layers", "auto", "--jitter", "5%")
+        self.assertGreater(len(plan["parallelisms"]), 3)
+
     def test_hybrid_sharding_where_the_network_is_slow(self):
         # Four layers on two devices of each of two servers, without optimizer state, so that ZeRO-1
         # gains nothing: 8 P leave no room for a sample. Of shards over two devices a device holds

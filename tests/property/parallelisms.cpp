@@ -1010,6 +1010,7 @@ TEST_CASE("plans of groups are verified, also after they were written and read")
     question.options.baselines = dice.chance(30);
     question.options.every_family =
         round % 3 == 0 && question.options.replicas == Replicas::Together;
+    if (round % 4 == 1) question.options.jitter = JitterRequest{.deviation = {50'000'000}};
     if (question.options.pins.tensor || fastest_of_each(problem).size() < 2) continue;
     auto made = planner::make_plan_of_any_parallelism(
         {question.made.problem.profile, question.topology, question.options}, {});

@@ -119,19 +119,13 @@ class ParallelismComparison {
 
 void ParallelismComparison::take_parts() {
   asked_ = asked_parallelisms(context_, restriction_, among_);
-  for (AskedParallelism& asked : asked_) {
+  for (const AskedParallelism& asked : asked_) {
     const auto* inputs = std::get_if<PlanInputs>(&asked.inputs);
     if (inputs == nullptr) continue;
-    Topology topology{inputs->topology};
-    // Sums of a form with more work than the profile's own layers may leave their range.
-    if (!check_compatible(inputs->profile, topology, context_.options.global_batch_size).empty()) {
-      asked.inputs = NoGroups{"/layers", "times or sizes leave their range"};
-      continue;
-    }
     parts_.push_back({.parallelism = asked.parallelism,
                       .stage_forms = asked.stage_forms,
                       .inputs = inputs,
-                      .topology = std::move(topology)});
+                      .topology = Topology{inputs->topology}});
     if (context_.pool != nullptr) parts_.back().pool = std::make_unique<PlanPool>();
   }
 }
@@ -800,6 +794,19 @@ std::optional<Parallelism> filled_to(Parallelism form, std::int64_t group_size) 
   return form;
 }
 
+/// Returns the inputs of a form, if it has groups on which sums of its work stay in their range.
+std::variant<PlanInputs, NoGroups> inputs_of(const PlanningContext& context,
+                                             const Parallelism& form) {
+  auto grouped = group_inputs(context.profile, context.topology, form);
+  const auto* const inputs = std::get_if<PlanInputs>(&grouped);
+  if (inputs == nullptr) return grouped;
+  const Topology topology{inputs->topology};
+  if (!check_compatible(inputs->profile, topology, context.options.global_batch_size).empty()) {
+    return NoGroups{"/layers", "times or sizes leave their range"};
+  }
+  return grouped;
+}
+
 /// Appends the sets of forms, of those that are asked for, that stages of one plan may have, and
 /// forms with more data-parallel ranks in a group that are in no set with another one.
 void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelism>& asked) {
@@ -817,13 +824,9 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
         continue;
       const std::optional<Parallelism> form = filled_to(asked[i].parallelism, size);
       if (!form || !exclusion_of(context, std::nullopt, *form).empty()) continue;
-      auto grouped = group_inputs(context.profile, context.topology, *form);
+      auto grouped = inputs_of(context, *form);
       auto* inputs = std::get_if<PlanInputs>(&grouped);
       if (inputs == nullptr) continue;
-      const Topology topology{inputs->topology};
-      if (!check_compatible(inputs->profile, topology, context.options.global_batch_size).empty()) {
-        continue;
-      }
       const auto set = std::find_if(sets.begin(), sets.end(), [&](const PlanInputs& some) {
         return mixing_fault(some, *inputs).empty();
       });
@@ -955,8 +958,7 @@ std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
     if (const std::string reason = exclusion_of(context, restriction, form); !reason.empty()) {
       asked.push_back({.parallelism = form, .inputs = NoGroups{"/request", reason}});
     } else {
-      asked.push_back(
-          {.parallelism = form, .inputs = group_inputs(context.profile, context.topology, form)});
+      asked.push_back({.parallelism = form, .inputs = inputs_of(context, form)});
     }
   }
   const std::size_t uniform = asked.size();

@@ -12,6 +12,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/candidates/jitter.h"
+#include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/result/made_plan.h"
@@ -301,7 +302,10 @@ void repeat_search(Claims& claims, const ClaimedPlan& claimed, const VerifyOptio
   BudgetedProgress budgeted(is_limited ? options.budget * kStatesOfAPartialPlan : INT64_MAX,
                             kStatesOfASimulation + passes, progress);
   const Topology topology{document.original_topology()};
-  const PlanningContext context{document.original_profile(), topology, asked, &budgeted};
+  PlanningContext context{document.original_profile(), topology, asked, &budgeted};
+  // Where plans are kept to choose among them, first plans are made by themselves.
+  PlanPool pool;
+  if (document.request->jitter) context.pool = &pool;
   const auto made = make_plan_of_any_parallelism(context, claimed.restriction);
   if (budgeted.has_ended()) {
     verification.is_stopped = verification.is_stopped || budgeted.is_stopped();

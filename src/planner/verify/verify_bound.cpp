@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "dapple/cost/compatible.h"
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
@@ -402,9 +401,6 @@ void derive_bound_of_parallelisms(Claims& claims, const ClaimedPlan& claimed,
     auto* inputs = std::get_if<PlanInputs>(&form.inputs);
     if (inputs == nullptr) continue;
     const Topology of_form{inputs->topology};
-    if (!check_compatible(inputs->profile, of_form, document.plan.global_batch_size).empty()) {
-      continue;
-    }
     PlanDocument of_others = document;
     of_others.profile = std::move(inputs->profile);
     of_others.topology = std::move(inputs->topology);
