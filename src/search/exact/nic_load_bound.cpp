@@ -21,7 +21,6 @@
 #include "search/bounds/stage_column.h"
 #include "search/bounds/transfer_shape.h"
 #include "search/exact/stage_column_cache.h"
-#include "search/families/layer_lower_bounds.h"
 
 namespace dapple::search {
 namespace {
@@ -54,7 +53,7 @@ bool applies(const CostModel& costs, const SearchProblem& problem) {
   const TopologyDescription& description = topology.description();
   if (description.servers.size() > 1 || !description.racks.empty()) return false;
   const ServerGroup& servers = description.servers.front();
-  return servers.count > 1 && servers.devices > 1 &&
+  return servers.count > 1 && servers.devices > 1 && !servers.nics.empty() &&
          std::ssize(device_pools(topology)) == servers.count;
 }
 
@@ -184,7 +183,7 @@ NicLoadBound::NicLoadBound(const CostModel& costs, const SearchProblem& problem,
       device_count_(costs.topology().device_count()),
       server_count_(costs.topology().server_count()),
       devices_per_server_(costs.topology().server(ServerIndex{0}).device_count),
-      nics_(nics_together(costs.topology(), ServerIndex{0})),
+      nics_(costs.topology().nics_together(ServerIndex{0})),
       grain_{static_cast<std::int64_t>(std::bit_floor(
           static_cast<std::uint64_t>(std::max<std::int64_t>(1, threshold.ns / kGrains))))},
       least_(threshold) {
