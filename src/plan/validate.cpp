@@ -51,7 +51,6 @@ class PlanValidator {
   void check_depths();
   void check_depth(std::size_t stage);
   bool is_dealt(std::size_t stage) const;
-  bool may_deal() const { return plan_.chunks_per_device == 1 && !carries_order(plan_.family); }
 
   void report(std::string place, std::string message) {
     violations_.push_back({.place = std::move(place), .message = std::move(message)});
@@ -345,7 +344,8 @@ void PlanValidator::check_larger_groups(std::size_t stage) {
 
 void PlanValidator::check_replicas(std::size_t stage) {
   const std::int64_t replicas = replicas_of(plan_.stages[stage]);
-  if (is_dealt(stage) && !may_deal()) {
+  const bool may_deal = plan_.chunks_per_device == 1 && !carries_order(plan_.family);
+  if (is_dealt(stage) && !may_deal) {
     report(stage_place(stage, "replication"),
            fmt::format("expected \"split\", as {} deals no micro-batches, got \"deal\"",
                        to_string(plan_.family)));
@@ -444,14 +444,10 @@ void PlanValidator::check_depth(std::size_t stage) {
     }
     return;
   }
-  const StagePlan& here = plan_.stages[stage];
-  const bool deals =
-      is_dealt(stage) && may_deal() && std::ssize(here.devices) <= plan_.num_micro_batches;
-  const std::int64_t most = deals ? most_micro_batches_of(plan_, here) : plan_.num_micro_batches;
-  if (depth < 1 || depth > most) {
-    report(place, fmt::format("expected a warm-up depth of 1 to {}, the number of micro-batches{}, "
+  if (depth < 1 || depth > plan_.num_micro_batches) {
+    report(place, fmt::format("expected a warm-up depth of 1 to {}, the number of micro-batches, "
                               "got {}",
-                              most, deals ? " dealt to a replica" : "", depth));
+                              plan_.num_micro_batches, depth));
     return;
   }
   // Deadlocks under other families are found by the dry run of the schedule.
