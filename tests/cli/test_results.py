@@ -105,7 +105,7 @@ class Results(ToolTest):
         whole = self.result(DONE, "verify", "plan.json")["verification"]
         self.assertEqual((whole["bound"], whole["unchecked"]), ("proven", []))
         self.assertGreaterEqual(whole["proven_ns"], plan["predicted"]["lower_bound_ns"])
-        self.make_plan("hard.json", "--global-batch", "7")
+        self.make_plan("hard.json", "--global-batch", "7", "--contention", "off")
         stated = self.read("hard.json")["predicted"]["lower_bound_ns"]
         part = self.result(NOT_VERIFIED, "verify", "hard.json", "--budget", "1")["verification"]
         self.assertEqual((part["bound"], part["proof"]), ("not-proven", "least-work"))

@@ -110,9 +110,10 @@ void BoundProver::prove_by_paths(OpenProblem& open, std::int64_t steps) const {
 }
 
 /// Tries what NICs send alone. It is a part of the exact search, and of its kind of proof.
-void BoundProver::prove_by_nics(OpenProblem& open) const {
-  open.is_proven = search::nic_load_bound(context_.profile, context_.topology, open.some->problem,
-                                          bound_, limits(kSearchLimits.last_nic_steps)) >= bound_;
+void BoundProver::prove_by_nics(OpenProblem& open, std::int64_t steps) const {
+  open.is_proven =
+      search::nic_load_bound(context_.profile, context_.topology, open.some->problem, bound_,
+                             limits(std::min(steps, kSearchLimits.last_nic_steps))) >= bound_;
   open.proof.method = ProofMethod::Search;
 }
 
@@ -157,7 +158,7 @@ void BoundProver::prove(const ProofBudget& budget, bool keeps_nodes) {
   each([&](OpenProblem& open, std::int64_t) {
     prove_by_diagrams(open, budget.quick_steps, kLastQuickWidth, keeps_nodes);
   });
-  each([&](OpenProblem& open, std::int64_t) { prove_by_nics(open); });
+  each([&](OpenProblem& open, std::int64_t) { prove_by_nics(open, budget.steps); });
   each([&](OpenProblem& open, std::int64_t count) {
     prove_by_diagrams(open, budget.steps / count, kSearchLimits.last_width, keeps_nodes);
   });
@@ -216,7 +217,7 @@ std::size_t BoundProver::check(std::span<const ProblemProof> given, std::size_t 
   parallel_for(open_.size(), context_.options.threads, [&](std::size_t i) {
     if (is_stopped_()) return;
     if (open_[i].proof.method == ProofMethod::Search) {
-      prove_by_nics(open_[i]);
+      prove_by_nics(open_[i], kSearchLimits.last_nic_steps);
     } else {
       faults[i] = check_one(open_[i], first + i);
     }

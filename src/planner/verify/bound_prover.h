@@ -70,7 +70,7 @@ class BoundProver {
   search::Allowance::Limits limits(std::int64_t steps) const;
   void prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::size_t last_width,
                          bool keeps_nodes) const;
-  void prove_by_nics(OpenProblem& open) const;
+  void prove_by_nics(OpenProblem& open, std::int64_t steps) const;
   void prove_by_paths(OpenProblem& open, std::int64_t steps) const;
   void search_again(OpenProblem& open, std::int64_t& budget);
   std::vector<Violation> check_one(OpenProblem& open, std::size_t position) const;

@@ -138,6 +138,7 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"plan/$defs/request/properties/schedule", families_to_ask_for()},
       {"plan/$defs/request/properties/sharding", Names{"optimizer", "full", "auto"}},
       {"plan/$defs/request/properties/shares", Names{"equal", "auto"}},
+      {"plan/$defs/request/properties/group_sizes", Names{"same", "any"}},
       {"plan/$defs/request/properties/replication", Names{"split", "auto"}},
       {"plan/$defs/request/properties/recomputed_layers", Names{"all", "auto"}},
       {"plan/$defs/request/properties/stopped_by", ends()},
