@@ -493,6 +493,16 @@ struct ReadPlan {
   std::string digest_place;
 };
 
+/// Reads the plan's own form of parallelism, for which there is no key if it is none.
+Parallelism read_own_parallelism(const Field& field) {
+  const std::size_t faults_before = field.violations()->count();
+  const Parallelism parallelism = read_parallelism(field);
+  if (parallelism.is_none() && field.violations()->count() == faults_before) {
+    field.refuse("a degree above 1, or sharding, or no such key");
+  }
+  return parallelism;
+}
+
 ReadPlan read_plan_document(const Field& field) {
   ObjectReader object(field);
   ReadPlan read;
@@ -505,13 +515,7 @@ ReadPlan read_plan_document(const Field& field) {
   const Field runtime = object.field("runtime");
   if (runtime.present()) document.runtime = read_runtime(runtime);
   const Field parallelism = object.field("parallelism");
-  if (parallelism.present()) {
-    const std::size_t faults_before = field.violations()->count();
-    document.plan.parallelism = read_parallelism(parallelism);
-    if (document.plan.parallelism.is_none() && field.violations()->count() == faults_before) {
-      parallelism.refuse("a degree above 1, or sharding, or no such key");
-    }
-  }
+  if (parallelism.present()) document.plan.parallelism = read_own_parallelism(parallelism);
   const Field stage_forms = object.field("stage_forms");
   document.plan.stage_forms = read_stage_forms(stage_forms);
   if (parallelism.present() || stage_forms.present()) {
