@@ -911,6 +911,20 @@ bool are_few(const std::vector<MixedForms>& sets) {
   });
 }
 
+/// The plan is read again as it was written, and its bound is derived anew.
+void require_verified(const PlanDocument& document) {
+  const PlanDocument read = io::read_plan(io::write_plan(document), "plan");
+  REQUIRE(io::write_plan(read) == io::write_plan(document));
+  planner::VerifyOptions options;
+  options.budget = 2'000'000;
+  const planner::PlanVerification found = planner::verify(read, Topology(read.topology), options);
+  const std::string fault = found.violations.empty() ? ""
+                                                     : found.violations.front().place + ": " +
+                                                           found.violations.front().message;
+  REQUIRE(fault == "");
+  REQUIRE(found.bound == BoundCheck::Proven);
+}
+
 }  // namespace
 
 TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
@@ -1276,17 +1290,7 @@ TEST_CASE("where stages may differ in their form the plan is the fastest of all,
     if (experts.size() > 1) ++seen["expert degrees differ"];
     if (parts.size() > 1) ++seen["recomputed parts differ"];
     if (sharded.size() > 1) ++seen["sharded in some stages"];
-    // The claim is derived again, also from a file.
-    const PlanDocument read = io::read_plan(io::write_plan(document), "plan");
-    REQUIRE(io::write_plan(read) == io::write_plan(document));
-    planner::VerifyOptions options;
-    options.budget = 2'000'000;
-    const planner::PlanVerification found = planner::verify(read, Topology(read.topology), options);
-    const std::string fault = found.violations.empty() ? ""
-                                                       : found.violations.front().place + ": " +
-                                                             found.violations.front().message;
-    REQUIRE(fault == "");
-    REQUIRE(found.bound == BoundCheck::Proven);
+    require_verified(document);
   }
   if (small::scaled(1000) < 1000) return;  // Too few for every subject.
   // One of so many rounds, at least.
@@ -1580,16 +1584,7 @@ TEST_CASE("where groups may have different sizes the plan is the fastest of all,
     REQUIRE(has_larger_groups(document.plan));
     if (question.options.transfers != Transfers::Overlapped) ++seen["transfers block"];
     if (question.made.contention == Contention::Off) ++seen["links are not shared"];
-    const PlanDocument read = io::read_plan(io::write_plan(document), "plan");
-    REQUIRE(io::write_plan(read) == io::write_plan(document));
-    planner::VerifyOptions options;
-    options.budget = 2'000'000;
-    const planner::PlanVerification found = planner::verify(read, Topology(read.topology), options);
-    const std::string fault = found.violations.empty() ? ""
-                                                       : found.violations.front().place + ": " +
-                                                             found.violations.front().message;
-    REQUIRE(fault == "");
-    REQUIRE(found.bound == BoundCheck::Proven);
+    require_verified(document);
   }
   if (small::scaled(12000) < 12000) return;  // Too few for every subject.
   const std::pair<const char*, int> subjects[] = {
