@@ -39,19 +39,20 @@ class ContextAttention : public DeviceModuleWithoutParameters {
 
   DeviceTensor input_gradient(Device& device, Parameters, DeviceTensor output_gradient,
                               DeviceStash& stash) const override {
-    const DeviceTensor& input = stash.tensors[kInput];
+    const DeviceTensor& input = stash.tensors[kAttentionInput];
     const DeviceTensor queries = queries_of(device, input);
     const DeviceTensor keys = keys_of(device, input);
     const DeviceTensor of_queries = make_tensor(device, queries.shape, queries.type);
     const DeviceTensor of_keys = make_tensor(device, keys.shape, keys.type);
-    attend_backward(device, shape_of(input),
-                    ContextBackward{.forward = {.queries = queries.view(),
-                                                .keys_values = keys.view(),
-                                                .output = stash.tensors[kOutput].view(),
-                                                .log_sums = stash.tensors[kLogSums].view()},
-                                    .output_gradient = output_gradient.view(),
-                                    .query_gradient = of_queries.view(),
-                                    .key_value_gradient = of_keys.view()});
+    attend_backward(
+        device, shape_of(input),
+        ContextBackward{.forward = {.queries = queries.view(),
+                                    .keys_values = keys.view(),
+                                    .output = stash.tensors[kAttentionOutput].view(),
+                                    .log_sums = stash.tensors[kAttentionLogSums].view()},
+                        .output_gradient = output_gradient.view(),
+                        .query_gradient = of_queries.view(),
+                        .key_value_gradient = of_keys.view()});
     DeviceTensor gradient = make_tensor(device, input.shape, input.type);
     put_query_gradient(device, of_queries, gradient);
     put_key_gradient(device, of_keys, gradient);
@@ -61,7 +62,7 @@ class ContextAttention : public DeviceModuleWithoutParameters {
 
  private:
   /// The tensors that are kept.
-  enum : std::size_t { kInput, kOutput, kLogSums };
+  enum : std::size_t { kAttentionInput, kAttentionOutput, kAttentionLogSums };
 
   std::int64_t width() const { return head_width_of(operation_); }
   std::int64_t columns_of_queries() const { return operation_.heads * width(); }

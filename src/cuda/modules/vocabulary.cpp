@@ -83,7 +83,7 @@ class VocabularyParallelCrossEntropy : public DeviceModuleWithoutParameters {
     const std::int64_t numbers = kNumbersOfRowPart * targets.count();
     const DeviceTensor own = make_tensor(device, {numbers}, Type::Float32);
     const DeviceTensor all = make_tensor(device, {tensor_.ranks, numbers}, Type::Float32);
-    const CrossEntropy arrays = arrays_of(stash.tensors[kScores], stash);
+    const CrossEntropy arrays = arrays_of(stash.tensors[kLossScores], stash);
     cross_entropy_part(device.compute(), arrays, own.view());
     tensor_.group->all_gather(own.view(), all.view());
     join_cross_entropy(device, arrays, all.view(), losses.view());
@@ -92,7 +92,7 @@ class VocabularyParallelCrossEntropy : public DeviceModuleWithoutParameters {
 
   DeviceTensor input_gradient(Device& device, Parameters, DeviceTensor output_gradient,
                               DeviceStash& stash) const override {
-    DeviceTensor gradient = std::move(stash.tensors[kScores]);
+    DeviceTensor gradient = std::move(stash.tensors[kLossScores]);
     if (used_ > 0) {
       cross_entropy_gradient(device.compute(), arrays_of(gradient, stash), output_gradient.view());
     }
@@ -102,15 +102,15 @@ class VocabularyParallelCrossEntropy : public DeviceModuleWithoutParameters {
 
  private:
   /// The tensors that the loss keeps.
-  enum : std::size_t { kScores, kTargets, kLogSums };
+  enum : std::size_t { kLossScores, kLossTargets, kLossLogSums };
 
   CrossEntropy arrays_of(const DeviceTensor& scores, const DeviceStash& stash) const {
     return {.classes = used_,
             .first_class = first_,
             .stride = width_,
             .scores = scores.view(),
-            .targets = stash.tensors[kTargets].view(),
-            .log_sums = stash.tensors[kLogSums].view()};
+            .targets = stash.tensors[kLossTargets].view(),
+            .log_sums = stash.tensors[kLossLogSums].view()};
   }
 
   /// Returns the gradients with zeros for what is no class.
