@@ -89,7 +89,7 @@ struct Seen {
   }
 };
 
-TEST_CASE("on GPUs, ranks of groups compute the gradients and the losses of one CPU") {
+TEST_CASE("on GPUs, ranks of groups compute the gradients and the losses of one CPU", "[groups]") {
   Dice dice(6401);
   Seen seen;
   const int rounds = scaled(40);
@@ -118,7 +118,8 @@ TEST_CASE("on GPUs, ranks of groups compute the gradients and the losses of one 
   }
 }
 
-TEST_CASE("on GPUs, stages in different forms compute the gradients and the losses of one CPU") {
+TEST_CASE("on GPUs, stages in different forms compute the gradients and the losses of one CPU",
+          "[groups]") {
   Dice dice(6402);
   int seen = 0;
   int chunks = 0;
@@ -152,7 +153,7 @@ TEST_CASE("on GPUs, stages in different forms compute the gradients and the loss
   CHECK(idle >= 1);
 }
 
-TEST_CASE("on GPUs, attention to parts of long sequences is that of one CPU") {
+TEST_CASE("on GPUs, attention to parts of long sequences is that of one CPU", "[groups]") {
   Dice dice(6403);
   for (int round = 0; round < scaled(6); ++round) {
     // Of chunks that are no multiples of what a block of threads attends to.
@@ -245,7 +246,8 @@ void require_as_plain_but_for_rounding(const exec::TrainingJob& job) {
   }
 }
 
-TEST_CASE("on GPUs in half precision, groups compute the gradients of one CPU but for rounding") {
+TEST_CASE("on GPUs in half precision, groups compute the gradients of one CPU but for rounding",
+          "[groups]") {
   Dice dice(6404);
   for (const Parallelism& form :
        {Parallelism{.tensor = 2}, Parallelism{.tensor = 2, .sequence = true},
@@ -291,7 +293,8 @@ std::pair<std::vector<double>, exec::NamedTensors> trained(const exec::TrainingJ
   return result;
 }
 
-TEST_CASE("a training goes on with other groups, on GPUs and on CPUs, from checkpoints") {
+TEST_CASE("a training goes on with other groups, on GPUs and on CPUs, from checkpoints",
+          "[groups]") {
   Dice dice(6405);
   for (int round = 0; round < scaled(2); ++round) {
     const Parallelism widest{.tensor = 2, .sequence = true, .context = 2};
@@ -337,7 +340,8 @@ TEST_CASE("a training goes on with other groups, on GPUs and on CPUs, from check
   }
 }
 
-TEST_CASE("parts of layers that are computed again on a GPU change nothing, and less is kept") {
+TEST_CASE("parts of layers that are computed again on a GPU change nothing, and less is kept",
+          "[groups]") {
   Dice dice(6406);
   for (const bool is_llama : {false, true}) {
     constexpr std::int64_t kSequence = 6;

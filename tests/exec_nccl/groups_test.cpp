@@ -48,7 +48,8 @@ void require_as_plain(const exec::TrainingJob& job, double most) {
   }
 }
 
-TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of one CPU") {
+TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of one CPU",
+          "[groups]") {
   Dice dice(6501);
   [[maybe_unused]] std::map<std::string, int> seen;  // where every number of GPUs is there
   const int rounds = scaled(24);
@@ -78,7 +79,7 @@ TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of on
 #endif
 }
 
-TEST_CASE("over NCCL, stages in different forms compute the gradients of one CPU") {
+TEST_CASE("over NCCL, stages in different forms compute the gradients of one CPU", "[groups]") {
   Dice dice(6502);
   [[maybe_unused]] int seen = 0;  // where every number of GPUs is there
   const int rounds = scaled(24);
@@ -127,7 +128,7 @@ std::pair<std::size_t, std::size_t> kernels_launched(const exec::TrainingJob& jo
   return launched;
 }
 
-TEST_CASE("no iteration of groups launches a kernel for the first time") {
+TEST_CASE("no iteration of groups launches a kernel for the first time", "[groups]") {
   Dice dice(6503);
   for (int round = 0; round < scaled(8); ++round) {
     auto [form, model] = random_without_experts(dice);
