@@ -45,19 +45,10 @@ RecomputedParts random_parts(Dice& dice) {
   return sets[dice.roll(0, 4)];
 }
 
-/// Requires that iterations of a job have the losses of training on one CPU and, up to `most` of
-/// the largest number of each tensor, its gradients.
+/// Trains so many iterations, and requires that they are those of training on one CPU.
 void require_as_plain(const exec::TrainingJob& job, const exec::MakeBackend& make_backend,
                       double most, std::int64_t iterations = 2) {
-  const Outcome outcome = train(job, devices_of(job), iterations, make_backend);
-  exec::PlainTraining plain(job);
-  for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
-    const Outcome::Iteration& ours = outcome.iterations[n];
-    plain.restore(ours.before);
-    const double loss = plain.run(static_cast<std::int64_t>(n));
-    REQUIRE(ours.loss == Approx(loss).epsilon(most));
-    REQUIRE(worst_of(ours.gradients, plain.tensors(exec::TensorKind::Gradients)) <= most);
-  }
+  require_as_plain(job, train(job, devices_of(job), iterations, make_backend), most);
 }
 
 struct Seen {
@@ -129,7 +120,7 @@ TEST_CASE("on GPUs, stages in different forms compute the gradients and the loss
     const auto [forms, whole] = random_forms_without_experts(dice);
     const Trainable model = as_rank(whole, forms);
     std::optional<Pipeline> plan = random_plan(dice, as_rank(whole, forms.front()), 2, true);
-    // Of some, devices have stages in several forms.
+    // In some of these plans a device has stages in several forms.
     if (plan && dice.chance(35)) plan = under_family(*plan, ScheduleFamily::ZeroBubbleV, 5);
     if (!plan) continue;
     const std::optional<Pipeline> pipeline = with_stage_forms(model, *plan, forms, dice);
@@ -144,7 +135,7 @@ TEST_CASE("on GPUs, stages in different forms compute the gradients and the loss
     INFO("instance " << round << ": " << text);
     ++seen;
     chunks += job.plan.chunks_per_device > 1;
-    // What is missing, or is there twice, makes a hundred times as much.
+    // A part that is missing or counted twice differs a hundred times as much.
     require_as_plain(job, round % 2 == 0 ? on_gpu : on_gpus, 5e-4);
   }
   if (rounds < 30) return;
@@ -156,7 +147,7 @@ TEST_CASE("on GPUs, stages in different forms compute the gradients and the loss
 TEST_CASE("on GPUs, attention to parts of long sequences is that of one CPU", "[groups]") {
   Dice dice(6403);
   for (int round = 0; round < scaled(6); ++round) {
-    // Of chunks that are no multiples of what a block of threads attends to.
+    // The lengths of chunks are no multiples of the rows that a block of threads attends to.
     const Parallelism form{
         .tensor = round % 3 == 0 ? 2 : 1, .sequence = round % 3 == 0, .context = dice.roll(2, 3)};
     const std::int64_t sequence = 2 * form.context * (form.sequence ? 2 : 1) * dice.roll(9, 19);
@@ -302,7 +293,7 @@ TEST_CASE("a training goes on with other groups, on GPUs and on CPUs, from check
     while (!model || has_experts(*model)) model = random_shareable(dice, widest);
     exec::TrainingSettings settings = random_settings(dice, Plan{});
     settings.optimizer.kind = nn::OptimizerKind::AdamW;
-    // Of gradients that are nothing but rounding, no step is made either.
+    // Gradients that consist of rounding errors alone make no step either.
     settings.optimizer.epsilon = 1e-3F;
     settings.optimizer.learning_rate = 0.01F;
     const std::pair<Parallelism, const exec::MakeBackend> layouts[] = {

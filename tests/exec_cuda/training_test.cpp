@@ -260,7 +260,7 @@ exec::NamedTensors trained(const exec::TrainingJob& job, const Topology& topolog
 TEST_CASE("a training goes on on a GPU where a CPU has left it, and the other way around") {
   Dice dice(6104);
   const Trainable model = random_transformer(dice);
-  // Of gradients that are nothing but rounding, no step is made either.
+  // Gradients that consist of rounding errors alone make no step either.
   const exec::TrainingSettings settings{.optimizer = {.learning_rate = 0.01F, .epsilon = 1e-3F}};
   const Pipeline one = placed(model, 1);
   const Pipeline three = placed(model, 3);

@@ -36,18 +36,6 @@ Outcome train_over_nccl(const exec::TrainingJob& job, std::int64_t iterations) {
       });
 }
 
-void require_as_plain(const exec::TrainingJob& job, double most) {
-  const Outcome outcome = train_over_nccl(job, 2);
-  exec::PlainTraining plain(job);
-  for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
-    const Outcome::Iteration& ours = outcome.iterations[n];
-    plain.restore(ours.before);
-    const double loss = plain.run(static_cast<std::int64_t>(n));
-    REQUIRE(ours.loss == Approx(loss).epsilon(most));
-    REQUIRE(worst_of(ours.gradients, plain.tensors(exec::TensorKind::Gradients)) <= most);
-  }
-}
-
 TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of one CPU",
           "[groups]") {
   Dice dice(6501);
@@ -68,7 +56,7 @@ TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of on
     seen["shards"] += form.full_shards > 1;
     seen["copies"] += form.copies() > 1 && form.full_shards == 1;
     seen["stages"] += job.plan.stages.size() > 1;
-    require_as_plain(job, 1e-4);
+    require_as_plain(job, train_over_nccl(job, 2), 1e-4);
   }
 #ifdef DAPPLE_NCCL_ON_HOST
   if (rounds < 24) return;
@@ -94,7 +82,7 @@ TEST_CASE("over NCCL, stages in different forms compute the gradients of one CPU
     if (!has_gpus_for(job.numbers().size())) continue;
     INFO("instance " << round << ": " << text_of(*pipeline));
     ++seen;
-    require_as_plain(job, 5e-4);
+    require_as_plain(job, train_over_nccl(job, 2), 5e-4);
   }
 #ifdef DAPPLE_NCCL_ON_HOST
   if (rounds >= 24) CHECK(seen >= 2);

@@ -228,7 +228,7 @@ TEST_CASE("stages in different forms compute the gradients and the losses of one
     }
     INFO("instance " << round << ": " << text);
     seen.add(job);
-    // As above. What is missing, or is there twice, makes a hundred times as much.
+    // As above. A part that is missing or counted twice differs a hundred times as much.
     require_as_plain(job, 5e-4);
   }
   if (rounds < 250) return;

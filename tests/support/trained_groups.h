@@ -288,4 +288,17 @@ inline FormsWithoutExperts random_forms_without_experts(Dice& dice) {
   }
 }
 
+/// Requires that the iterations of a job have the losses of training on one CPU and, up to `most`
+/// of the largest number of each tensor, its gradients.
+inline void require_as_plain(const exec::TrainingJob& job, const Outcome& outcome, double most) {
+  exec::PlainTraining plain(job);
+  for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
+    const Outcome::Iteration& ours = outcome.iterations[n];
+    plain.restore(ours.before);
+    const double loss = plain.run(static_cast<std::int64_t>(n));
+    REQUIRE(ours.loss == Approx(loss).epsilon(most));
+    REQUIRE(worst_of(ours.gradients, plain.tensors(exec::TensorKind::Gradients)) <= most);
+  }
+}
+
 }  // namespace dapple::small

@@ -29,8 +29,8 @@ namespace {
 /// The interval between two checks of all communicators.
 constexpr std::chrono::milliseconds kWatch(20);
 
-/// What is added to the step of a reduction to report readiness, so that none of its messages has
-/// that step, nor other reductions of the same action.
+/// The number that is added to the step of a reduction to report readiness, so that none of its
+/// messages has that step, nor other reductions of the same action.
 constexpr std::int32_t kReady = std::numeric_limits<std::int32_t>::min();
 
 /// What a sender announces, through the transport below, about the next message to a receiver.

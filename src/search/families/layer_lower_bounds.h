@@ -117,7 +117,7 @@ class LayerLowerBounds {
   std::int64_t micro_batch_size_;
   std::int64_t micro_batches_;
   bool ignore_memory_;
-  // Of one device, and of all devices together.
+  // The most memory of any device, and the memory of all devices together.
   Bytes most_memory_;
   Wide all_memory_ = 0;
   // Devices of the largest server.
