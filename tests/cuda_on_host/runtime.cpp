@@ -137,7 +137,9 @@ cudaError_t cudaFreeHost(void* address) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind,
                             cudaStream_t stream) {
-  cuda_on_host::enqueue(stream, [=] { std::memcpy(to, from, size); });
+  cuda_on_host::enqueue(stream, [=] {
+    if (size > 0) std::memcpy(to, from, size);
+  });
   return cudaSuccess;
 }
 

@@ -29,7 +29,7 @@ struct Part {
 using Parts = std::vector<Part*>;  // one of each member
 
 void pass_on(const Parts& parts) {
-  std::memcpy(parts[1]->to, parts[0]->from, parts[0]->count);
+  std::copy_n(parts[0]->from, parts[0]->count, parts[1]->to);
 }
 
 /// From the one member that has something to send to those that take it.
@@ -37,7 +37,7 @@ void spread(const Parts& parts) {
   const auto has_any = [](const Part* part) { return part->from != nullptr; };
   const Part* const source = *std::find_if(parts.begin(), parts.end(), has_any);
   for (const Part* part : parts) {
-    if (part->to != nullptr) std::memcpy(part->to, source->from, part->count * sizeof(float));
+    if (part->to != nullptr) std::copy_n(source->from, part->count * sizeof(float), part->to);
   }
 }
 
@@ -49,7 +49,9 @@ void sum(const Parts& parts) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
   }
   for (const Part* part : parts) {
-    if (part->to != nullptr) std::memcpy(part->to, sums.data(), sums.size() * sizeof(float));
+    if (part->to != nullptr) {
+      std::copy(sums.begin(), sums.end(), reinterpret_cast<float*>(part->to));
+    }
   }
 }
 
