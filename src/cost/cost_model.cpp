@@ -9,6 +9,7 @@
 #include "cost/slowest_replica.h"
 #include "dapple/core/error.h"
 #include "dapple/cost/compatible.h"
+#include "dapple/profile/skip_tensors.h"
 
 namespace dapple {
 
@@ -196,6 +197,40 @@ Bytes CostModel::boundary_size(std::int32_t cut, std::int64_t samples) const {
   return table(samples, any_kind).boundary(cut);
 }
 
+/// Returns the size of what these layers make of `samples` samples.
+Bytes CostModel::outputs(const std::vector<LayerIndex>& layers, std::int64_t samples) const {
+  const std::int64_t of_replica = profile_.group.samples_of_replica(samples);
+  Bytes size;
+  for (const LayerIndex layer : layers) {
+    size += output_size(profile_.layers[layer.position()], of_replica);
+  }
+  return size;
+}
+
+StageTensors CostModel::tensors_of(const Plan& plan, StageIndex stage, std::int64_t samples) const {
+  const LayerRange own = plan.stages[stage.position()].layers;
+  StageTensors tensors{.before = boundary_size(own.begin, samples),
+                       .behind = boundary_size(own.end, samples)};
+  if (profile_.skip_tensors == SkipTensors::Forwarded) return tensors;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StageIndex other = index_at<StageIndex>(s);
+    if (other == stage) continue;
+    const bool is_before = other < stage;
+    const LayerRange others = plan.stages[s].layers;
+    const std::vector<LayerIndex> layers = is_before ? layers_consumed(profile_, others, own)
+                                                     : layers_consumed(profile_, own, others);
+    const Bytes size = outputs(layers, samples);
+    if (other.next() == stage) {
+      tensors.before = size;
+    } else if (stage.next() == other) {
+      tensors.behind = size;
+    } else if (!layers.empty()) {
+      tensors.skips.push_back({.stage = other, .size = size, .is_before = is_before});
+    }
+  }
+  return tensors;
+}
+
 /// Returns the sum over the layers and over the owners before them that some are tied to.
 Bytes CostModel::with_ties(const std::vector<Bytes>& sums, LayerRange layers,
                            Bytes (*of_owner)(const ModelProfile&, LayerIndex)) const {
@@ -263,8 +298,15 @@ Duration CostModel::optimizer_step(Bytes parameters) const {
 MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t samples,
                                   std::int32_t device_kind) const {
   const LayerTable& layers = table(samples, device_kind);
-  const Bytes before = layers.boundary(stage.layers.begin);
-  const Bytes behind = layers.boundary(stage.layers.end);
+  return memory_cost(
+      stage,
+      {.before = layers.boundary(stage.layers.begin), .behind = layers.boundary(stage.layers.end)},
+      samples, device_kind);
+}
+
+MemoryCost CostModel::memory_cost(const StageContext& stage, const StageTensors& tensors,
+                                  std::int64_t samples, std::int32_t device_kind) const {
+  const LayerTable& layers = table(samples, device_kind);
   const std::int64_t waiting_before = std::max<std::int64_t>(0, stage.depth_before - stage.depth);
   const std::int64_t waiting_behind =
       stage.depth_behind == 0 ? 0 : std::max<std::int64_t>(0, stage.depth - stage.depth_behind);
@@ -279,15 +321,20 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t sample
   }
   // Two buffers per boundary and direction, and one more for each micro-batch that may wait there.
   cost.communication_buffers = stage.largest_bucket;
-  if (stage.sends_before) cost.communication_buffers += (4 + waiting_before) * before;
-  if (stage.sends_behind) cost.communication_buffers += (4 + waiting_behind) * behind;
+  if (stage.sends_before) cost.communication_buffers += (4 + waiting_before) * tensors.before;
+  if (stage.sends_behind) cost.communication_buffers += (4 + waiting_behind) * tensors.behind;
+  Bytes received = tensors.before;
+  for (const StageTensors::Skip& skip : tensors.skips) {
+    cost.communication_buffers += (4 + skip.waiting) * skip.size;
+    if (skip.is_before) received += skip.size;
+  }
   cost.workspace = layers.largest_workspace(stage.layers);
   cost.in_flight = stage.depth;
   cost.per_micro_batch = layers.stash(stage.layers);
   if (stage.recompute) {
     cost.recompute_stash = cost.per_micro_batch;
     // The size of the model's own input is only known as part of the first layer's stash.
-    cost.per_micro_batch = stage.layers.begin == 0 ? layers.stash({0, 1}) : before;
+    cost.per_micro_batch = stage.layers.begin == 0 ? layers.stash({0, 1}) : received;
   }
   return cost;
 }
@@ -331,8 +378,13 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
     }
     const std::int64_t depth =
         std::min(plan.warmup_depths[index], micro_batches_of(plan, stage, i));
+    StageTensors tensors = tensors_of(plan, index_at<StageIndex>(index), replica.samples);
+    for (StageTensors::Skip& skip : tensors.skips) {
+      const std::int64_t other = plan.warmup_depths[skip.stage.position()];
+      skip.waiting = std::max<std::int64_t>(0, skip.is_before ? other - depth : depth - other);
+    }
     replica.memory =
-        memory_cost(context_of(plan, index, depth, largest_bucket), replica.samples, kind);
+        memory_cost(context_of(plan, index, depth, largest_bucket), tensors, replica.samples, kind);
     cost.replicas.push_back(replica);
   }
   std::vector<DeviceIndex> members = stage.devices;
@@ -382,24 +434,48 @@ std::vector<Duration> CostModel::bucket_steps(LayerRange layers,
   return steps;
 }
 
-BoundaryCost CostModel::boundary_cost(const Plan& plan, std::size_t index) const {
-  const StagePlan& here = plan.stages[index];
-  const StagePlan& next = plan.stages[index + 1];
+BoundaryCost CostModel::transfers_between(const Plan& plan, std::size_t from,
+                                          std::size_t to) const {
+  const StagePlan& here = plan.stages[from];
+  const StagePlan& there = plan.stages[to];
+  const bool are_direct = profile_.skip_tensors == SkipTensors::Direct;
+  std::vector<LayerIndex> layers;
+  if (are_direct) layers = layers_consumed(profile_, here.layers, there.layers);
   // What a device receives is laid out as its own stage has it.
   const auto received_by = [&](const StagePlan& stage) {
     return [&](std::int64_t samples) {
-      return in(stage.form).boundary_size(here.layers.end, samples);
+      const CostModel& in_form = in(stage.form);
+      return are_direct ? in_form.outputs(layers, samples)
+                        : in_form.boundary_size(here.layers.end, samples);
     };
   };
   BoundaryCost cost;
-  const std::int64_t period = std::lcm(dealt_to(here), dealt_to(next));
+  const std::int64_t period = std::lcm(dealt_to(here), dealt_to(there));
   for (std::int64_t m = 0; m < std::min(period, plan.num_micro_batches); ++m) {
     const std::vector<TransferEnd> senders = transfer_ends(plan, here, m);
-    const std::vector<TransferEnd> receivers = transfer_ends(plan, next, m);
-    cost.forward.push_back(transfer_cost(senders, receivers, received_by(next), topology_));
+    const std::vector<TransferEnd> receivers = transfer_ends(plan, there, m);
+    cost.forward.push_back(transfer_cost(senders, receivers, received_by(there), topology_));
     cost.backward.push_back(transfer_cost(receivers, senders, received_by(here), topology_));
   }
   return cost;
+}
+
+/// Adds the transfers between stages that are no neighbours.
+void CostModel::add_skips(const Plan& plan, PlanCost& cost) const {
+  for (std::size_t to = 2; to < plan.stages.size(); ++to) {
+    const LayerRange skipped{0, plan.stages[to - 1].layers.begin};
+    const std::vector<LayerIndex> layers =
+        layers_consumed(profile_, skipped, plan.stages[to].layers);
+    std::size_t from = 0;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const bool is_first = i == 0 || layers[i].value >= plan.stages[from].layers.end;
+      if (!is_first) continue;
+      while (layers[i].value >= plan.stages[from].layers.end) ++from;
+      cost.skips.push_back({.from = index_at<StageIndex>(from),
+                            .to = index_at<StageIndex>(to),
+                            .transfers = transfers_between(plan, from, to)});
+    }
+  }
 }
 
 PlanCost CostModel::plan_cost(const Plan& plan) const {
@@ -407,8 +483,9 @@ PlanCost CostModel::plan_cost(const Plan& plan) const {
   cost.overlap_slowdown = topology_.description().overlap_slowdown;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     cost.stages.push_back(in(plan.stages[s].form).stage_cost(plan, s));
-    if (s + 1 < plan.stages.size()) cost.boundaries.push_back(boundary_cost(plan, s));
+    if (s + 1 < plan.stages.size()) cost.boundaries.push_back(transfers_between(plan, s, s + 1));
   }
+  if (profile_.skip_tensors == SkipTensors::Direct) add_skips(plan, cost);
   add_ties(plan, cost);
   return cost;
 }

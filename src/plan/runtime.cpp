@@ -43,6 +43,9 @@ std::vector<Violation> mode_faults(const Plan& plan, SimulationMode mode) {
     return fault("/predicted/replicas", "together, got independent");
   }
   if (deals_micro_batches(plan)) return fault("/stages", "split micro-batches, got dealt ones");
+  if (plan.skip_tensors == SkipTensors::Direct) {
+    return fault("/skip_tensors", "forwarded tensors, got direct ones");
+  }
   for (std::size_t s = 1; s < plan.warmup_depths.size(); ++s) {
     const std::int64_t most = plan.warmup_depths[s] + 1;
     if (plan.warmup_depths[s - 1] <= most) continue;

@@ -41,6 +41,18 @@ std::vector<Bytes> boundaries(const std::vector<Layer>& layers, const std::vecto
   return sizes;
 }
 
+/// Returns at each cut the size of what the next layer consumes of the last layer before the cut.
+std::vector<Bytes> sizes_to_next_layer(const std::vector<Layer>& layers,
+                                       const std::vector<Bytes>& outputs) {
+  std::vector<Bytes> sizes(layers.size() + 1);
+  for (std::size_t l = 1; l < layers.size(); ++l) {
+    const std::vector<LayerIndex>& inputs = layers[l].inputs;
+    const bool consumes = !inputs.empty() && inputs.back().position() + 1 == l;
+    if (consumes) sizes[l] = outputs[l - 1];
+  }
+  return sizes;
+}
+
 struct LayerFigures {
   Duration forward;
   Duration backward;
@@ -173,7 +185,9 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples,
     outputs.push_back(figures.output);
     workspaces.push_back(figures.workspace);
   }
-  boundary_ = boundaries(profile.layers, outputs);
+  const bool is_direct = profile.skip_tensors == SkipTensors::Direct;
+  boundary_ = is_direct ? sizes_to_next_layer(profile.layers, outputs)
+                        : boundaries(profile.layers, outputs);
   workspace_ = largest_of_spans(std::move(workspaces));
   if (!profile.recomputing.empty()) add_recomputing(profile, samples, sources);
 }

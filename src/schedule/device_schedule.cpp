@@ -20,21 +20,31 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
       result.size += flow.size;
     }
   };
+  const auto add_skips = [&](StageIndex SkipCost::*own,
+                             std::vector<TransferCost> BoundaryCost::*direction, bool sends) {
+    for (const SkipCost& skip : costs.skips) {
+      if (skip.*own == action.stage) add_flows(transfer(skip.transfers.*direction), sends);
+    }
+  };
   const auto reduce_with = [&](DeviceIndex other) {
     if (other != device) result.peers.push_back({other, {}, result.size});
   };
   switch (action.kind) {
     case ActionKind::SendActivation:
       add_flows(transfer(costs.boundaries[stage].forward), true);
+      add_skips(&SkipCost::from, &BoundaryCost::forward, true);
       break;
     case ActionKind::ReceiveActivation:
       add_flows(transfer(costs.boundaries[stage - 1].forward), false);
+      add_skips(&SkipCost::to, &BoundaryCost::forward, false);
       break;
     case ActionKind::SendGradient:
       add_flows(transfer(costs.boundaries[stage - 1].backward), true);
+      add_skips(&SkipCost::to, &BoundaryCost::backward, true);
       break;
     case ActionKind::ReceiveGradient:
       add_flows(transfer(costs.boundaries[stage].backward), false);
+      add_skips(&SkipCost::from, &BoundaryCost::backward, false);
       break;
     case ActionKind::AllReduce:
       result.size = costs.stages[stage].buckets[static_cast<std::size_t>(action.index)].size;

@@ -5,8 +5,8 @@
 namespace dapple::simulate {
 IsolatedTransport::IsolatedTransport(const TransportWork& work, TransportOutput output)
     : costs_(work.costs), output_(output) {
-  for (const BoundaryParts& boundary : work.parts) {
-    boundaries_.push_back({make_direction(boundary.forward), make_direction(boundary.backward)});
+  for (const PairParts& pair : work.parts) {
+    pairs_.push_back({make_direction(pair.forward), make_direction(pair.backward)});
   }
 }
 
@@ -79,7 +79,7 @@ IsolatedTransport::Service IsolatedTransport::serve(Direction& direction, const 
 }
 
 std::optional<Duration> IsolatedTransport::send(const TransferRequest& request) {
-  Direction& direction = boundaries_[at(request.boundary)].of(request);
+  Direction& direction = pairs_[at(request.pair)].of(request);
   const Pattern& pattern =
       direction.patterns[entry_of(request.micro_batch, direction.patterns.size())];
   if (pattern.transfer->is_whole()) return send_whole(direction, pattern, request);

@@ -19,6 +19,17 @@ LaneScheduler::LaneScheduler(const Schedule& schedule, const PlanCost& costs)
   }
 }
 
+LaneScheduler::Inputs LaneScheduler::make_inputs(std::int64_t senders,
+                                                 std::int64_t micro_batches) {
+  const auto count = static_cast<std::size_t>(micro_batches);
+  Inputs inputs;
+  inputs.here.assign(count, senders == 0 ? Duration{} : Duration::infinite());
+  if (senders > 1) {
+    inputs.several.assign(count, {.left = static_cast<std::int32_t>(senders), .latest = {}});
+  }
+  return inputs;
+}
+
 LaneScheduler::Chunk LaneScheduler::make_chunk(const Lane& source, StageIndex stage,
                                                std::int64_t micro_batches, const PlanCost& costs) {
   const StageCost& cost = costs.stages[stage.position()];
@@ -38,11 +49,14 @@ LaneScheduler::Chunk LaneScheduler::make_chunk(const Lane& source, StageIndex st
   const BucketMoments* moments = is_apart ? &cost.moments[replica.moments] : nullptr;
   chunk.bucket_ready = is_apart ? &moments->in_backward : &cost.bucket_ready;
   chunk.bucket_ready_in_weights = is_apart ? &moments->in_weights : &cost.bucket_ready_in_weights;
-  const bool is_first = stage.value == 0;
-  const bool is_last = stage.position() + 1 == costs.stages.size();
-  const auto count = static_cast<std::size_t>(own);
-  chunk.activation_here.assign(count, is_first ? Duration{} : Duration::infinite());
-  chunk.gradient_here.assign(count, is_last ? Duration{} : Duration::infinite());
+  std::int64_t before = stage.value == 0 ? 0 : 1;
+  std::int64_t behind = stage.position() + 1 == costs.stages.size() ? 0 : 1;
+  for (const SkipCost& skip : costs.skips) {
+    if (skip.to == stage) ++before;
+    if (skip.from == stage) ++behind;
+  }
+  chunk.activations = make_inputs(before, own);
+  chunk.gradients = make_inputs(behind, own);
   chunk.weight_gradients_left = static_cast<std::int32_t>(own);
   return chunk;
 }

@@ -19,8 +19,8 @@ std::vector<Rate> port_capacities(const Topology& topology) {
 SharedTransport::SharedTransport(const TransportWork& work, const Topology& topology,
                                  TransportOutput output)
     : costs_(work.costs), output_(output), network_(port_capacities(topology)) {
-  for (const BoundaryParts& boundary : work.parts) {
-    boundaries_.push_back({make_direction(boundary.forward), make_direction(boundary.backward)});
+  for (const PairParts& pair : work.parts) {
+    pairs_.push_back({make_direction(pair.forward), make_direction(pair.backward)});
   }
   reductions_.resize(costs_.stages.size() + costs_.ties.size());
 }
@@ -101,7 +101,7 @@ FlowDemand SharedTransport::demand_of(const AllReducePhase& phase) const {
 }
 
 SharedTransport::Direction& SharedTransport::direction_of(const TransferRequest& request) {
-  return boundaries_[at(request.boundary)].of(request);
+  return pairs_[at(request.pair)].of(request);
 }
 
 /// Starts to track a transfer.

@@ -22,10 +22,12 @@ namespace {
 PlanCost without_free(const PlanCost& costs, const SimulationOptions& options) {
   PlanCost result = costs;
   if (options.free_transfers) {
-    for (BoundaryCost& boundary : result.boundaries) {
-      boundary.forward.assign(1, TransferCost{});
-      boundary.backward.assign(1, TransferCost{});
-    }
+    const auto make_free = [](BoundaryCost& transfers) {
+      transfers.forward.assign(1, TransferCost{});
+      transfers.backward.assign(1, TransferCost{});
+    };
+    for (BoundaryCost& boundary : result.boundaries) make_free(boundary);
+    for (SkipCost& skip : result.skips) make_free(skip.transfers);
   }
   if (options.free_all_reduce) {
     for (StageCost& stage : result.stages) {
@@ -84,10 +86,14 @@ class Engine {
   // By stage.
   std::vector<StageLanes> stage_lanes_;
   std::vector<Inbox> inboxes_;
-  std::vector<BoundaryParts> boundaries_;
+  // The pairs of stages that exchange tensors, and by stage their positions: of those to which it
+  // sends activations, and of those to which it sends gradients.
+  std::vector<PairParts> pairs_;
+  std::vector<std::vector<std::int32_t>> activations_to_;
+  std::vector<std::vector<std::int32_t>> gradients_to_;
   // Whether lanes may start computations ahead of time, on inputs that are still to arrive. This
-  // requires that no two lanes send over the same boundary, so that the order in which they send at
-  // equal times does not matter.
+  // requires that no two lanes send from one stage to another, so that the order in which they send
+  // at equal times does not matter.
   bool looks_ahead_ = false;
   // The calls that lanes are in, if transfers block.
   std::optional<BlockingCalls> calls_;
@@ -143,16 +149,23 @@ Engine::Engine(const Schedule& schedule, const PlanCost& costs, const Topology& 
           {.lane = LaneIndex{stage_lanes_[s].first + i}, .stage = index_at<StageIndex>(s)});
     }
   }
-  boundaries_ = transfer_parts(schedule, stage_lanes_, costs);
+  pairs_ = transfer_parts(schedule, stage_lanes_, costs);
+  activations_to_.resize(costs.stages.size());
+  gradients_to_.resize(costs.stages.size());
+  for (std::size_t p = 0; p < pairs_.size(); ++p) {
+    activations_to_[pairs_[p].from.position()].push_back(static_cast<std::int32_t>(p));
+    gradients_to_[pairs_[p].to.position()].push_back(static_cast<std::int32_t>(p));
+  }
   looks_ahead_ = std::all_of(stage_lanes_.begin(), stage_lanes_.end(),
                              [](const StageLanes& lanes) { return lanes.count == 1; });
   if (options.transfers != Transfers::Overlapped && !options.free_transfers) {
     check(looks_ahead_ && schedule.lanes.size() == costs.stages.size(),
           "blocking transfers of stages that are not one lane each");
+    check(costs.skips.empty(), "blocking transfers of tensors that skip stages");
     looks_ahead_ = false;
     calls_.emplace(costs.stages.size(), options.transfers);
   }
-  transport_ = make_transport({costs, boundaries_}, topology, options.contention,
+  transport_ = make_transport({costs, pairs_}, topology, options.contention,
                               {.queue = queue_, .actions = options.record ? &actions_ : nullptr});
 }
 
@@ -290,43 +303,50 @@ void Engine::end_transfer(const BoundaryTransfer& transfer, Duration now) {
   }
 }
 
-/// Sends the output of a computation to the stage that needs it, if there is one.
+/// Sends the output of a computation to the stages that need it, if there are any.
 void Engine::send(LaneIndex lane, const Action& computation, Duration now) {
   const bool is_activation = computation.kind == ActionKind::Forward;
   const bool is_gradient = makes_input_gradient(computation.kind);
   if (!is_activation && !is_gradient) return;
-  const std::int32_t to_stage = computation.stage.value + (is_gradient ? -1 : 1);
-  if (to_stage < 0 || at(to_stage) == stage_lanes_.size()) return;
-  const std::int32_t boundary = is_gradient ? to_stage : computation.stage.value;
-  const BoundaryParts& parts = boundaries_[at(boundary)];
-  const DirectionParts& transfers = is_gradient ? parts.backward : parts.forward;
+  const std::size_t stage = computation.stage.position();
+  const std::vector<std::int32_t>& pairs =
+      is_gradient ? gradients_to_[stage] : activations_to_[stage];
+  if (pairs.empty()) return;
   const std::int32_t micro_batch = computation.index;
-  const TransferParts& transfer = transfers[entry_of(micro_batch, transfers.size())];
   // A lane to which a micro-batch is dealt sends all of it.
-  const StageLanes& from = stage_lanes_[computation.stage.position()];
+  const StageLanes& from = stage_lanes_[stage];
   const std::int32_t part = from.dealt_to > 1 ? 0 : lane.value - from.first;
+  const auto transfer_of = [&](std::int32_t pair) -> const TransferParts& {
+    const PairParts& parts = pairs_[at(pair)];
+    const DirectionParts& transfers = is_gradient ? parts.backward : parts.forward;
+    return transfers[entry_of(micro_batch, transfers.size())];
+  };
+  Bytes size;
+  for (const std::int32_t pair : pairs) size += transfer_of(pair).sizes[at(part)];
   const ActionKind kind = is_gradient ? ActionKind::SendGradient : ActionKind::SendActivation;
   record({.lane = lane,
           .action = {kind, micro_batch, computation.stage},
-          .start = now,
+          .start = Duration::infinite(),
           .end = now,
-          .size = transfer.sizes[at(part)]});
-  const std::optional<Duration> arrival =
-      transport_->send({.part = part,
-                        .micro_batch = micro_batch,
-                        .boundary = boundary,
-                        .is_gradient = is_gradient,
-                        .ready = now,
-                        .record = static_cast<std::int32_t>(actions_.size()) - 1});
-  if (!arrival) return;
-  const std::int32_t inbox = transfer.receivers.front();
-  if (looks_ahead_) {
-    expect(inbox, micro_batch, is_gradient, *arrival);
-    try_start(inboxes_[at(inbox)].lane, now);
-    return;
+          .size = size});
+  const auto position = static_cast<std::int32_t>(actions_.size()) - 1;
+  for (const std::int32_t pair : pairs) {
+    const std::optional<Duration> arrival = transport_->send({.part = part,
+                                                              .micro_batch = micro_batch,
+                                                              .pair = pair,
+                                                              .is_gradient = is_gradient,
+                                                              .ready = now,
+                                                              .record = position});
+    if (!arrival) continue;
+    const std::int32_t inbox = transfer_of(pair).receivers.front();
+    if (looks_ahead_) {
+      expect(inbox, micro_batch, is_gradient, *arrival);
+      try_start(inboxes_[at(inbox)].lane, now);
+      continue;
+    }
+    announce(*arrival, is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived,
+             inbox, micro_batch);
   }
-  announce(*arrival, is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived,
-           inbox, micro_batch);
 }
 
 void Engine::expect(std::int32_t inbox, std::int32_t micro_batch, bool is_gradient,
@@ -389,6 +409,7 @@ SimulationResult simulate(const Schedule& schedule, const PlanCost& costs, const
   if (!options.record) return result;
   Timeline& timeline = result.timeline;
   timeline.transfers = options.transfers;
+  for (const SkipCost& skip : costs.skips) timeline.skips.emplace_back(skip.from, skip.to);
   sort_actions(timeline);
   for (const Lane& lane : schedule.lanes) {
     timeline.lanes.push_back({lane.stages, lane.devices, lane.samples});

@@ -8,7 +8,7 @@
 namespace dapple::simulate {
 namespace {
 
-/// The two sides of a boundary in one direction.
+/// The two stages of a pair in one direction.
 struct Sides {
   const StageLanes& from;
   const StageLanes& to;
@@ -97,17 +97,23 @@ std::span<const TransferParts::Flow> TransferParts::in_place_of(std::int32_t par
   return {first, last};
 }
 
-std::vector<BoundaryParts> transfer_parts(const Schedule& schedule,
-                                          const std::vector<StageLanes>& stages,
-                                          const PlanCost& costs) {
-  std::vector<BoundaryParts> boundaries;
+std::vector<PairParts> transfer_parts(const Schedule& schedule,
+                                      const std::vector<StageLanes>& stages,
+                                      const PlanCost& costs) {
+  std::vector<PairParts> pairs;
+  const auto add = [&](StageIndex from, StageIndex to, const BoundaryCost& transfers) {
+    const StageLanes& here = stages[from.position()];
+    const StageLanes& there = stages[to.position()];
+    pairs.push_back({.from = from,
+                     .to = to,
+                     .forward = PartsMaker(schedule, {here, there}).make(transfers.forward),
+                     .backward = PartsMaker(schedule, {there, here}).make(transfers.backward)});
+  };
   for (std::size_t b = 0; b < costs.boundaries.size(); ++b) {
-    const StageLanes& here = stages[b];
-    const StageLanes& next = stages[b + 1];
-    boundaries.push_back({PartsMaker(schedule, {here, next}).make(costs.boundaries[b].forward),
-                          PartsMaker(schedule, {next, here}).make(costs.boundaries[b].backward)});
+    add(index_at<StageIndex>(b), index_at<StageIndex>(b + 1), costs.boundaries[b]);
   }
-  return boundaries;
+  for (const SkipCost& skip : costs.skips) add(skip.from, skip.to, skip.transfers);
+  return pairs;
 }
 
 }  // namespace dapple::simulate

@@ -1,4 +1,4 @@
-// The participants of the transfers over a boundary: the lanes that send parts of a micro-batch,
+// The participants of the transfers between two stages: the lanes that send parts of a micro-batch,
 // each when it has its own part, and the lanes that wait for the parts that they need.
 #pragma once
 
@@ -52,7 +52,7 @@ struct TransferParts {
   bool is_whole() const { return sizes.size() == 1 && receivers.size() == 1; }
 };
 
-/// The transfers over a boundary in one direction: micro-batch m uses entry m modulo their number.
+/// The transfers between two stages in one direction: micro-batch m uses entry m modulo their number.
 using DirectionParts = std::vector<TransferParts>;
 
 /// Returns the position in a vector of the part, receiver, lane or the like of that number.
@@ -66,15 +66,19 @@ inline std::size_t entry_of(std::int32_t micro_batch, std::size_t entries) {
   return entries == 1 ? 0 : at(micro_batch) % entries;
 }
 
-struct BoundaryParts {
+/// The transfers between two stages, of which one consumes what the other one makes.
+struct PairParts {
+  StageIndex from;
+  StageIndex to;
   DirectionParts forward;
   DirectionParts backward;
 };
 
-/// Returns the transfers by boundary. Keeps pointers into `costs`. O(flows and receivers of all
+/// Returns the transfers of all pairs of stages: of each stage and the next one, and then those of
+/// PlanCost::skips, in their order. Keeps pointers into `costs`. O(flows and receivers of all
 /// transfers). Requires: if a stage has several lanes that share samples, each of its lanes has one
-/// device, and so have those of the neighbouring stages.
-std::vector<BoundaryParts> transfer_parts(const Schedule& schedule,
+/// device, and so have those of the stages that it exchanges tensors with.
+std::vector<PairParts> transfer_parts(const Schedule& schedule,
                                           const std::vector<StageLanes>& stages,
                                           const PlanCost& costs);
 

@@ -3,6 +3,7 @@
 // are announced to the event queue.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,11 +18,12 @@
 
 namespace dapple::simulate {
 
-/// A request to send a part of a transfer: what one lane sends over `boundary` at `ready`.
+/// A request to send a part of a transfer: what one lane sends between two stages at `ready`.
 struct TransferRequest {
   std::int32_t part = 0;
   std::int32_t micro_batch = 0;
-  std::int32_t boundary = 0;
+  // The position of the two stages in TransportWork::parts.
+  std::int32_t pair = 0;
   bool is_gradient = false;
   Duration ready;
   // The position of its action in the timeline, or -1.
@@ -54,20 +56,21 @@ struct TransportOutput {
         request.is_gradient ? Event::Kind::GradientArrived : Event::Kind::ActivationArrived, inbox,
         request.micro_batch);
   }
-  /// Fills in when the send at that position of `actions` starts and ends.
+  /// Fills in when the send at that position of `actions` starts and ends: of what goes to several
+  /// stages, the first start and the last end.
   void record(std::int32_t action, Ticks start, Duration end) const {
     if (actions == nullptr) return;
     TimedAction& timed = (*actions)[at(action)];
-    timed.start = round_up(start);
-    timed.end = end;
+    timed.start = std::min(timed.start, round_up(start));
+    timed.end = std::max(timed.end, end);
   }
 };
 
-/// What is to be transported: `parts` by boundary, and the all-reduces of the costs. It must
-/// outlive the transport.
+/// What is to be transported: `parts` by pair of stages that exchange tensors, and the all-reduces
+/// of the costs. It must outlive the transport.
 struct TransportWork {
   const PlanCost& costs;
-  const std::vector<BoundaryParts>& parts;
+  const std::vector<PairParts>& parts;
 };
 
 std::unique_ptr<TransportLayer> make_transport(const TransportWork& work, const Topology& topology,

@@ -24,7 +24,7 @@ struct PendingReceiver {
   }
 };
 
-/// What a transport keeps for a boundary, by direction.
+/// What a transport keeps for two stages, by direction.
 template <class Direction>
 struct BothDirections {
   Direction forward;
@@ -33,8 +33,8 @@ struct BothDirections {
   Direction& of(const TransferRequest& request) { return request.is_gradient ? backward : forward; }
 };
 
-/// A transport without contention: every port of a boundary and direction serves that boundary's
-/// transfers in order, independently of everything else. It carries its share of a transfer in one
+/// A transport without contention: every port serves the transfers between two stages in one
+/// direction in order, independently of everything else. It carries its share of a transfer in one
 /// piece, as soon as all lanes that send through it have made their parts; a receiver that waits
 /// for some of that piece waits for all of it.
 class IsolatedTransport : public TransportLayer {
@@ -100,7 +100,7 @@ class IsolatedTransport : public TransportLayer {
 
   const PlanCost& costs_;
   TransportOutput output_;
-  std::vector<BothDirections<Direction>> boundaries_;
+  std::vector<BothDirections<Direction>> pairs_;
 };
 
 /// A transport with contention: every pair of devices in a transfer and every phase of an
@@ -153,7 +153,7 @@ class SharedTransport : public TransportLayer {
     std::vector<PendingReceiver> receivers;
     std::int32_t parts_left = 0;
   };
-  /// The send queue of one device over one boundary in one direction.
+  /// The send queue of one device from one stage to another.
   struct SendStream {
     // The transfers that wait.
     std::deque<std::int32_t> waiting;
@@ -196,7 +196,7 @@ class SharedTransport : public TransportLayer {
   const PlanCost& costs_;
   TransportOutput output_;
   SharedNetwork network_;
-  std::vector<BothDirections<Direction>> boundaries_;
+  std::vector<BothDirections<Direction>> pairs_;
   std::vector<RunningReduction> reductions_;  // by reducer
   std::vector<Owner> owners_;                 // by flow
   std::vector<Transfer> transfers_;

@@ -93,7 +93,11 @@ class Causes {
   std::span<const Entry> with(const Key& key) const;
   bool feeds(LaneIndex from, LaneIndex to) const;
   template <class Visit>
+  bool visit_made_by(StageIndex stage, const Key& needed, LaneIndex to, const Visit& visit) const;
+  template <class Visit>
   void visit_needed(std::size_t action, bool computed, const Visit& visit) const;
+  template <class Visit>
+  void visit_skipped_from(StageIndex stage, std::int32_t stages_on, const Visit& visit) const;
   std::optional<std::size_t> last_needed(std::size_t action, bool computed) const;
   std::size_t place_in_line(std::size_t action) const;
   std::optional<std::size_t> previous(std::size_t action) const;
@@ -159,6 +163,32 @@ inline constexpr auto kNeedRows = [] {
   return rows;
 }();
 
+/// Calls visit(stage) for every stage, but for the neighbour, from which a stage gets activations
+/// (stages_on < 0), or gradients. O(skips).
+template <class Visit>
+void Causes::visit_skipped_from(StageIndex stage, std::int32_t stages_on,
+                                const Visit& visit) const {
+  for (const auto& [from, to] : timeline_.skips) {
+    if (stages_on < 0 && to == stage) visit(from);
+    if (stages_on > 0 && from == stage) visit(to);
+  }
+}
+
+/// Calls visit() for the needed actions on lanes of `stage` that feed `to`. Returns whether there
+/// are any.
+template <class Visit>
+bool Causes::visit_made_by(StageIndex stage, const Key& needed, LaneIndex to,
+                           const Visit& visit) const {
+  bool is_found = false;
+  for (const Entry& entry : with({needed.kind, stage, needed.index})) {
+    const LaneIndex from = at(entry.action).lane;
+    if (stage == needed.stage ? from != to : !feeds(from, to)) continue;
+    visit(std::size_t{entry.action});
+    is_found = true;
+  }
+  return is_found;
+}
+
 /// Calls visit() for the needed action on every lane that makes a part of the action's input.
 template <class Visit>
 void Causes::visit_needed(std::size_t action, bool computed, const Visit& visit) const {
@@ -167,13 +197,13 @@ void Causes::visit_needed(std::size_t action, bool computed, const Visit& visit)
   const NeedRows& rows = kNeedRows[static_cast<std::size_t>(own.kind)][computed ? 1 : 0];
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
     const StageNeed& need = kNeeds[row];
-    const Key key{need.needed, StageIndex{own.stage.value + need.stages_on}, own.index};
-    bool is_found = false;
-    for (const Entry& entry : with(key)) {
-      const LaneIndex from = at(entry.action).lane;
-      if (need.stages_on == 0 ? from != to : !feeds(from, to)) continue;
-      visit(std::size_t{entry.action});
-      is_found = true;
+    const Key needed{need.needed, own.stage, own.index};
+    bool is_found =
+        visit_made_by(StageIndex{own.stage.value + need.stages_on}, needed, to, visit);
+    if (need.stages_on != 0) {
+      visit_skipped_from(own.stage, need.stages_on, [&](StageIndex stage) {
+        is_found = visit_made_by(stage, needed, to, visit) || is_found;
+      });
     }
     if (is_found) return;
   }
@@ -183,22 +213,27 @@ template <class Visit>
 void Causes::visit_receivers_of(std::size_t transfer, const Visit& visit) const {
   const Key own = key_of(transfer);
   const LaneIndex from = at(transfer).lane;
-  for (const StageNeed& need : kNeeds) {
-    if (need.needed != own.kind) continue;
-    const Key key{need.action, StageIndex{own.stage.value - need.stages_on}, own.index};
-    const Group* group = group_of(key);
-    if (group == nullptr) continue;
-    const std::span<const Entry> entries = group->with(key.index);
-    if (entries.empty()) continue;
+  const auto visit_stage = [&](ActionKind kind, StageIndex stage) {
+    const Group* group = group_of({kind, stage, own.index});
+    if (group == nullptr) return;
+    const std::span<const Entry> entries = group->with(own.index);
+    if (entries.empty()) return;
     // If the group has one lane, its entries need not be visited one by one.
     if (!group->is_on_several_lanes) {
       if (feeds(from, *group->lane)) visit(*group->lane);
-      continue;
+      return;
     }
     for (const Entry& entry : entries) {
       const LaneIndex to = at(entry.action).lane;
       if (feeds(from, to)) visit(to);
     }
+  };
+  for (const StageNeed& need : kNeeds) {
+    if (need.needed != own.kind) continue;
+    visit_stage(need.action, StageIndex{own.stage.value - need.stages_on});
+    // Who gets what this stage sends is on the other side of it than those from whom it gets.
+    visit_skipped_from(own.stage, -need.stages_on,
+                       [&](StageIndex stage) { visit_stage(need.action, stage); });
   }
 }
 

@@ -25,7 +25,8 @@ struct Interval {
 struct ReferenceTimes {
   std::vector<std::vector<Interval>> forward;
   std::vector<std::vector<Interval>> backward;
-  std::vector<std::vector<Interval>> activation;  // by boundary
+  // By the stage that sends them, to all others, but by boundary while they are worked out.
+  std::vector<std::vector<Interval>> activation;
   std::vector<std::vector<Interval>> gradient;
   std::vector<std::vector<Interval>> reduction;
   std::vector<Interval> tied;
@@ -208,10 +209,16 @@ class Reference {
     const auto count = static_cast<std::size_t>(pipeline.plan.num_micro_batches);
     const std::size_t stages = pipeline.plan.stages.size();
     const std::vector<Interval> none(count);
+    for (std::size_t b = 0; b + 1 < stages; ++b) {
+      pairs_.push_back({b, b + 1, &pipeline.costs.boundaries[b]});
+    }
+    for (const SkipCost& skip : pipeline.costs.skips) {
+      pairs_.push_back({skip.from.position(), skip.to.position(), &skip.transfers});
+    }
     times_ = {.forward = {stages, none},
               .backward = {stages, none},
-              .activation = {stages - 1, none},
-              .gradient = {stages - 1, none},
+              .activation = {pairs_.size(), none},
+              .gradient = {pairs_.size(), none},
               .reduction = std::vector<std::vector<Interval>>(stages),
               .tied = std::vector<Interval>(pipeline.costs.ties.size()),
               .step = std::vector<std::vector<Interval>>(stages)};
@@ -229,15 +236,49 @@ class Reference {
         pass_freely();
       }
     } while (times_ != before);
+    times_.activation = joined(times_.activation, &Pair::from, 0);
+    times_.gradient = joined(times_.gradient, &Pair::to, 1);
     return std::move(times_);
   }
 
  private:
+  /// Two stages that exchange tensors: neighbours, or those of a tensor that skips stages.
+  struct Pair {
+    std::size_t from = 0;
+    std::size_t to = 0;
+    const BoundaryCost* cost = nullptr;
+  };
+
+  /// From the first start to the last end of what a stage sends to several others, by stage; the
+  /// first `without` stages send nothing.
+  std::vector<std::vector<Interval>> joined(const std::vector<std::vector<Interval>>& sent,
+                                            std::size_t Pair::*sender, std::size_t without) const {
+    std::vector<std::vector<Interval>> all(times_.forward.size() - 1);
+    for (std::size_t p = 0; p < pairs_.size(); ++p) {
+      std::vector<Interval>& own = all[pairs_[p].*sender - without];
+      own.resize(sent[p].size(), {INT64_MAX, 0});
+      for (std::size_t m = 0; m < own.size(); ++m) {
+        own[m] = {std::min(own[m].start, sent[p][m].start), std::max(own[m].end, sent[p][m].end)};
+      }
+    }
+    return all;
+  }
+
+  /// When the last of what a stage waits for is there.
+  std::int64_t arrival(const std::vector<std::vector<Interval>>& sent, std::size_t Pair::*receiver,
+                       std::size_t stage, std::size_t micro_batch) const {
+    std::int64_t last = 0;
+    for (std::size_t p = 0; p < pairs_.size(); ++p) {
+      if (pairs_[p].*receiver == stage) last = std::max(last, sent[p][micro_batch].end);
+    }
+    return last;
+  }
+
   void pass_freely() {
-    for (std::size_t b = 0; b < times_.activation.size(); ++b) {
-      const BoundaryCost& cost = pipeline_.costs.boundaries[b];
-      transfer(cost.forward.front(), times_.forward[b], times_.activation[b]);
-      transfer(cost.backward.front(), times_.backward[b + 1], times_.gradient[b]);
+    for (std::size_t p = 0; p < pairs_.size(); ++p) {
+      const auto& [from, to, cost] = pairs_[p];
+      transfer(cost->forward.front(), times_.forward[from], times_.activation[p]);
+      transfer(cost->backward.front(), times_.backward[to], times_.gradient[p]);
     }
     for (std::size_t s = 0; s < times_.reduction.size(); ++s) {
       for (std::size_t k = 0; k < times_.reduction[s].size(); ++k) {
@@ -252,10 +293,10 @@ class Reference {
 
   void share_links() {
     SharedLinks links(pipeline_);
-    for (std::size_t b = 0; b < times_.activation.size(); ++b) {
-      const BoundaryCost& cost = pipeline_.costs.boundaries[b];
-      links.add_transfers(cost.forward.front(), times_.forward[b], times_.activation[b]);
-      links.add_transfers(cost.backward.front(), times_.backward[b + 1], times_.gradient[b]);
+    for (std::size_t p = 0; p < pairs_.size(); ++p) {
+      const auto& [from, to, cost] = pairs_[p];
+      links.add_transfers(cost->forward.front(), times_.forward[from], times_.activation[p]);
+      links.add_transfers(cost->backward.front(), times_.backward[to], times_.gradient[p]);
     }
     for (std::size_t s = 0; s < times_.reduction.size(); ++s) {
       for (std::size_t k = 0; k < times_.reduction[s].size(); ++k) {
@@ -272,20 +313,19 @@ class Reference {
   void compute(std::size_t s) {
     const std::size_t count = times_.forward[s].size();
     const auto depth = static_cast<std::size_t>(pipeline_.plan.warmup_depths[s]);
-    const bool is_last = s + 1 == times_.forward.size();
     const StageCost& cost = pipeline_.costs.stages[s];
     std::size_t forwards = 0;
     std::size_t backwards = 0;
     std::int64_t now = 0;
     while (backwards < count) {
       if (forwards < count && forwards - backwards < depth) {
-        const std::int64_t input = s == 0 ? 0 : times_.activation[s - 1][forwards].end;
+        const std::int64_t input = arrival(times_.activation, &Pair::to, s, forwards);
         const std::int64_t start = std::max(now, input);
         now = start + cost.forward.ns;
         times_.forward[s][forwards++] = {start, now};
         continue;
       }
-      const std::int64_t input = is_last ? 0 : times_.gradient[s][backwards].end;
+      const std::int64_t input = arrival(times_.gradient, &Pair::from, s, backwards);
       const std::int64_t start = std::max(now, input);
       now = backwards + 1 < count ? start + cost.backward.ns : last_backward(s, start);
       times_.backward[s][backwards++] = {start, now};
@@ -436,6 +476,7 @@ class Reference {
 
   const Pipeline& pipeline_;
   Contention contention_;
+  std::vector<Pair> pairs_;
   ReferenceTimes times_;
 };
 

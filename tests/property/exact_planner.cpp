@@ -6,6 +6,7 @@
 #include <set>
 
 #include "../support/random_group.h"
+#include "../support/skips.h"
 #include "exact_planner_checks.h"
 
 using namespace dapple;
@@ -210,6 +211,29 @@ TEST_CASE("with micro-batches dealt to replicas in turn it is the fastest too, a
   }
   CHECK(dealt >= small::scaled(35));
   CHECK(mixed >= small::scaled(15));
+}
+
+TEST_CASE("where tensors that skip stages are sent directly it is the fastest too") {
+  ProblemMaker maker(2021);
+  small::Dice dice(2022);
+  int skipping = 0;
+  for (int round = 0; round < small::scaled(500); ++round) {
+    CAPTURE(round);
+    small::PlanningProblem made = maker.next();
+    small::add_skips(dice, made.problem.profile);
+    made.problem.profile.skip_tensors = SkipTensors::Direct;
+    Question question(std::move(made));
+    question.options.shares = Shares::Any;
+    if (dice.chance(30)) question.options.family = ScheduleFamily::GPipe;
+    const Made answer = question.answer();
+    small::require_fastest(question, answer);
+    const PlanDocument* document = small::document_of(answer);
+    if (document == nullptr) continue;
+    const PlanCost costs =
+        CostModel(question.made.problem.profile, question.topology).plan_cost(document->plan);
+    if (!costs.skips.empty()) ++skipping;
+  }
+  CHECK(skipping >= small::scaled(15));
 }
 
 TEST_CASE("with pins it is the fastest of the plans that obey them") {

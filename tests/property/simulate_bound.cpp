@@ -53,6 +53,26 @@ TEST_CASE("no plan is simulated faster than its bound") {
   }
 }
 
+TEST_CASE("nor one whose tensors skip stages directly") {
+  Dice dice(25);
+  int skipping = 0;
+  for (int i = 0; i < scaled(6000); ++i) {
+    const Pipeline pipeline =
+        random_pipeline(dice, {.slowdown = true, .sharded = true, .direct = true});
+    if (pipeline.costs.skips.empty()) continue;
+    ++skipping;
+    for (const Contention contention : {Contention::Off, Contention::Shared}) {
+      const search::BoundedPlan bounded{
+          pipeline.plan, pipeline.costs, pipeline.topology, {.contention = contention}};
+      const Duration bound = std::max(lower_bound(bounded), search::lower_bound_of_order(bounded));
+      if (bound > pipeline.run({.contention = contention, .record = false}).iteration) {
+        FAIL("instance " << i << ": " << text_of(pipeline));
+      }
+    }
+  }
+  CHECK(skipping >= scaled(1500));
+}
+
 TEST_CASE("nor one with stages that deal their micro-batches, at its depths or any smaller ones") {
   Dice dice(24);
   int dealt = 0;

@@ -80,6 +80,20 @@ TEST_CASE("under contention it meets them with links shared anew at every change
   }
 }
 
+TEST_CASE("it meets them where tensors that skip stages are sent directly") {
+  Dice dice(9);
+  int skipping = 0;
+  for (int i = 0; i < scaled(1000); ++i) {
+    const Pipeline pipeline =
+        random_pipeline(dice, {.slowdown = true, .direct = true, .most_micro_batches = 4});
+    if (pipeline.costs.skips.empty()) continue;
+    ++skipping;
+    INFO("instance " << i << ": " << text_of(pipeline));
+    for (const Contention contention : kModes) check_against_reference(pipeline, contention);
+  }
+  CHECK(skipping >= scaled(200));
+}
+
 TEST_CASE("in flight are as many as the warm-up depth, and the peak is the memory model's") {
   Dice dice(3);
   for (int i = 0; i < scaled(600); ++i) {

@@ -10,6 +10,7 @@
 #include "own_times.h"
 #include "random_group.h"
 #include "random_problem.h"
+#include "skips.h"
 
 #include "dapple/plan/validate.h"
 
@@ -193,6 +194,10 @@ void skew_shares(std::int64_t micro_batch_size, std::vector<StageShape>& stages)
 std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoices& choices) {
   const Ranges ranges = random_ranges(dice);
   ModelProfile model = random_model(dice, ranges);
+  if (choices.direct) {
+    add_skips(dice, model);
+    model.skip_tensors = SkipTensors::Direct;
+  }
   TopologyDescription description = random_cluster(dice, ranges);
   if (choices.crowded) {
     crowd_ways(

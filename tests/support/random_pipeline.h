@@ -27,6 +27,7 @@ struct RandomChoices {
   bool measured = false;  // there are measured all-reduces
   bool mixed = false;     // servers may have slower devices
   bool sharded = false;   // replicas may shard the optimizer's state
+  bool direct = false;    // tensors that skip stages are many, and sent directly
   std::int64_t most_micro_batches = 7;
 };
 

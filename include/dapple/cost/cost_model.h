@@ -75,8 +75,16 @@ class CostModel {
                                             const std::vector<DeviceIndex>& devices) const;
 
   /// Returns the bytes that `samples` samples send over the boundary before layer `cut` to a stage
-  /// in this form: those that each of its devices then has. Requires: samples >= 1.
+  /// in this form: those that each of its devices then has. Where tensors that skip stages are sent
+  /// directly, these are the ones that pass the boundary whatever the stages. Requires: samples >=
+  /// 1.
   Bytes boundary_size(std::int32_t cut, std::int64_t samples) const;
+
+  /// Returns the sizes of the tensors that a device of a stage in this form exchanges with other
+  /// stages, where it processes `samples` samples. What waits is left out. O(inputs of the stage's
+  /// layers and of those behind it) where tensors that skip stages are sent directly. Requires:
+  /// samples >= 1.
+  StageTensors tensors_of(const Plan& plan, StageIndex stage, std::int64_t samples) const;
 
   /// Returns the size of the parameters that the layers use, each tensor counted once: their own,
   /// and those of layers before the range to which some of them are tied. O(ties * users).
@@ -109,8 +117,12 @@ class CostModel {
   Duration update(LayerRange layers, std::int64_t replicas, const std::vector<std::int32_t>& kinds,
                   const AllReduceModel& reduction) const;
 
-  /// Returns the memory of one device that processes `samples` samples of each micro-batch.
-  /// O(layers in the stage). Requires: samples >= 1.
+  /// Returns the memory of one device that processes `samples` samples of each micro-batch and
+  /// exchanges these tensors. O(layers in the stage). Requires: samples >= 1.
+  MemoryCost memory_cost(const StageContext& stage, const StageTensors& tensors,
+                         std::int64_t samples, std::int32_t device_kind) const;
+  /// The same with what boundary_size() says of both boundaries. Where tensors that skip stages are
+  /// sent directly, it is a lower bound for a stage of these layers beside any others.
   MemoryCost memory_cost(const StageContext& stage, std::int64_t samples,
                          std::int32_t device_kind) const;
 
@@ -128,8 +140,10 @@ class CostModel {
   Bytes with_ties(const std::vector<Bytes>& sums, LayerRange layers,
                   Bytes (*of_owner)(const ModelProfile&, LayerIndex)) const;
   Bytes reduced_parameters(LayerRange layers) const;
-  // The boundary after `stage`.
-  BoundaryCost boundary_cost(const Plan& plan, std::size_t stage) const;
+  Bytes outputs(const std::vector<LayerIndex>& layers, std::int64_t samples) const;
+  // What `from` sends to `to` of each micro-batch, and the gradients that it gets back.
+  BoundaryCost transfers_between(const Plan& plan, std::size_t from, std::size_t to) const;
+  void add_skips(const Plan& plan, PlanCost& cost) const;
 
   struct Tables;
   const ModelProfile& profile_;

@@ -56,6 +56,24 @@ struct StageContext {
   std::int64_t replicas = 1;
 };
 
+/// The sizes of the tensors of one micro-batch that a device of a stage exchanges with others.
+struct StageTensors {
+  /// What is exchanged with a stage that is no neighbour.
+  struct Skip {
+    StageIndex stage;
+    Bytes size;
+    /// Whether that stage comes before this one.
+    bool is_before = false;
+    /// How many micro-batches may wait for this stage, or behind it, beyond two in either
+    /// direction.
+    std::int64_t waiting = 0;
+  };
+  /// With the stage before this one, and with the one behind it.
+  Bytes before;
+  Bytes behind;
+  std::vector<Skip> skips = {};
+};
+
 /// A device on which a plan needs more memory than is available.
 struct MemoryShortage {
   DeviceIndex device;

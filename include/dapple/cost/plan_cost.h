@@ -30,10 +30,21 @@ struct BoundaryCost {
   std::vector<TransferCost> backward;
 };
 
+/// The transfers of tensors that one stage makes and another one, further on than the next,
+/// consumes, where these are sent directly.
+struct SkipCost {
+  StageIndex from;
+  StageIndex to;
+  BoundaryCost transfers;
+};
+
 struct PlanCost {
   std::vector<StageCost> stages;
   /// One less than stages.
   std::vector<BoundaryCost> boundaries;
+  /// By the stage that consumes them, then by the one that makes them; empty where tensors that
+  /// skip stages are forwarded.
+  std::vector<SkipCost> skips;
   /// In the order of the plan's tied gradients.
   std::vector<TiedCost> ties;
   Factor overlap_slowdown = kOne;

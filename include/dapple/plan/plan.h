@@ -106,6 +106,9 @@ struct Plan {
   /// The other forms in which stages run: form 1, form 2 and so on. Their groups have as many
   /// devices, or a multiple of them.
   std::vector<Parallelism> stage_forms = {};
+  /// How tensors reach stages further on than the next one. The figures of a plan follow from
+  /// ModelProfile::skip_tensors, which is the same.
+  SkipTensors skip_tensors = SkipTensors::Forwarded;
   /// The buckets themselves are in StagePlan::gradient_buckets.
   GradientSynchronization gradients = {};
   ScheduleFamily family = ScheduleFamily::OneFOneB;

@@ -17,7 +17,7 @@ struct StageFigures {
   Duration forward;
   /// The backward of one micro-batch on the slowest replica, including recomputation.
   Duration backward;
-  /// The activations of one micro-batch that all replicas send to the next stage.
+  /// The activations of one micro-batch that all replicas send to later stages.
   Bytes send;
   /// The all-reduces of all buckets and tied gradients one after another, without overlap.
   Duration all_reduce;

@@ -50,7 +50,9 @@ class LayerTable {
 
   /// Returns the size of all tensors that layers before `cut` make and layers from `cut` on
   /// consume. Each tensor counts once, even if its consumer is several stages further on, as it is
-  /// forwarded at every boundary. Zero at both ends of the model.
+  /// forwarded at every boundary. Where such tensors are sent directly, it is the size of those
+  /// that pass the boundary whatever the stages: the output of the last layer before `cut`, if the
+  /// next layer consumes it. Zero at both ends of the model.
   Bytes boundary(std::int32_t cut) const { return boundary_[static_cast<std::size_t>(cut)]; }
 
   /// Returns the largest workspace of one layer; zero for no layers.

@@ -160,6 +160,15 @@ enum class BatchScaling {
   Floor,
 };
 
+/// How a tensor reaches a stage that consumes it several stages after the one that makes it.
+enum class SkipTensors {
+  /// Every stage in between receives it and sends it on, as in GPipe.
+  Forwarded,
+  /// The stage that makes it sends it straight to every stage that consumes it, and gets a gradient
+  /// back from each (torchgpipe, Kim et al. 2020).
+  Direct,
+};
+
 /// What a sample is, for throughput as it is stated for language models.
 struct SampleWork {
   std::int64_t tokens = 1;
@@ -196,6 +205,8 @@ struct ModelProfile {
   /// from kind to kind. Empty where all kinds have `group`.
   std::vector<GroupShape> other_groups = {};
   std::optional<BatchScaling> batch_scaling;
+  /// How plans send tensors that skip stages; forwarded in a profile as it is read.
+  SkipTensors skip_tensors = SkipTensors::Forwarded;
   Optimizer optimizer;
   std::vector<Layer> layers;
   /// By ascending owner.

@@ -8,6 +8,7 @@
 // gradients are reduced meanwhile computes more slowly, by the costs' overlap slowdown.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,7 +25,7 @@ namespace dapple::simulate {
 struct LaneInput {
   StageIndex stage;
   std::int32_t micro_batch = 0;
-  /// Whether it is the gradient of the stage's output; otherwise it is the activation of the stage
+  /// Whether it is a gradient of the stage's output; otherwise it is an activation of a stage
   /// before.
   bool is_gradient = false;
 };
@@ -68,7 +69,9 @@ class LaneScheduler {
   /// lane is not done.
   const Action& computation(LaneIndex lane) const { return lanes_[lane.position()].computation(); }
 
-  /// Notes that an input of a lane arrives at `moment`, which may lie in the future.
+  /// Notes that an input of a lane arrives at `moment`, which may lie in the future. A forward
+  /// waits for one from the stage before and from each of PlanCost::skips to its stage, a backward
+  /// for one from the stage behind and from each of them from its stage.
   void expect(LaneIndex lane, const LaneInput& input, Duration moment);
 
   /// Returns when the input of the next computation is there; infinite if that is not known yet.
@@ -112,6 +115,28 @@ class LaneScheduler {
   std::optional<Forecast> set_reducing(LaneIndex lane, bool reducing, Duration now);
 
  private:
+  /// The inputs of one kind of a stage, by the lane's own micro-batches.
+  struct Inputs {
+    /// Those of a micro-batch that several stages send.
+    struct Several {
+      std::int32_t left = 0;
+      Duration latest;
+    };
+    // When all of them are there, which may lie in the future; infinite if that is not known yet.
+    std::vector<Duration> here;
+    // Empty if one stage sends them, or none.
+    std::vector<Several> several;
+
+    void expect(std::size_t micro_batch, Duration moment) {
+      if (several.empty()) {
+        here[micro_batch] = moment;
+        return;
+      }
+      Several& some = several[micro_batch];
+      some.latest = std::max(some.latest, moment);
+      if (--some.left == 0) here[micro_batch] = some.latest;
+    }
+  };
   /// One of a lane's stages.
   struct Chunk {
     const StageCost* cost = nullptr;
@@ -120,9 +145,8 @@ class LaneScheduler {
     Duration input_gradient;
     Duration weight_gradient;
 
-    // The times of arrival, which may lie in the future, by the lane's own micro-batches.
-    std::vector<Duration> activation_here;
-    std::vector<Duration> gradient_here;
+    Inputs activations;
+    Inputs gradients;
 
     // When buckets become ready, from the start of the backward or of the weight gradient.
     const std::vector<Duration>* bucket_ready = nullptr;
@@ -160,6 +184,7 @@ class LaneScheduler {
     std::int32_t version = 0;
   };
 
+  static Inputs make_inputs(std::int64_t senders, std::int64_t micro_batches);
   static Chunk make_chunk(const Lane& source, StageIndex stage, std::int64_t micro_batches,
                           const PlanCost& costs);
   const Chunk& chunk_of(const LaneState& lane, StageIndex stage) const {
@@ -200,8 +225,8 @@ class LaneScheduler {
 inline void LaneScheduler::expect(LaneIndex index, const LaneInput& input, Duration moment) {
   LaneState& lane = lanes_[index.position()];
   Chunk& chunk = chunk_of(lane, input.stage);
-  std::vector<Duration>& here = input.is_gradient ? chunk.gradient_here : chunk.activation_here;
-  here[own_number(lane, input.micro_batch)] = moment;
+  Inputs& inputs = input.is_gradient ? chunk.gradients : chunk.activations;
+  inputs.expect(own_number(lane, input.micro_batch), moment);
 }
 
 inline Duration LaneScheduler::input_time(LaneIndex index) const {
@@ -209,10 +234,10 @@ inline Duration LaneScheduler::input_time(LaneIndex index) const {
   const Action& action = lane.computation();
   switch (action.kind) {
     case ActionKind::Forward:
-      return chunk_of(lane, action.stage).activation_here[own_number(lane, action.index)];
+      return chunk_of(lane, action.stage).activations.here[own_number(lane, action.index)];
     case ActionKind::Backward:
     case ActionKind::InputGradient:
-      return chunk_of(lane, action.stage).gradient_here[own_number(lane, action.index)];
+      return chunk_of(lane, action.stage).gradients.here[own_number(lane, action.index)];
     default:  // a weight gradient, which its input gradient precedes on the lane, or a step
       return {};
   }

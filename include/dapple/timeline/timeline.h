@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dapple/core/index.h"
@@ -53,6 +54,10 @@ struct Timeline {
   Origin origin = Origin::Predicted;
   /// How stages send and receive; of a measured timeline, overlapped.
   Transfers transfers = Transfers::Overlapped;
+  /// The stages that send to others than the next one, and to which each does. What a stage sends
+  /// of a micro-batch to several stages is one action, until the last byte has arrived at the last
+  /// of them.
+  std::vector<std::pair<StageIndex, StageIndex>> skips = {};
   struct LaneName {
     std::vector<StageIndex> stages;
     std::vector<DeviceIndex> devices;

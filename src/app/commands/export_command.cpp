@@ -138,6 +138,7 @@ int run_export(const command_line::Options& options, command_line::Console& cons
   const std::string& path = options.positional().front();
   const interop::ExportTarget& target = target_of(options);
   const Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
+  check_forwarded(subject.document.plan, "exported plans send", command_line::source_name(path));
   const bool is_numbered = target.limits != nullptr && target.limits->numbers_ranks;
   const Outgoing outgoing{.target = target,
                           .subject = subject,

@@ -61,6 +61,9 @@ struct ConflictText {
     return fmt::format("some plan fits, but none was found that does {}",
                        none.by_depths ? "with these depths" : "with the devices in order");
   }
+  std::string operator()(const planner::NotFoundWithSkips&) const {
+    return "none was found that has room for the tensors that are sent directly";
+  }
   std::string operator()(const planner::NoShapeUnderFamily& none) const {
     return fmt::format("of the shapes that were tried none {} as {}, others may",
                        none.lacks_memory ? "fits" : "can run", to_string(none.family));

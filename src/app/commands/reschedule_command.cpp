@@ -179,6 +179,7 @@ planner::Reschedule planner_request(const RescheduleRequest& asked, const Subjec
   request.chunks_per_device = chunks_of(asked, plan);
   request.contention = asked.contention.value_or(filed.contention);
   request.replicas = asked.replicas.value_or(filed.replicas);
+  check_forwarded(plan, "rescheduled plans send", command_line::source_name(asked.plan));
   if (has_larger_groups(plan)) {
     check_mode(plan, {request.contention, request.replicas}, command_line::source_name(asked.plan));
   }

@@ -278,8 +278,9 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
                      const std::string& source) {
   Topology topology{document.topology, source};
   if (replacement.topology || replacement.profile) {
-    const ModelProfile profile =
+    ModelProfile profile =
         replacement.profile ? *replacement.profile : document.original_profile();
+    profile.skip_tensors = document.plan.skip_tensors;
     const Topology original = replacement.topology ? Topology{*replacement.topology, "--topo"}
                                                    : Topology{document.original_topology(), source};
     set_inputs(document, profile, original, document.plan.parallelism, source);
@@ -306,6 +307,14 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
   }
   if (!faults.empty()) throw Error{ErrorKind::BadInput, source, std::move(faults)};
   return {.document = std::move(document), .topology = std::move(topology)};
+}
+
+void check_forwarded(const Plan& plan, std::string_view who, const std::string& source) {
+  if (plan.skip_tensors == SkipTensors::Forwarded) return;
+  throw Error{ErrorKind::BadInput,
+              source,
+              {{"/skip_tensors",
+                fmt::format("expected forwarded, as {} no tensors directly, got direct", who)}}};
 }
 
 }  // namespace dapple::app

@@ -107,4 +107,8 @@ Replacement load_replacement(const std::optional<std::string>& model,
 Subject make_subject(PlanDocument document, const Replacement& replacement,
                      const std::string& source);
 
+/// Throws Error(BadInput) naming `source` for a plan whose tensors are sent directly to stages
+/// further on than the next one. `who` is what sends none so, as the subject of a sentence.
+void check_forwarded(const Plan& plan, std::string_view who, const std::string& source);
+
 }  // namespace dapple::app

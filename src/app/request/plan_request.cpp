@@ -282,6 +282,26 @@ void check_dealing(const command_line::Options& options, const PlanCommandReques
   }
 }
 
+/// Throws Error(Usage) where direct tensors are asked for beside what excludes them.
+void check_skip_tensors(const command_line::Options& options, const PlanCommandRequest& request) {
+  const planner::PlannerOptions& planner = request.planner;
+  if (request.skip_tensors == SkipTensors::Forwarded) return;
+  const auto refuse = [](const std::string& why) {
+    throw command_line::usage_error("--skip-tensors", "direct " + why);
+  };
+  const bool is_1f1b = !planner.every_family &&
+                       is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
+  if (!is_1f1b) {
+    refuse(fmt::format("needs --schedule 1f1b or gpipe, got {}", options.choice("schedule")));
+  }
+  if (planner.transfers != Transfers::Overlapped) {
+    refuse("needs transfers beside computations, which the runtime does not have");
+  }
+  for (const char* const other : {"deal", "for", "orders", "per-stage", "proof"}) {
+    if (options.has(other)) refuse(fmt::format("cannot be used with --{}", other));
+  }
+}
+
 /// Throws Error(Usage) where plans over all orders of the layers have no bound.
 void check_orders(const command_line::Options& options, const planner::PlannerOptions& planner,
                   bool is_1f1b) {
@@ -450,6 +470,17 @@ std::vector<OptionSection> plan_options() {
   further.push_back(memory_limit_option());
   for (const command_line::OptionSpec& spec : foreign_profile_options()) further.push_back(spec);
   further.push_back(
+      {.name = "skip-tensors",
+       .value = "WAY",
+       .choices = {"forwarded", "direct"},
+       .text = "Hand tensors on through stages, or send them straight.",
+       .default_value = "forwarded",
+       .details = "A tensor that a stage further on than the next one consumes is handed on by the "
+                  "stages between or, with direct, sent straight to each stage that consumes it. "
+                  "The bound of direct plans counts only what the next layer consumes. "
+                  "dapple-exec does not run them. Direct needs --schedule 1f1b or gpipe, and "
+                  "cannot be used with --deal, --for, --orders, --per-stage and --proof."});
+  further.push_back(
       {.name = "orders",
        .text = "Bound the plans over all other orders of the layers.",
        .details = "Stages have consecutive layers in the order of the profile. Where the layers "
@@ -469,6 +500,8 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
       .foreign = foreign_request(options),
       .time_scale = options.positive_factor("time-scale"),
       .global_batch = options.positive_integer("global-batch", kMaxCount),
+      .skip_tensors = options.choice("skip-tensors") == "direct" ? SkipTensors::Direct
+                                                                 : SkipTensors::Forwarded,
       .planner = planner_options_of(options),
       .pins = options.texts("pin"),
       .target = std::nullopt,
@@ -487,6 +520,7 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
   if (request.runtime) plan_for(*request.runtime, options, request);
   check_combinations(options, request.planner);
   check_dealing(options, request);
+  check_skip_tensors(options, request);
   return request;
 }
 

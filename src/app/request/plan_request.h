@@ -21,6 +21,7 @@ struct PlanCommandRequest {
   std::optional<Factor> time_scale;
   /// Empty if the profile's own is taken.
   std::optional<std::int64_t> global_batch;
+  SkipTensors skip_tensors = SkipTensors::Forwarded;
   /// All but the global batch size and the pins, which depend on the inputs.
   planner::PlannerOptions planner;
   std::vector<std::string> pins;

@@ -514,6 +514,11 @@ ReadPlan read_plan_document(const Field& field) {
   bool is_sound = read_description(topology, document.topology);
   const Field runtime = object.field("runtime");
   if (runtime.present()) document.runtime = read_runtime(runtime);
+  const Field skip_tensors = object.field("skip_tensors");
+  if (skip_tensors.present() && read_choice(skip_tensors, {"forwarded", "direct"}) == 1U) {
+    document.plan.skip_tensors = SkipTensors::Direct;
+    document.profile.skip_tensors = SkipTensors::Direct;
+  }
   const Field parallelism = object.field("parallelism");
   if (parallelism.present()) document.plan.parallelism = read_own_parallelism(parallelism);
   const Field stage_forms = object.field("stage_forms");

@@ -57,12 +57,15 @@ DepthLimits::DepthLimits(const Plan& plan, const CostModel& costs, bool ignore_m
       const std::int64_t micro_batches = micro_batches_of(plan, stage, i);
       const std::int32_t kind = costs.topology().device(stage.devices[i]).kind;
       if (!seen.insert({samples, micro_batches, kind}).second) continue;
-      const MemoryCost memory = of_form.memory_cost(context, samples, kind);
+      StageTensors tensors =
+          of_form.tensors_of(plan, index_at<StageIndex>(stages_.size() - 1), samples);
+      const MemoryCost memory = of_form.memory_cost(context, tensors, samples, kind);
       limits.replicas.push_back({.micro_batches = micro_batches,
                                  .fixed = memory.fixed() + memory.recompute_stash,
                                  .per_micro_batch = memory.per_micro_batch,
-                                 .before = of_form.boundary_size(stage.layers.begin, samples),
-                                 .behind = of_form.boundary_size(stage.layers.end, samples),
+                                 .before = tensors.before,
+                                 .behind = tensors.behind,
+                                 .skips = std::move(tensors.skips),
                                  .limit = costs.topology().memory_limit(stage.devices[i])});
     }
   }
@@ -84,8 +87,13 @@ bool DepthLimits::fits(std::size_t stage, const Depths& depths) const {
     const std::int64_t depth = std::min(own, replica.micro_batches);
     const std::int64_t waiting_before = is_first ? 0 : std::max<std::int64_t>(0, before - depth);
     const std::int64_t waiting_behind = is_last ? 0 : std::max<std::int64_t>(0, depth - behind);
-    const Bytes needed = replica.fixed + depth * replica.per_micro_batch +
-                         waiting_before * replica.before + waiting_behind * replica.behind;
+    Bytes needed = replica.fixed + depth * replica.per_micro_batch +
+                   waiting_before * replica.before + waiting_behind * replica.behind;
+    for (const StageTensors::Skip& skip : replica.skips) {
+      const std::int64_t other = lane_depth(skip.stage.position(), depths[skip.stage.position()]);
+      const std::int64_t more = skip.is_before ? other - depth : depth - other;
+      needed += std::max<std::int64_t>(0, more) * skip.size;
+    }
     return needed <= replica.limit;
   });
 }
@@ -96,6 +104,21 @@ void DepthLimits::lower_steps(Depths& depths) const {
   for (std::size_t s = depths.size() - 1; s-- > 0;) {
     depths[s] = std::min(depths[s], depths[s + 1] + 1);
   }
+}
+
+/// Returns a stage whose smaller depth may let `stage` fit; nothing if there is none.
+std::optional<std::size_t> DepthLimits::stage_to_lower(std::size_t stage,
+                                                       const Depths& depths) const {
+  if (depths[stage] > 1) return stage;
+  // Room can only come from fewer tensors that wait before the stage.
+  const std::vector<Replica>& replicas = stages_[stage].replicas;
+  const bool has_skips = std::any_of(replicas.begin(), replicas.end(),
+                                     [](const Replica& replica) { return !replica.skips.empty(); });
+  for (std::size_t before = stage; before-- > 0;) {
+    if (depths[before] > 1) return before;
+    if (!has_skips) break;
+  }
+  return std::nullopt;
 }
 
 std::optional<Depths> DepthLimits::fit(Depths wanted) const {
@@ -110,13 +133,11 @@ std::optional<Depths> DepthLimits::fit(Depths wanted) const {
     changed = false;
     for (std::size_t s = 0; s < depths.size(); ++s) {
       while (!fits(s, depths)) {
-        // At a depth of 1, room can only come from fewer tensors that wait before the stage.
-        const bool by_itself = depths[s] > 1;
-        if (!by_itself && (s == 0 || depths[s - 1] == 1)) return std::nullopt;
-        const std::size_t cut = by_itself ? s : s - 1;
-        --depths[cut];
-        for (std::size_t t = cut + 1; t < depths.size(); ++t) {
-          depths[t] = std::min(depths[t], depths[cut]);
+        const std::optional<std::size_t> lowered = stage_to_lower(s, depths);
+        if (!lowered) return std::nullopt;
+        --depths[*lowered];
+        for (std::size_t t = *lowered + 1; t < depths.size(); ++t) {
+          depths[t] = std::min(depths[t], depths[*lowered]);
         }
         lower_steps(depths);
         changed = true;

@@ -56,6 +56,9 @@ StageFigures figures_of(const PlanCost& costs, std::size_t stage) {
                        .all_reduce = cost.tied_reduction,
                        .optimizer_step = cost.optimizer_step};
   if (stage < costs.boundaries.size()) figures.send = costs.boundaries[stage].forward.front().size;
+  for (const SkipCost& skip : costs.skips) {
+    if (skip.from.position() == stage) figures.send += skip.transfers.forward.front().size;
+  }
   for (const AllReduceCost& bucket : cost.buckets) figures.all_reduce += bucket.time;
   return figures;
 }
@@ -150,6 +153,7 @@ int threads_for(const Plan& plan, Replicas replicas) {
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
                     SimulationMode mode, const std::function<void()>& beside) {
   fill_gradient_buckets(plan, profile);
+  plan.skip_tensors = profile.skip_tensors;
   const CostModel model(profile, topology);
   Evaluation evaluation;
   evaluation.costs = model.plan_cost(plan);

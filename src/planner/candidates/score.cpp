@@ -37,10 +37,12 @@ std::int64_t actions_of_flows(const search::BoundedPlan& bounded) {
     return transfers.empty() ? std::size_t{0} : transfers.front().flows.size();
   };
   std::size_t actions = 0;
-  for (const BoundaryCost& boundary : bounded.costs.boundaries) {
-    actions += flows_of(boundary.forward) / kFlowsOfAnAction;
-    actions += flows_of(boundary.backward) / kFlowsOfAnAction;
-  }
+  const auto add = [&](const BoundaryCost& transfers) {
+    actions += flows_of(transfers.forward) / kFlowsOfAnAction;
+    actions += flows_of(transfers.backward) / kFlowsOfAnAction;
+  };
+  for (const BoundaryCost& boundary : bounded.costs.boundaries) add(boundary);
+  for (const SkipCost& skip : bounded.costs.skips) add(skip.transfers);
   return static_cast<std::int64_t>(actions) * bounded.plan.num_micro_batches;
 }
 

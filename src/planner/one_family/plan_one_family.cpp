@@ -40,12 +40,16 @@ std::variant<SimulatedPlan, Infeasible> plan_of_least_memory(
   if (options.pins.in_order) put_in_order(candidate.stages);
   const Score score = CandidateEvaluator(context).score(candidate, 0, Duration::infinite());
   if (score.best.feasible()) return score.best;
-  check(options.pins.least_depths || options.pins.in_order,
-        "the plan of least memory fits, but not at any depths");
   Infeasible infeasible;
   infeasible.pins = options.pins;
   infeasible.is_certain = false;
-  infeasible.conflict = NotFoundAsPinned{.by_depths = options.pins.least_depths};
+  if (options.pins.least_depths || options.pins.in_order) {
+    infeasible.conflict = NotFoundAsPinned{.by_depths = options.pins.least_depths};
+  } else {
+    check(context.profile.skip_tensors == SkipTensors::Direct,
+          "the plan of least memory fits, but not at any depths");
+    infeasible.conflict = NotFoundWithSkips{};
+  }
   infeasible.remedy.kind = RemedyKind::SomeMemory;
   if (options.pins.least_depths) {
     infeasible.remedy.kind = RemedyKind::FewerPins;

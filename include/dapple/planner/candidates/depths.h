@@ -70,6 +70,8 @@ class DepthLimits {
     // Boundary tensors of the replica's share, before and behind the stage.
     Bytes before;
     Bytes behind;
+    // Those exchanged with stages that are no neighbours.
+    std::vector<StageTensors::Skip> skips;
     Bytes limit;
   };
   struct StageLimits {
@@ -81,6 +83,7 @@ class DepthLimits {
   bool may_fit(std::size_t stage, const search::DepthBox& box) const;
   std::int64_t lane_depth(std::size_t stage, std::int64_t depth) const;
   void lower_steps(Depths& depths) const;
+  std::optional<std::size_t> stage_to_lower(std::size_t stage, const Depths& depths) const;
 
   std::int64_t num_micro_batches_;
   bool ignore_memory_;

@@ -52,13 +52,16 @@ struct FitUnknown {};
 struct NotFoundAsPinned {
   bool by_depths = false;
 };
+/// Tensors that skip stages were left out of the memory of the plan that fits, and no plan was found
+/// that fits with them.
+struct NotFoundWithSkips {};
 /// None of the shapes that were tried fits, or can run, under the only requested family.
 struct NoShapeUnderFamily {
   ScheduleFamily family = ScheduleFamily::OneFOneB;
   bool lacks_memory = false;
 };
 using Conflict = std::variant<TooFewSamples, TooFewDevices, NoSuchSplit, TooManyPasses, FitUnknown,
-                              NotFoundAsPinned, NoShapeUnderFamily>;
+                              NotFoundAsPinned, NotFoundWithSkips, NoShapeUnderFamily>;
 
 /// A change of the request, with which some plan was found to fit unless its comment denies it.
 enum class RemedyKind : std::uint8_t {

@@ -46,6 +46,8 @@ SearchInputs load_inputs(const PlanCommandRequest& request) {
                       .topology = *std::move(topology),
                       .runtime = {},
                       .warnings = std::move(imported.warnings)};
+  inputs.profile.skip_tensors = request.skip_tensors;
+  if (inputs.launched_sooner) inputs.launched_sooner->skip_tensors = request.skip_tensors;
   settle_device(inputs.profile, inputs.topology, inputs.warnings);
   apply_time_scale(request.time_scale, inputs.profile, inputs.topology);
   if (request.runtime) {
