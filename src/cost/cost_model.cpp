@@ -217,8 +217,8 @@ StageTensors CostModel::tensors_of(const Plan& plan, StageIndex stage, std::int6
     if (other == stage) continue;
     const bool is_before = other < stage;
     const LayerRange others = plan.stages[s].layers;
-    const std::vector<LayerIndex> layers = is_before ? layers_consumed(profile_, others, own)
-                                                     : layers_consumed(profile_, own, others);
+    const std::vector<LayerIndex> layers =
+        is_before ? layers_consumed(profile_, others, own) : layers_consumed(profile_, own, others);
     const Bytes size = outputs(layers, samples);
     if (other.next() == stage) {
       tensors.before = size;

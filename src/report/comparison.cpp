@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "dapple/profile/skip_tensors.h"
 #include "dapple/report/causes.h"
 #include "dapple/report/table.h"
 #include "report/figures.h"
@@ -76,6 +77,10 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   add_text("micro-batches", batches_of(first.plan), batches_of(second.plan));
   add_text("schedule", std::string{to_string(first.plan.family)},
            std::string{to_string(second.plan.family)});
+  if (first.plan.skip_tensors != second.plan.skip_tensors) {
+    add_text("skip tensors", std::string{to_string(first.plan.skip_tensors)},
+             std::string{to_string(second.plan.skip_tensors)});
+  }
   if (first.plan.gradients != second.plan.gradients) {
     add_text("bucket size", show(first.plan.gradients.bucket_size),
              show(second.plan.gradients.bucket_size));

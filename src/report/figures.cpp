@@ -165,10 +165,11 @@ std::vector<Figure> figures_of_tokens(const PlanDocument& document, std::int64_t
 std::vector<Figure> figures_of_bound(const PlanDocument& document) {
   const Prediction& prediction = document.prediction;
   std::vector<Figure> figures;
-  // The bound holds for all plans of the family if the search was complete, and for the orders of
-  // the given stages if the plan was rescheduled. Otherwise it holds for the plans that remained in
-  // the space.
-  const bool is_of_all = document.search.complete;
+  // The bound holds for all plans of the family if the search was complete and tensors are not sent
+  // directly, and for the orders of the given stages if the plan was rescheduled. Otherwise it
+  // holds for the plans that remained in the space.
+  const bool is_of_all =
+      document.search.complete && document.plan.skip_tensors == SkipTensors::Forwarded;
   const bool is_of_orders = document.search.planner == kReschedulePlanner;
   const std::string plans = is_of_all ? fmt::format("no {} plan", to_string(document.plan.family))
                             : is_of_orders ? "no order of these stages"

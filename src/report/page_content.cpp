@@ -48,12 +48,10 @@ std::string safe_in_script(const Json& json) {
 
 Json title_of(const PlanDocument& document) {
   const Plan& plan = document.plan;
-  const std::string parallelism = show_parallelism(plan);
   return {{"name", printable(document.profile.name)},
           {"topology", printable(document.topology.name)},
           {"shape", shape_of(plan)},
-          {"schedule",
-           std::string(to_string(plan.family)) + (parallelism.empty() ? "" : ", " + parallelism)},
+          {"schedule", show_ways(plan)},
           {"batches",
            fmt::format("global batch {} = {} micro-batch{} of {}",
                        show_count(plan.global_batch_size), show_count(plan.num_micro_batches),

@@ -230,6 +230,14 @@ std::string show_parallelism(const Plan& plan) {
   return plan.parallelism.is_none() ? "" : to_text(plan.parallelism);
 }
 
+std::string show_ways(const Plan& plan) {
+  std::string text{to_string(plan.family)};
+  const std::string parallelism = show_parallelism(plan);
+  if (!parallelism.empty()) text += ", " + parallelism;
+  if (plan.skip_tensors == SkipTensors::Direct) text += ", direct skip tensors";
+  return text;
+}
+
 std::string show_forms(const ParallelismRecord& record) {
   if (record.stage_forms.empty()) return short_text(record.parallelism);
   const Parallelism& form = record.parallelism;

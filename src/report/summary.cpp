@@ -253,12 +253,10 @@ std::string title(const PlanDocument& document, const TextStyle& style) {
   const Plan& plan = document.plan;
   const std::string name =
       fmt::format("{} on {}", printable(document.profile.name), printable(document.topology.name));
-  const std::string parallelism = show_parallelism(plan);
-  const std::string batches =
-      fmt::format("global batch {} = {} micro-batch{} of {}, {}{}",
-                  show_count(plan.global_batch_size), show_count(plan.num_micro_batches),
-                  plan.num_micro_batches == 1 ? "" : "es", show_count(plan.micro_batch_size),
-                  to_string(plan.family), parallelism.empty() ? "" : ", " + parallelism);
+  const std::string batches = fmt::format(
+      "global batch {} = {} micro-batch{} of {}, {}", show_count(plan.global_batch_size),
+      show_count(plan.num_micro_batches), plan.num_micro_batches == 1 ? "" : "es",
+      show_count(plan.micro_batch_size), show_ways(plan));
   const std::size_t used = display_width(name) + display_width(batches);
   const auto width = static_cast<std::size_t>(std::max(style.width, 1));
   const std::string between = used + 2 > width ? "\n" : std::string("   ");

@@ -19,8 +19,7 @@ LaneScheduler::LaneScheduler(const Schedule& schedule, const PlanCost& costs)
   }
 }
 
-LaneScheduler::Inputs LaneScheduler::make_inputs(std::int64_t senders,
-                                                 std::int64_t micro_batches) {
+LaneScheduler::Inputs LaneScheduler::make_inputs(std::int64_t senders, std::int64_t micro_batches) {
   const auto count = static_cast<std::size_t>(micro_batches);
   Inputs inputs;
   inputs.here.assign(count, senders == 0 ? Duration{} : Duration::infinite());

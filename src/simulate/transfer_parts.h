@@ -52,7 +52,8 @@ struct TransferParts {
   bool is_whole() const { return sizes.size() == 1 && receivers.size() == 1; }
 };
 
-/// The transfers between two stages in one direction: micro-batch m uses entry m modulo their number.
+/// The transfers between two stages in one direction: micro-batch m uses entry m modulo their
+/// number.
 using DirectionParts = std::vector<TransferParts>;
 
 /// Returns the position in a vector of the part, receiver, lane or the like of that number.
@@ -79,7 +80,6 @@ struct PairParts {
 /// transfers). Requires: if a stage has several lanes that share samples, each of its lanes has one
 /// device, and so have those of the stages that it exchanges tensors with.
 std::vector<PairParts> transfer_parts(const Schedule& schedule,
-                                          const std::vector<StageLanes>& stages,
-                                          const PlanCost& costs);
+                                      const std::vector<StageLanes>& stages, const PlanCost& costs);
 
 }  // namespace dapple::simulate

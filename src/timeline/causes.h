@@ -198,8 +198,7 @@ void Causes::visit_needed(std::size_t action, bool computed, const Visit& visit)
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
     const StageNeed& need = kNeeds[row];
     const Key needed{need.needed, own.stage, own.index};
-    bool is_found =
-        visit_made_by(StageIndex{own.stage.value + need.stages_on}, needed, to, visit);
+    bool is_found = visit_made_by(StageIndex{own.stage.value + need.stages_on}, needed, to, visit);
     if (need.stages_on != 0) {
       visit_skipped_from(own.stage, need.stages_on, [&](StageIndex stage) {
         is_found = visit_made_by(stage, needed, to, visit) || is_found;

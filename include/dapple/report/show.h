@@ -73,6 +73,10 @@ std::string show_device_count(std::size_t count, const Topology& topology);
 /// parallelism" where stages differ, or an empty text without any.
 std::string show_parallelism(const Plan& plan);
 
+/// Names the schedule family of a plan, its form of parallelism, and direct skip tensors if it has
+/// them: "1f1b, tensor 8 with sequence parallelism, direct skip tensors".
+std::string show_ways(const Plan& plan);
+
 /// Names the forms that a record is of in few words: "tensor 8, sequence", or "any of 3 forms on
 /// groups of 8", with ", sharded" behind it where the optimizer's state is.
 std::string show_forms(const ParallelismRecord& record);

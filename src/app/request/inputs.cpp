@@ -278,8 +278,7 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
                      const std::string& source) {
   Topology topology{document.topology, source};
   if (replacement.topology || replacement.profile) {
-    ModelProfile profile =
-        replacement.profile ? *replacement.profile : document.original_profile();
+    ModelProfile profile = replacement.profile ? *replacement.profile : document.original_profile();
     profile.skip_tensors = document.plan.skip_tensors;
     const Topology original = replacement.topology ? Topology{*replacement.topology, "--topo"}
                                                    : Topology{document.original_topology(), source};

@@ -500,8 +500,8 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
       .foreign = foreign_request(options),
       .time_scale = options.positive_factor("time-scale"),
       .global_batch = options.positive_integer("global-batch", kMaxCount),
-      .skip_tensors = options.choice("skip-tensors") == "direct" ? SkipTensors::Direct
-                                                                 : SkipTensors::Forwarded,
+      .skip_tensors =
+          options.choice("skip-tensors") == "direct" ? SkipTensors::Direct : SkipTensors::Forwarded,
       .planner = planner_options_of(options),
       .pins = options.texts("pin"),
       .target = std::nullopt,

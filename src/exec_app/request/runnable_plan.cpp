@@ -28,7 +28,8 @@ RunnablePlan::RunnablePlan(const std::string& path)
          "expected groups of one size in all stages, as no others are run, got several"});
   }
   if (faults.empty() && document.plan.skip_tensors == SkipTensors::Direct) {
-    faults.push_back({"/skip_tensors", "expected forwarded tensors, as no others are run, got direct"});
+    faults.push_back(
+        {"/skip_tensors", "expected forwarded tensors, as no others are run, got direct"});
   }
   if (!faults.empty())
     throw Error(ErrorKind::BadInput, command_line::source_name(path), std::move(faults));

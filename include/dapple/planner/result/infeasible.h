@@ -52,8 +52,8 @@ struct FitUnknown {};
 struct NotFoundAsPinned {
   bool by_depths = false;
 };
-/// Tensors that skip stages were left out of the memory of the plan that fits, and no plan was found
-/// that fits with them.
+/// Tensors that skip stages were left out of the memory of the plan that fits, and no plan was
+/// found that fits with them.
 struct NotFoundWithSkips {};
 /// None of the shapes that were tried fits, or can run, under the only requested family.
 struct NoShapeUnderFamily {

@@ -18,6 +18,7 @@
 #include "dapple/plan/request.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/plan/simulation_mode.h"
+#include "dapple/profile/skip_tensors.h"
 #include "dapple/schedule/schedule.h"
 #include "documents_under_test.h"
 
@@ -118,10 +119,12 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
   const Json replications = names<Replication>();
   const Json transfers = names<Transfers>();
   const Json overlaps = Names{"buckets", "none"};
+  const Json skip_tensors = names<SkipTensors>();
   const std::map<std::string, Json> expected = {
       {"comparison/$defs/plan/properties/family", families},
       {"comparison/$defs/plan/properties/gradients/properties/optimizer_step", timings},
       {"comparison/$defs/plan/properties/gradients/properties/overlap", overlaps},
+      {"comparison/$defs/plan/properties/skip_tensors", skip_tensors},
       {"comparison/$defs/stage/properties/replication", replications},
       {"comparison/properties/contention", contentions},
       {"comparison/properties/replicas", replicas},
@@ -147,6 +150,7 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"plan/$defs/stage/properties/replication", replications},
       {"plan/properties/gradients/properties/optimizer_step", timings},
       {"plan/properties/gradients/properties/overlap", overlaps},
+      {"plan/properties/skip_tensors", skip_tensors},
       {"profile/$defs/collectives/items/properties/kind", names<CollectiveKind>()},
       {"profile/$defs/collectives/items/properties/over", names<CollectiveMembers>()},
       {"profile/properties/batch_scaling", batch_scalings()},
