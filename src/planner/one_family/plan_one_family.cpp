@@ -8,12 +8,15 @@
 
 #include "dapple/core/error.h"
 #include "dapple/plan/optimality.h"
+#include "dapple/planner/candidates/depths.h"
 #include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/candidates/score.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/planner/result/infeasible.h"
 #include "dapple/planner/result/made_plan.h"
+#include "dapple/profile/skip_tensors.h"
 #include "planner/baselines/baseline_search.h"
 #include "planner/candidates/as_pinned.h"
 #include "planner/candidates/work_lower_bound.h"
@@ -148,14 +151,66 @@ ExactPlans search_shared(const PlanningContext& context, std::vector<SimulatedPl
   return exact;
 }
 
-/// The part of the time limit that the search without dealt micro-batches may take.
-constexpr double kPartOfShared = 0.5;
+/// The part of the time limit that the search of part of the space, which comes first, may take.
+constexpr double kPartOfFirst = 0.5;
+
+/// The plan as it runs where tensors that skip stages are sent directly, at depths at which it has
+/// room for them; nothing if there are none.
+std::optional<SimulatedPlan> with_direct_tensors(const SimulatedPlan& forwarded,
+                                                 const PlanningContext& context,
+                                                 const CostModel& costs) {
+  const PlannerOptions& options = context.options;
+  SimulatedPlan direct = forwarded;
+  Plan& plan = direct.plan;
+  const DepthLimits limits(plan, costs, options.ignore_memory, options.transfers);
+  if (!limits.fit_as_they_are(plan.warmup_depths)) {
+    const bool is_fixed = plan.family == ScheduleFamily::GPipe || options.pins.least_depths;
+    const std::optional<Depths> fitting = is_fixed ? std::nullopt : limits.fit(plan.warmup_depths);
+    if (!fitting) return std::nullopt;
+    plan.warmup_depths = *fitting;
+  }
+  const PlanCost cost = costs.plan_cost(plan);
+  Score score;
+  const StopQuestion is_stopped(context.progress);
+  direct.iteration = simulate_and_count({plan, cost, context.topology, options.mode()}, score,
+                                        [&] { return is_stopped(); });
+  if (direct.iteration.is_infinite()) return std::nullopt;
+  return direct;
+}
+
+/// Searches the space of one family in which replicas share every micro-batch. Where tensors that
+/// skip stages are sent directly, the bounds count few of them, and say little of which stages are
+/// good. So plans that hand them on are searched first, and the best one runs with direct tensors.
+ExactPlans search_both_ways(const PlanningContext& context, std::vector<SimulatedPlan> known) {
+  const bool is_direct = context.profile.skip_tensors == SkipTensors::Direct;
+  if (!is_direct || !may_skip_stages(context.profile)) {
+    return search_shared(context, std::move(known));
+  }
+  ModelProfile handed_on = context.profile;
+  handed_on.skip_tensors = SkipTensors::Forwarded;
+  PlanningContext first{handed_on, context.topology, context.options, context.progress};
+  std::optional<PartOfSearch> part;
+  if (context.progress != nullptr) first.progress = &part.emplace(*context.progress, kPartOfFirst);
+  const auto forwarded = plan_one_family(first, {});
+  const auto* const made = std::get_if<MadePlan>(&forwarded);
+  if (made != nullptr) {
+    const CostModel costs(context.profile, context.topology);
+    std::optional<SimulatedPlan> direct = with_direct_tensors(
+        {.plan = made->document.plan, .iteration = made->document.prediction.iteration}, context,
+        costs);
+    if (direct) known.push_back(*std::move(direct));
+    std::stable_sort(known.begin(), known.end(), better);
+  }
+  ExactPlans plans = search_shared(context, std::move(known));
+  if (made != nullptr) add_counts(made->document.search, plans.record);
+  return plans;
+}
 
 /// Searches the space of one family. Where stages may deal micro-batches, plans in which none does
 /// are searched first and with the whole budget, so that the freedom never makes a slower plan.
 /// Diagrams have no such stages: the bound is then that of the work.
 ExactPlans search_space(const PlanningContext& context, std::vector<SimulatedPlan> known) {
-  if (!may_deal(context.options)) return search_shared(context, std::move(known));
+  if (!may_deal(context.options)) return search_both_ways(context, std::move(known));
   const auto dealt = std::stable_partition(
       known.begin(), known.end(), [](const auto& some) { return !deals_micro_batches(some.plan); });
   std::vector<SimulatedPlan> others(dealt, known.end());
@@ -164,7 +219,7 @@ ExactPlans search_space(const PlanningContext& context, std::vector<SimulatedPla
   shared.replications = Replications::Split;
   PlanningContext first = context.with(shared);
   std::optional<PartOfSearch> part;
-  if (context.progress != nullptr) first.progress = &part.emplace(*context.progress, kPartOfShared);
+  if (context.progress != nullptr) first.progress = &part.emplace(*context.progress, kPartOfFirst);
   ExactPlans plans = search_shared(first, std::move(known));
   std::ranges::move(others, std::back_inserter(plans.best));
   std::stable_sort(plans.best.begin(), plans.best.end(), better);
