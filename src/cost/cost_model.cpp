@@ -295,15 +295,6 @@ Duration CostModel::optimizer_step(Bytes parameters) const {
   return {step ? scale_up(parameters, *step).count : 0};
 }
 
-MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t samples,
-                                  std::int32_t device_kind) const {
-  const LayerTable& layers = table(samples, device_kind);
-  return memory_cost(
-      stage,
-      {.before = layers.boundary(stage.layers.begin), .behind = layers.boundary(stage.layers.end)},
-      samples, device_kind);
-}
-
 MemoryCost CostModel::memory_cost(const StageContext& stage, const StageTensors& tensors,
                                   std::int64_t samples, std::int32_t device_kind) const {
   const LayerTable& layers = table(samples, device_kind);
@@ -337,6 +328,15 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, const StageTensors&
     cost.per_micro_batch = stage.layers.begin == 0 ? layers.stash({0, 1}) : received;
   }
   return cost;
+}
+
+MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t samples,
+                                  std::int32_t device_kind) const {
+  const LayerTable& layers = table(samples, device_kind);
+  return memory_cost(
+      stage,
+      {.before = layers.boundary(stage.layers.begin), .behind = layers.boundary(stage.layers.end)},
+      samples, device_kind);
 }
 
 StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {

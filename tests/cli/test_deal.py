@@ -34,15 +34,11 @@ def topology(devices=3, memory=1500 * MEGABYTE):
 
 
 class Deal(ToolTest):
-    def run_plan(self, *more, cluster=None):
-        return self.run_tool("--model", self.write("m.json", profile()), "--topo",
-                             self.write("t.json", cluster or topology()), "-o", "plan.json", *more)
+    def run_dealt(self, *more, cluster=None):
+        return self.run_plan(profile(), cluster or topology(), *more)
 
     def planned(self, *more, cluster=None):
-        run = self.run_plan(*more, cluster=cluster)
-        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
-        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
-        return self.read("plan.json")
+        return self.verified_plan(profile(), cluster or topology(), *more)
 
     def test_micro_batches_are_dealt_where_neither_halves_nor_large_ones_will_do(self):
         # The 400 MB of parameters of a layer and as many of gradients leave no room for both layers
@@ -82,7 +78,7 @@ class Deal(ToolTest):
 
     def test_a_pinned_number_of_replicas_may_exceed_the_samples_of_a_micro_batch(self):
         options = ("--micro-batch", "1", "--pin", "replicas=3", "--unlimited-memory")
-        self.assertNotEqual(self.run_plan(*options).returncode, DONE)
+        self.assertNotEqual(self.run_dealt(*options).returncode, DONE)
         plan = self.planned(*options, "--deal")
         self.assertEqual(plan["stages"][0]["replication"], "deal")
 
@@ -120,7 +116,7 @@ class Deal(ToolTest):
                 (("--orders",), "cannot be used with --orders"),
                 (("--alternatives", "2"), "cannot be used with --alternatives")]:
             with self.subTest(options=options):
-                run = self.run_plan("--deal", *options)
+                run = self.run_dealt("--deal", *options)
                 self.assertEqual(run.returncode, USAGE, run.stdout + run.stderr)
                 self.assertIn(expected, run.stderr)
 
@@ -153,7 +149,7 @@ class Deal(ToolTest):
         cluster = topology(memory=3800 * MEGABYTE)
         options = ("--schedule", "gpipe", "--micro-batch", "1", "--pin", "stages=1", "--pin",
                    "recompute=off")
-        self.assertEqual(self.run_plan(*options, cluster=cluster).returncode, INFEASIBLE)
+        self.assertEqual(self.run_dealt(*options, cluster=cluster).returncode, INFEASIBLE)
         plan = self.planned(*options, "--deal", cluster=cluster)
         self.assertEqual(plan["stages"][0]["replication"], "deal")
 
@@ -184,7 +180,7 @@ class Deal(ToolTest):
         self.run_tool("report", "changed.json", "-o", "report.html")
         self.assertRegex((self.folder / "report.html").read_text(), r'"depth":2[,}]')
         # Under GPipe a file has the depth of all eight, and each of three replicas three at most.
-        run = self.run_plan("--schedule", "gpipe", "--deal", "--unlimited-memory", "--micro-batch",
+        run = self.run_dealt("--schedule", "gpipe", "--deal", "--unlimited-memory", "--micro-batch",
                             "1", "--pin", "stages=1")
         self.assertEqual(run.returncode, DONE, run.stderr)
         self.assertEqual(self.read("plan.json")["schedule"]["warmup_depths"], [8])

@@ -31,17 +31,6 @@ def topology(slowness=3, memory=(1 << 30, 1 << 30)):
 
 
 class Shares(ToolTest):
-    def run_plan(self, model, cluster, *more):
-        return self.run_tool("--model", self.write("m.json", model), "--topo",
-                             self.write("t.json", cluster), "-o", "plan.json", *more)
-
-    def planned(self, model, cluster, *more):
-        run = self.run_plan(model, cluster, *more)
-        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
-        run = self.run_tool("verify", "plan.json")
-        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
-        return self.read("plan.json")
-
     def assert_iteration(self, plan, iteration):
         self.assertEqual(plan["predicted"]["iteration_ns"], iteration)
         self.assertEqual(plan["predicted"]["lower_bound_ns"], iteration)
@@ -49,7 +38,7 @@ class Shares(ToolTest):
     def test_the_slow_device_has_fewer_samples(self):
         # Four samples of 3 ms, or of 9 ms on the slow device: three and one take 9 ms on both. Two
         # each would take 18 ms, and the fast device alone 12 ms.
-        plan = self.planned(profile(), topology())
+        plan = self.verified_plan(profile(), topology())
         self.assertEqual(plan["stages"][0]["samples"], [3, 1])
         self.assertEqual(plan["request"]["shares"], "auto")
         self.assert_iteration(plan, 9 * MILLISECOND)
@@ -57,12 +46,12 @@ class Shares(ToolTest):
         self.assertRegex(shown, r"fast0:0, slow0:0 +3, 1 ")
         self.assertIn("; shares of micro-batches other than equal ones and those by speed",
                       plan["search_space"]["outside"])
-        equal = self.planned(profile(), topology(), "--shares", "equal")
+        equal = self.verified_plan(profile(), topology(), "--shares", "equal")
         self.assertNotIn("samples", equal["stages"][0])
         self.assertNotIn("shares", equal["request"])
         self.assertIn("; unequal shares of micro-batches", equal["search_space"]["outside"])
         self.assert_iteration(equal, 12 * MILLISECOND)
-        pinned = self.planned(profile(), topology(), "--shares", "equal", "--pin", "replicas=2")
+        pinned = self.verified_plan(profile(), topology(), "--shares", "equal", "--pin", "replicas=2")
         self.assert_iteration(pinned, 18 * MILLISECOND)
 
     def test_shares_stay_equal_where_they_are_asked_for_or_have_to_be(self):
@@ -84,7 +73,7 @@ class Shares(ToolTest):
         model = profile(stash=MEBIBYTE)
         cluster = topology(memory=(3 * MEBIBYTE, MEBIBYTE))
         pins = ("--pin", "replicas=2", "--micro-batch", "4")
-        plan = self.planned(model, cluster, *pins)
+        plan = self.verified_plan(model, cluster, *pins)
         self.assertEqual(plan["stages"][0]["samples"], [3, 1])
         run = self.run_plan(model, cluster, *pins, "--shares", "equal")
         self.assertEqual(run.returncode, INFEASIBLE, run.stderr)
@@ -93,7 +82,7 @@ class Shares(ToolTest):
         self.assertEqual(run.returncode, INFEASIBLE, run.stderr)
 
     def test_a_false_bound_and_shares_that_were_not_asked_for_are_found(self):
-        plan = self.planned(profile(), topology())
+        plan = self.verified_plan(profile(), topology())
         for change in [lambda file: file["request"].pop("shares"),
                        lambda file: file["stages"][0].update(samples=[2, 2]),
                        lambda file: file["stages"][0].update(samples=[4, 0])]:
@@ -102,7 +91,7 @@ class Shares(ToolTest):
             run = self.run_tool("verify", self.write("false.json", file))
             self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
         # A bound that holds for equal shares alone.
-        equal = self.planned(profile(), topology(), "--shares", "equal")
+        equal = self.verified_plan(profile(), topology(), "--shares", "equal")
         equal["request"]["shares"] = "auto"
         equal["search_space"]["searched"] = plan["search_space"]["searched"]
         equal["search_space"]["outside"] = plan["search_space"]["outside"]
@@ -112,7 +101,7 @@ class Shares(ToolTest):
         self.assertEqual(plan["stages"][0]["samples"], [3, 1])
 
     def test_no_runtime_takes_them_and_other_commands_do(self):
-        self.planned(profile(), topology())
+        self.verified_plan(profile(), topology())
         run = self.run_tool("export", "plan.json", "--to", "torch-csv", "-o", "out.csv")
         self.assertEqual(run.returncode, BAD_INPUT, run.stderr)
         self.assertIn("/stages/0/samples: expected replicas with equal shares, got 3, 1",

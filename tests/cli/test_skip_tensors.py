@@ -37,16 +37,6 @@ def topology(memory=1000 * MEGABYTE):
 
 
 class SkipTensors(ToolTest):
-    def run_plan(self, *more, cluster=None):
-        return self.run_tool("--model", self.write("m.json", profile()), "--topo",
-                             self.write("t.json", cluster or topology()), "-o", "plan.json", *more)
-
-    def planned(self, *more, cluster=None):
-        run = self.run_plan(*more, cluster=cluster)
-        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
-        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
-        return self.read("plan.json")
-
     def test_direct_tensors_arrive_beside_the_stage_between(self):
         # Forwards take 1 ms, backwards 2 ms, and the megabyte 1 ms from a server to another. Handed
         # on it passes two boundaries and so does its gradient: 3 + 6 + 2 + 2 ms. Sent straight it
@@ -55,10 +45,11 @@ class SkipTensors(ToolTest):
         # shared, the NIC of a sends the megabyte twice in 2 ms.
         for options, forwarded, direct in [(("--contention", "off"), 13, 11), ((), 13, 12)]:
             with self.subTest(options=options):
-                plan = self.planned(*options)
+                plan = self.verified_plan(profile(), topology(), *options)
                 self.assertEqual(plan["predicted"]["iteration_ns"], forwarded * MILLISECOND)
                 self.assertNotIn("skip_tensors", plan)
-                plan = self.planned(*options, "--skip-tensors", "direct")
+                plan = self.verified_plan(profile(), topology(), *options, "--skip-tensors",
+                                          "direct")
                 self.assertEqual(plan["predicted"]["iteration_ns"], direct * MILLISECOND)
                 self.assertEqual(plan["predicted"]["lower_bound_ns"], direct * MILLISECOND)
                 self.assertEqual(plan["skip_tensors"], "direct")
@@ -70,21 +61,23 @@ class SkipTensors(ToolTest):
         # either direction: forwarded, b has them at both of its sides, and straight only in front.
         used = {}
         for way in ("forwarded", "direct"):
-            plan = self.planned("--skip-tensors", way, "--contention", "off")
+            plan = self.verified_plan(profile(), topology(), "--skip-tensors", way,
+                                      "--contention", "off")
             used[way] = [(device["peak_memory_bytes"] - 800 * MEGABYTE) // MEGABYTE
                          for device in plan["predicted"]["devices"]]
         self.assertEqual(used["forwarded"], [4, 8, 4])
         self.assertEqual(used["direct"], [8, 4, 4])
         # On less than a needs with direct tensors no plan has room for them.
         tight = topology(806 * MEGABYTE)
-        self.assertNotEqual(self.run_plan(cluster=tight).returncode, DONE)
-        self.assertNotEqual(self.run_plan("--skip-tensors", "direct", cluster=tight).returncode, DONE)
-        self.planned("--skip-tensors", "direct", cluster=topology(808 * MEGABYTE))
+        self.assertNotEqual(self.run_plan(profile(), tight).returncode, DONE)
+        self.assertNotEqual(self.run_plan(profile(), tight, "--skip-tensors", "direct").returncode,
+                            DONE)
+        self.verified_plan(profile(), topology(808 * MEGABYTE), "--skip-tensors", "direct")
 
     def test_what_is_shown(self):
-        self.planned()
+        self.verified_plan(profile(), topology())
         self.write("forwarded.json", self.read("plan.json"))
-        run = self.run_plan("--skip-tensors", "direct")
+        run = self.run_plan(profile(), topology(), "--skip-tensors", "direct")
         self.assertIn(", direct skip tensors", run.stdout)
         # The bound is not one of plans whose tensors are handed on.
         self.assertIn("none allowed below", run.stdout)
@@ -98,7 +91,7 @@ class SkipTensors(ToolTest):
             self.assertIn("direct skip tensors", page.read())
 
     def test_other_ways_are_false_or_refused(self):
-        plan = self.planned("--skip-tensors", "direct")
+        plan = self.verified_plan(profile(), topology(), "--skip-tensors", "direct")
         del plan["skip_tensors"]
         run = self.run_tool("verify", self.write("changed.json", plan))
         self.assertEqual(run.returncode, BAD_INPUT, run.stdout)
@@ -125,7 +118,7 @@ class SkipTensors(ToolTest):
                 (("--proof", "p.json"), "cannot be used with --proof"),
                 (("--orders",), "cannot be used with --orders")]:
             with self.subTest(options=options):
-                run = self.run_plan("--skip-tensors", "direct", *options)
+                run = self.run_plan(profile(), topology(), "--skip-tensors", "direct", *options)
                 self.assertEqual(run.returncode, USAGE, run.stdout)
                 self.assertIn("--skip-tensors", run.stderr)
                 self.assertIn(expected, run.stderr)

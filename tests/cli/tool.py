@@ -143,6 +143,18 @@ class ToolTest(unittest.TestCase):
         return ("--model", self.write("small.json", small_profile()),
                 "--topo", self.write("2x2.json", small_topology()))
 
+    def run_plan(self, model, cluster, *more):
+        """Plans for these documents; the plan is in plan.json."""
+        return self.run_tool("--model", self.write("m.json", model), "--topo",
+                             self.write("t.json", cluster), "-o", "plan.json", *more)
+
+    def verified_plan(self, model, cluster, *more):
+        """The plan for these documents, whose bound "verify" derives again."""
+        run = self.run_plan(model, cluster, *more)
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+        return self.read("plan.json")
+
     def make_plan(self, name="plan.json", *more):
         result = self.run_tool(*self.small_inputs(), "-o", name, *more)
         self.assertEqual(result.returncode, DONE, result.stderr)
