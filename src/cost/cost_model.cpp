@@ -209,8 +209,9 @@ Bytes CostModel::outputs(const std::vector<LayerIndex>& layers, std::int64_t sam
 
 StageTensors CostModel::tensors_of(const Plan& plan, StageIndex stage, std::int64_t samples) const {
   const LayerRange own = plan.stages[stage.position()].layers;
-  StageTensors tensors{.before = boundary_size(own.begin, samples),
-                       .behind = boundary_size(own.end, samples)};
+  // Sizes are the same on all kinds of devices.
+  const LayerTable& table = this->table(samples, topology_.device(DeviceIndex{0}).kind);
+  StageTensors tensors{.before = table.boundary(own.begin), .behind = table.boundary(own.end)};
   if (profile_.skip_tensors == SkipTensors::Forwarded) return tensors;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageIndex other = index_at<StageIndex>(s);
