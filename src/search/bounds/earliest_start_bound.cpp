@@ -145,7 +145,7 @@ EarliestStartBound::EarliestStartBound(const PlanCost& costs, const BoundedPlan&
     const std::int64_t back = dealt_to(bounded.plan.stages[s]);
     stage.activations = Ways(boundary.forward, front, back, shared);
     stage.gradients = Ways(boundary.backward, back, front, shared);
-    if (!counts_on_sharing) continue;
+    if (last.empty()) continue;
     stage.last_gradient = last[s].gradient;
     stage.after_backward = last[s].after_backward;
   }

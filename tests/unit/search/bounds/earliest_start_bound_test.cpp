@@ -59,3 +59,16 @@ TEST_CASE("the last gradients and the all-reduce of who sends them share a port"
   CHECK(search::EarliestStartBound({pipeline.plan, pipeline.costs, pipeline.topology, {}})
             .bound(box) == Duration{1338});
 }
+
+TEST_CASE("what shares a port with the last gradients is left out where groups have other sizes") {
+  // As above, with the second stage as one replica of two devices.
+  small::CostedPlan pipeline(
+      small::model_of({{.forward = 10, .backward = 10, .output = 100},
+                       {.forward = 10, .backward = 10, .parameters = 1000}}),
+      small::cluster({.servers = 3}),
+      {.micro_batch_size = 2, .depths = {1, 1}, .stages = {{.devices = {0}}, {.devices = {1, 2}}}});
+  pipeline.plan.stages[1].devices_per_replica = 2;
+  const search::DepthBox box{{1, 1}, {1, 1}};
+  CHECK(search::EarliestStartBound({pipeline.plan, pipeline.costs, pipeline.topology, {}})
+            .bound(box) == Duration{1240});
+}
