@@ -44,6 +44,17 @@ std::vector<TransferEnd> transfer_ends(const Plan& plan, const StagePlan& stage,
   return ends;
 }
 
+/// Returns what the passes over some layers, those of a stage or its last ones, take of a NIC.
+StageTraffic traffic_with(const LayerNicUse& layers, const NicUse& recomputed,
+                          const NicUse& gathered_again) {
+  const NicUse gathered = layers.gather + gathered_again;
+  const NicUse in_turn = layers.backward + recomputed;
+  return {.forward = {layers.forward, layers.gather},
+          .backward = {in_turn, gathered + layers.scatter},
+          .input_gradient = {in_turn, gathered},
+          .weight_gradient = {{}, layers.scatter}};
+}
+
 /// Returns when the buckets are ready on a replica with these figures (docs/model.md, section 7.1).
 BucketMoments bucket_moments(const LayerTable& layers, const StagePlan& stage,
                              const GradientBuckets& buckets, bool overlaps) {
@@ -52,12 +63,19 @@ BucketMoments bucket_moments(const LayerTable& layers, const StagePlan& stage,
   const auto weight_gradient = [&](LayerRange some) {
     return layers.backward(some) - layers.input_gradient(some);
   };
+  const LayerNicUse all = layers.nic_use(stage.layers);
   for (const std::int32_t first_layer : buckets.first_layer) {
     // The layers in front are the first ones of the stage, so that those that recompute are known.
     const LayerRange front{stage.layers.begin, overlaps ? first_layer : stage.layers.begin};
     moments.in_backward.push_back(recomputation + layers.backward(stage.layers) -
                                   layers.backward(front));
     moments.in_weights.push_back(weight_gradient(stage.layers) - weight_gradient(front));
+    if (!layers.passes_servers()) continue;
+    const LayerNicUse behind = all - layers.nic_use(front);
+    const StageTraffic traffic = stage.recompute ? traffic_with(behind, all.forward, all.gather)
+                                                 : traffic_with(behind, {}, {});
+    moments.traffic_in_backward.push_back(traffic.backward);
+    moments.traffic_in_weights.push_back(traffic.weight_gradient);
   }
   return moments;
 }
@@ -100,6 +118,11 @@ StageContext context_of(const Plan& plan, std::size_t index, std::int64_t depth,
 }
 
 }  // namespace
+
+StageTraffic traffic_of(const LayerTable& table, LayerRange layers, bool recomputes) {
+  const LayerNicUse use = table.nic_use(layers);
+  return recomputes ? traffic_with(use, use.forward, use.gather) : traffic_with(use, {}, {});
+}
 
 CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
     : CostModel(profile, topology, 1) {}
@@ -367,6 +390,7 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
     replica.input_gradient = layers.input_gradient(stage.layers) + recomputation;
     replica.collectives =
         layers.forward_collectives(stage.layers) + layers.backward_collectives(stage.layers);
+    replica.traffic = traffic_of(layers, stage.layers, stage.recompute);
     slow_down_to(cost, replica, recomputation);
     const std::pair pace{replica.samples, kind};
     replica.moments =

@@ -32,7 +32,9 @@ void change(StageCost& stage, const std::function<Factor(DeviceIndex)>& slowness
     const BucketMoments& before = moments[replica.moments];
     replica.moments = stage.moments.size();
     stage.moments.push_back({.in_backward = scaled(before.in_backward, factor),
-                             .in_weights = scaled(before.in_weights, factor)});
+                             .in_weights = scaled(before.in_weights, factor),
+                             .traffic_in_backward = before.traffic_in_backward,
+                             .traffic_in_weights = before.traffic_in_weights});
     raise_to(stage.bucket_ready, stage.moments.back().in_backward);
     raise_to(stage.bucket_ready_in_weights, stage.moments.back().in_weights);
   }

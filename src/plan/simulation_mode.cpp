@@ -7,11 +7,18 @@ namespace dapple {
 std::string_view to_string(Contention contention) {
   switch (contention) {
     case Contention::Shared:
+    case Contention::SharedWithCollectives:
       return "on";
     case Contention::Off:
       return "off";
   }
   throw Bug("a treatment of contention without a name");
+}
+
+Contention suited_to(const TopologyDescription& topology, Contention contention) {
+  const bool has_others = topology.servers_of_group > 1;
+  return contention == Contention::SharedWithCollectives && !has_others ? Contention::Shared
+                                                                        : contention;
 }
 
 std::string_view to_string(Replicas replicas) {

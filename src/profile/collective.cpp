@@ -111,6 +111,38 @@ Duration collectives_time(const std::vector<Collective>& collectives, std::int64
   return time;
 }
 
+bool GroupShape::passes_servers() const {
+  return copies.passes_servers() || expert_copies.passes_servers() ||
+         std::any_of(rings.begin(), rings.end(),
+                     [](const GroupRing& some) { return some.passes_servers(); });
+}
+
+NicUse nic_use(CollectiveKind kind, Bytes size, const GroupRing& ring) {
+  if (!ring.passes_servers() || size.count == 0) return {};
+  const Duration time = collective_time(kind, size, ring);
+  // Every device sends what is for other servers, or its part of what the rings of its server send.
+  Duration busy;
+  if (kind == CollectiveKind::AllToAll) {
+    busy = busy_time(Wide{ring.members - ring.members_in_server} * size.count, ring.members,
+                     ring.between_servers);
+  } else {
+    const std::int64_t passes = kind == CollectiveKind::AllReduce ? 2 : 1;
+    busy = busy_time(Wide{passes} * (ring.members - 1) * size.count,
+                     ring.members * ring.members_in_server, ring.between_servers);
+  }
+  return {time, std::min(busy, time)};
+}
+
+NicUse nic_use(const std::vector<Collective>& collectives, std::int64_t samples,
+               const GroupShape& group) {
+  NicUse sum;
+  for (const Collective& collective : collectives) {
+    const Bytes size = samples * collective.size_per_sample;
+    sum += collective.count * nic_use(collective.kind, size, group.ring(collective.over));
+  }
+  return sum;
+}
+
 double least_collectives_per_sample(const std::vector<Collective>& collectives, std::int64_t most,
                                     const GroupShape& group) {
   double sum = 0;

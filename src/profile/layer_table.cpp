@@ -59,6 +59,7 @@ struct LayerFigures {
   Duration input_gradient;
   Duration forward_collectives;
   Duration backward_collectives;
+  LayerNicUse nic_use;
   Bytes output;
   Bytes stash;
   Bytes workspace;
@@ -83,6 +84,7 @@ LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t
   const GroupShape& group = group_on(profile, source.measured);
   const Duration forward = collectives_time(layer.forward_collectives, samples, group);
   const Duration backward = collectives_time(layer.backward_collectives, samples, group);
+  const ShardedLayer& sharded = sharded_on(layer, source.measured);
   LayerFigures figures{
       .forward = forward + forward_time(layer, samples, profile.batch_scaling, source),
       .backward = backward + backward_time(layer, samples, profile.batch_scaling, source),
@@ -90,10 +92,14 @@ LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t
           backward + input_gradient_time(profile, index_at<LayerIndex>(l), samples, source),
       .forward_collectives = forward,
       .backward_collectives = backward,
+      .nic_use = {.forward = dapple::nic_use(layer.forward_collectives, samples, group),
+                  .backward = dapple::nic_use(layer.backward_collectives, samples, group),
+                  .gather = sharded.gather_by_nic,
+                  .scatter = sharded.scatter_by_nic},
       .output = output_size(layer, samples),
       .stash = stash_size(layer, samples),
       .workspace = workspace_size(layer, samples) + layer.sharded.working_set};
-  wait_for_state(sharded_on(layer, source.measured), figures);
+  wait_for_state(sharded, figures);
   return figures;
 }
 
@@ -161,8 +167,14 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples,
             .input_gradient = std::vector<Duration>(1),
             .stash = std::vector<Bytes>(1),
             .forward_collectives = {},
-            .backward_collectives = {}} {
+            .backward_collectives = {},
+            .nic_use = {}} {
   const bool has_collectives = profile.group != GroupShape{};
+  const bool passes_servers =
+      profile.group.passes_servers() ||
+      std::any_of(profile.other_groups.begin(), profile.other_groups.end(),
+                  [](const GroupShape& group) { return group.passes_servers(); });
+  if (passes_servers) sums_.nic_use.resize(1);
   if (has_collectives) {
     sums_.forward_collectives.resize(1);
     sums_.backward_collectives.resize(1);
@@ -182,6 +194,7 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples,
       add_to(sums_.forward_collectives, figures.forward_collectives);
       add_to(sums_.backward_collectives, figures.backward_collectives);
     }
+    if (passes_servers) add_to(sums_.nic_use, figures.nic_use);
     outputs.push_back(figures.output);
     workspaces.push_back(figures.workspace);
   }
@@ -236,6 +249,7 @@ void LayerTable::add_every_nth() {
     add(figure);
   }
   add(&Sums::stash);
+  add(&Sums::nic_use);
   find_workspaces_of_every_nth();
 }
 
@@ -279,7 +293,8 @@ Duration LayerTable::least_backward(LayerRange layers) const {
 
 std::size_t LayerTable::Sums::size() const {
   return forward.size() + backward.size() + input_gradient.size() + stash.size() +
-         forward_collectives.size() + backward_collectives.size();
+         forward_collectives.size() + backward_collectives.size() +
+         nic_use.size() * (sizeof(LayerNicUse) / sizeof(Duration));
 }
 
 Bytes LayerTable::kept() const {
@@ -301,6 +316,10 @@ Duration LayerTable::forward_collectives(LayerRange layers) const {
 
 Duration LayerTable::backward_collectives(LayerRange layers) const {
   return sums_.backward_collectives.empty() ? Duration{} : sum(&Sums::backward_collectives, layers);
+}
+
+LayerNicUse LayerTable::nic_use(LayerRange layers) const {
+  return sums_.nic_use.empty() ? LayerNicUse{} : sum(&Sums::nic_use, layers);
 }
 
 Bytes LayerTable::largest_workspace(LayerRange layers) const {

@@ -122,6 +122,11 @@ std::vector<ShardedLayer> sharded_layers(const ModelProfile& profile, const Grou
     return collective_time(kind, scale_up(parameters.outside_experts, factor), group.copies) +
            collective_time(kind, scale_up(parameters.experts, factor), group.expert_copies);
   };
+  const auto by_nic = [&](CollectiveKind kind, const GatheredParameters& parameters,
+                          Factor factor) {
+    return nic_use(kind, scale_up(parameters.outside_experts, factor), group.copies) +
+           nic_use(kind, scale_up(parameters.experts, factor), group.expert_copies);
+  };
   const Factor gradient = profile.optimizer.gradient_bytes_per_parameter_byte;
   std::vector<Bytes> wholes;
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {
@@ -133,9 +138,12 @@ std::vector<ShardedLayer> sharded_layers(const ModelProfile& profile, const Grou
     Bytes neighbour;
     if (l > 0) neighbour = wholes[l - 1];
     if (l + 1 < wholes.size()) neighbour = std::max(neighbour, wholes[l + 1]);
-    sharded.push_back({.gather = time(CollectiveKind::AllGather, parameters, kOne),
-                       .scatter = time(CollectiveKind::ReduceScatter, parameters, gradient),
-                       .working_set = wholes[l] + neighbour + scale_up(wholes[l], gradient)});
+    sharded.push_back(
+        {.gather = time(CollectiveKind::AllGather, parameters, kOne),
+         .scatter = time(CollectiveKind::ReduceScatter, parameters, gradient),
+         .gather_by_nic = by_nic(CollectiveKind::AllGather, parameters, kOne),
+         .scatter_by_nic = by_nic(CollectiveKind::ReduceScatter, parameters, gradient),
+         .working_set = wholes[l] + neighbour + scale_up(wholes[l], gradient)});
   }
   return sharded;
 }

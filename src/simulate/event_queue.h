@@ -18,6 +18,7 @@ struct Event {
     GradientArrived,    // subject: inbox; detail: micro-batch
     FlowEnded,          // subject: flow; detail: version
     AllReduceDone,      // subject: reducer; detail: bucket
+    CollectivesDone,    // subject: lane, of whose current piece some collectives end
     InputReady,         // subject: lane, which may continue
   };
   Ticks time;

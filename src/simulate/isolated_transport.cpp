@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "dapple/core/error.h"
 #include "simulate/transports.h"
 
 namespace dapple::simulate {
@@ -140,6 +141,10 @@ void IsolatedTransport::send_part(Direction& direction, const Pattern& pattern,
 void IsolatedTransport::reduce(const Reduction& reduction, Duration start) {
   output_.queue.announce(to_ticks(start + reduction.cost(costs_).time), Event::Kind::AllReduceDone,
                          reduction.reducer, reduction.bucket);
+}
+
+void IsolatedTransport::communicate(const CollectivesRequest&) {
+  throw Bug("collectives that do not share links are transported");
 }
 
 }  // namespace dapple::simulate

@@ -1,10 +1,35 @@
 #include "dapple/simulate/lane_scheduler.h"
 
-namespace dapple::simulate {
+#include <algorithm>
 
-LaneScheduler::LaneScheduler(const Schedule& schedule, const PlanCost& costs)
+namespace dapple::simulate {
+namespace {
+
+NicUse least(const NicUse& a, const NicUse& b) {
+  return {std::min(a.time, b.time), std::min(a.busy, b.busy)};
+}
+
+PassTraffic least(const PassTraffic& a, const PassTraffic& b) {
+  return {least(a.in_turn, b.in_turn), least(a.beside, b.beside)};
+}
+
+StageTraffic least(const StageTraffic& a, const StageTraffic& b) {
+  return {least(a.forward, b.forward), least(a.backward, b.backward),
+          least(a.input_gradient, b.input_gradient), least(a.weight_gradient, b.weight_gradient)};
+}
+
+void lower_to(std::vector<PassTraffic>& all, const std::vector<PassTraffic>& others) {
+  if (all.empty()) all = others;
+  for (std::size_t k = 0; k < all.size(); ++k) all[k] = least(all[k], others[k]);
+}
+
+}  // namespace
+
+LaneScheduler::LaneScheduler(const Schedule& schedule, const PlanCost& costs,
+                             bool shares_collectives)
     : slowdown_(costs.overlap_slowdown),
       may_slow_down_(costs.overlap_slowdown != kOne),
+      shares_collectives_(shares_collectives),
       chunk_of_stage_(costs.stages.size()) {
   lanes_.reserve(schedule.lanes.size());
   for (const Lane& source : schedule.lanes) {
@@ -13,6 +38,7 @@ LaneScheduler::LaneScheduler(const Schedule& schedule, const PlanCost& costs)
     for (const StageIndex stage : source.stages) {
       chunk_of_stage_[stage.position()] = lane.chunks.size();
       lane.chunks.push_back(make_chunk(source, stage, schedule.num_micro_batches, costs));
+      if (shares_collectives) add_traffic(source, lane.chunks.back());
     }
     lane.actions = &source.actions;
     lane.skip_communication();
@@ -60,6 +86,23 @@ LaneScheduler::Chunk LaneScheduler::make_chunk(const Lane& source, StageIndex st
   return chunk;
 }
 
+/// Adds the collectives that all replicas of the lane have at the same time: the least of theirs.
+void LaneScheduler::add_traffic(const Lane& source, Chunk& chunk) {
+  const StageCost& cost = *chunk.cost;
+  const bool is_whole = source.devices.size() == cost.replicas.size();
+  const auto own = static_cast<std::size_t>(source.replica);
+  chunk.traffic = cost.replicas[is_whole ? 0 : own].traffic;
+  for (const ReplicaCost& replica : cost.replicas) {
+    if (is_whole) chunk.traffic = least(chunk.traffic, replica.traffic);
+    // The moments of a dealt replica are those of the whole stage.
+    const bool counts = is_whole || source.dealt_to > 1 || &replica == &cost.replicas[own];
+    if (!counts || cost.moments.empty()) continue;
+    const BucketMoments& moments = cost.moments[replica.moments];
+    lower_to(chunk.traffic_before_bucket, moments.traffic_in_backward);
+    lower_to(chunk.traffic_before_bucket_in_weights, moments.traffic_in_weights);
+  }
+}
+
 LaneScheduler::Milestone LaneScheduler::pass_milestone(LaneIndex index, Duration now) {
   LaneState& lane = lanes_[index.position()];
   const std::size_t bucket = lane.milestone++;
@@ -72,15 +115,15 @@ std::optional<LaneScheduler::Forecast> LaneScheduler::set_reducing(LaneIndex ind
   if (lane.reducing == reducing) return std::nullopt;
   const std::int64_t speed = speed_of(lane);
   lane.reducing = reducing;
-  if (!may_slow_down_ || !lane.busy) return std::nullopt;
+  if (!may_slow_down_ || !lane.busy || lane.has_computed) return std::nullopt;
   lane.work_left = std::max<Wide>(0, lane.work_left - Wide{(now - lane.work_since).ns} * speed);
   lane.work_since = now;
   return forecast(lane);
 }
 
-/// Returns the work between the last milestone that was passed, or the start, and the next, or the
-/// end.
-Wide LaneScheduler::work_to_milestone(const LaneState& lane) const {
+/// Returns the time between the last milestone that was passed, or the start, and the next, or the
+/// end, where nothing slows the lane down.
+Duration LaneScheduler::length_to_milestone(const LaneState& lane) const {
   const Action& action = lane.computation();
   const Chunk& chunk = chunk_of(lane, action.stage);
   const std::vector<Duration>& ready = action.kind == ActionKind::WeightGradient
@@ -92,11 +135,43 @@ Wide LaneScheduler::work_to_milestone(const LaneState& lane) const {
     return milestone < lane.milestones ? std::min(ready[milestone], length) : length;
   };
   const Duration from = lane.milestone == 0 ? Duration{} : moment(lane.milestone - 1);
-  return Wide{(moment(lane.milestone) - from).ns} * slowdown_.billionths;
+  return moment(lane.milestone) - from;
+}
+
+/// Returns the collectives in a piece of that length, no more than it has room for.
+PassTraffic LaneScheduler::traffic_to_milestone(const LaneState& lane, Duration length) const {
+  const Action& action = lane.computation();
+  const Chunk& chunk = chunk_of(lane, action.stage);
+  PassTraffic whole;
+  if (action.kind == ActionKind::Forward) whole = chunk.traffic.forward;
+  if (action.kind == ActionKind::Backward) whole = chunk.traffic.backward;
+  if (action.kind == ActionKind::InputGradient) whole = chunk.traffic.input_gradient;
+  if (action.kind == ActionKind::WeightGradient) whole = chunk.traffic.weight_gradient;
+  const std::vector<PassTraffic>& before = action.kind == ActionKind::WeightGradient
+                                               ? chunk.traffic_before_bucket_in_weights
+                                               : chunk.traffic_before_bucket;
+  const auto until = [&](std::size_t milestone) {
+    return milestone < lane.milestones && !before.empty() ? before[milestone] : whole;
+  };
+  PassTraffic piece = until(lane.milestone);
+  if (lane.milestone > 0) piece = piece - until(lane.milestone - 1);
+  const auto limit = [](NicUse& use, Duration most) {
+    use.time = std::clamp(use.time, Duration{}, most);
+    use.busy = std::clamp(use.busy, Duration{}, use.time);
+  };
+  limit(piece.in_turn, length);
+  limit(piece.beside, length - piece.in_turn.time);
+  return piece;
 }
 
 LaneScheduler::Forecast LaneScheduler::forecast_from(LaneState& lane, Duration now) const {
-  lane.work_left = work_to_milestone(lane);
+  Duration length = length_to_milestone(lane);
+  if (shares_collectives_) {
+    lane.has_computed = false;
+    lane.traffic = traffic_to_milestone(lane, length);
+    length -= lane.traffic.in_turn.time;
+  }
+  lane.work_left = Wide{length.ns} * slowdown_.billionths;
   lane.work_since = now;
   return forecast(lane);
 }

@@ -23,6 +23,25 @@ SharedTransport::SharedTransport(const TransportWork& work, const Topology& topo
     pairs_.push_back({make_direction(pair.forward), make_direction(pair.backward)});
   }
   reductions_.resize(costs_.stages.size() + costs_.ties.size());
+  if (!has_traffic(costs_)) return;
+  for (std::size_t l = 0; l < work.lanes.size(); ++l) {
+    add_collectives(work.lanes[l], index_at<LaneIndex>(l), topology);
+  }
+}
+
+/// Adds what the devices of a lane have to send collectives with: their NICs, in both directions.
+void SharedTransport::add_collectives(const Lane& lane, LaneIndex index, const Topology& topology) {
+  Collectives collectives{.lane = index, .demands = {}};
+  for (const DeviceIndex device : lane.devices) {
+    const ServerIndex server = topology.device(device).server;
+    const std::int32_t nic = topology.nic_of(device);
+    FlowDemand& demand = collectives.demands.emplace_back();
+    if (nic < 0) continue;
+    demand.ports = {{topology.nic_out(server, nic), kFullWeight},
+                    {topology.nic_in(server, nic), kFullWeight}};
+  }
+  collectives_.push_back(collectives);
+  collectives_.push_back(std::move(collectives));
 }
 
 SharedTransport::Direction SharedTransport::make_direction(const DirectionParts& transfers) {
@@ -174,7 +193,7 @@ void SharedTransport::start_next(Direction& direction, std::int32_t stream_index
     }
     ++stream.flows_left;
     own(network_.start(now, flow.demand, flow.work),
-        {.transfer = index, .reducer = 0, .flow = &flow});
+        {.transfer = index, .reducer = -1, .flow = &flow, .collectives = -1});
   }
 }
 
@@ -188,6 +207,31 @@ void SharedTransport::reduce(const Reduction& reduction, Duration start) {
   running.what = reduction;
   running.phase = 0;
   start_phase(reduction.reducer, to_ticks(start));
+}
+
+void SharedTransport::communicate(const CollectivesRequest& request) {
+  const std::int32_t index = 2 * request.lane.value + (request.is_beside ? 1 : 0);
+  Collectives& collectives = collectives_[at(index)];
+  check(collectives.flows_left == 0 && request.use.time > Duration{},
+        "collectives of a lane begin before the ones before them end, or take no time");
+  collectives.flows_left = static_cast<std::int32_t>(collectives.demands.size());
+  const Ticks now = to_ticks(request.start);
+  const Ticks alone = to_ticks(request.use.time);
+  for (FlowDemand& demand : collectives.demands) {
+    check(!demand.ports.empty(), "collectives pass servers without NICs");
+    const Rate capacity = network_.capacity(demand.ports.front().first);
+    demand.cap =
+        std::max<Rate>(1, divide_down(Wide{capacity} * request.use.busy.ns, request.use.time.ns));
+    own(network_.start(now, demand, Wide{demand.cap} * alone.count),
+        {.transfer = -1, .reducer = -1, .flow = nullptr, .collectives = index});
+  }
+}
+
+void SharedTransport::end_collectives(std::int32_t index, Ticks now) {
+  Collectives& collectives = collectives_[at(index)];
+  if (--collectives.flows_left > 0) return;
+  output_.queue.announce(to_ticks(round_up(now)), Event::Kind::CollectivesDone,
+                         collectives.lane.value, 0);
 }
 
 /// Starts the next phase of a reduction, or announces its end if no phase is left.
@@ -207,16 +251,14 @@ void SharedTransport::start_phase(std::int32_t reducer, Ticks now) {
                             {.count = has_pauses ? phase.rounds : 1,
                              .busy = phase.busy,
                              .pause = to_ticks(phase.latency)}),
-      {.transfer = -1, .reducer = reducer, .flow = nullptr});
+      {.transfer = -1, .reducer = reducer, .flow = nullptr, .collectives = -1});
 }
 
 void SharedTransport::flow_ended(const Event& event) {
   if (!network_.end(event.time, event.subject, event.detail)) return;
   const Owner owner = owners_[at(event.subject)];
-  if (owner.transfer < 0) {
-    start_phase(owner.reducer, event.time);
-    return;
-  }
+  if (owner.collectives >= 0) return end_collectives(owner.collectives, event.time);
+  if (owner.transfer < 0) return start_phase(owner.reducer, event.time);
   Transfer& transfer = transfers_[at(owner.transfer)];
   Direction& direction = direction_of(transfer.request);
   const auto& [part_number, receiver] = owner.flow->ends;

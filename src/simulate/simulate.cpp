@@ -52,6 +52,10 @@ class Engine {
 
   void try_start(LaneIndex lane, Duration now);
   void forecast_due(LaneIndex lane, std::int32_t version, Duration now);
+  void begin_piece(LaneIndex lane, const LaneScheduler::Forecast& forecast, Duration now);
+  void communicate(LaneIndex lane, bool is_beside, Duration now);
+  void end_collectives(LaneIndex lane, Duration now);
+  void end_piece(LaneIndex lane, Duration now);
   void pass_milestone(LaneIndex lane, Duration now);
   void finish_computation(LaneIndex lane, Duration now);
 
@@ -80,6 +84,8 @@ class Engine {
   const PlanCost& costs_;
   const SimulationOptions& options_;
   const std::int32_t lane_count_;
+  // Whether collectives within computations share links with all else.
+  const bool shares_collectives_;
   EventQueue queue_;
   LaneScheduler lanes_;
   ReductionScheduler reductions_;
@@ -102,6 +108,9 @@ class Engine {
   std::vector<TimedAction> actions_;
   // By lane, the position in actions_ of its current computation.
   std::vector<std::size_t> records_;
+  // By lane, the collectives of its current piece that are under way: none, those beside its
+  // computation, those behind it, or both.
+  std::vector<std::int32_t> collectives_;
   // By reducer, when its current reduction started.
   std::vector<Duration> reduction_starts_;
   Duration end_;
@@ -137,10 +146,13 @@ Engine::Engine(const Schedule& schedule, const PlanCost& costs, const Topology& 
     : costs_(costs),
       options_(options),
       lane_count_(static_cast<std::int32_t>(schedule.lanes.size())),
-      lanes_(schedule, costs),
+      shares_collectives_(options.contention == Contention::SharedWithCollectives &&
+                          has_traffic(costs)),
+      lanes_(schedule, costs, shares_collectives_),
       reductions_(schedule, costs),
       stage_lanes_(lanes_by_stage(schedule, costs.stages.size())),
       records_(schedule.lanes.size()),
+      collectives_(schedule.lanes.size()),
       reduction_starts_(costs.stages.size() + costs.ties.size()) {
   if (options.record) actions_.reserve(count_actions(schedule));
   for (std::size_t s = 0; s < stage_lanes_.size(); ++s) {
@@ -165,7 +177,7 @@ Engine::Engine(const Schedule& schedule, const PlanCost& costs, const Topology& 
     looks_ahead_ = false;
     calls_.emplace(costs.stages.size(), options.transfers);
   }
-  transport_ = make_transport({costs, pairs_}, topology, options.contention,
+  transport_ = make_transport({costs, pairs_, schedule.lanes}, topology, options.contention,
                               {.queue = queue_, .actions = options.record ? &actions_ : nullptr});
 }
 
@@ -219,6 +231,9 @@ void Engine::serve(const Event& event) {
     case Event::Kind::AllReduceDone:
       finish_reduction({.reducer = event.subject, .bucket = event.detail}, now);
       break;
+    case Event::Kind::CollectivesDone:
+      end_collectives(LaneIndex{event.subject}, now);
+      break;
     case Event::Kind::InputReady:
       try_start(LaneIndex{event.subject}, now);
       break;
@@ -242,11 +257,41 @@ void Engine::try_start(LaneIndex lane, Duration now) {
   // It is recorded at its start so that actions are recorded nearly in the order of the timeline.
   records_[lane.position()] = actions_.size();
   record({.lane = lane, .action = computation, .start = start, .end = start, .size = {}});
-  announce(lane, lanes_.start(lane, start));
+  begin_piece(lane, lanes_.start(lane, start), start);
 }
 
 void Engine::forecast_due(LaneIndex lane, std::int32_t version, Duration now) {
   if (!lanes_.is_current(lane, version)) return;
+  if (shares_collectives_) {
+    lanes_.end_computing(lane);
+    communicate(lane, /*is_beside=*/false, now);
+    if (collectives_[lane.position()] > 0) return;
+  }
+  end_piece(lane, now);
+}
+
+/// Announces when the computation up to the next milestone, or the end, is over, and begins the
+/// collectives beside it.
+void Engine::begin_piece(LaneIndex lane, const LaneScheduler::Forecast& forecast, Duration now) {
+  announce(lane, forecast);
+  if (shares_collectives_) communicate(lane, /*is_beside=*/true, now);
+}
+
+/// Begins collectives of the current piece, if it has any.
+void Engine::communicate(LaneIndex lane, bool is_beside, Duration now) {
+  const PassTraffic& traffic = lanes_.traffic(lane);
+  const NicUse& use = is_beside ? traffic.beside : traffic.in_turn;
+  if (use.time == Duration{}) return;
+  ++collectives_[lane.position()];
+  transport_->communicate({.lane = lane, .use = use, .is_beside = is_beside, .start = now});
+}
+
+void Engine::end_collectives(LaneIndex lane, Duration now) {
+  const bool are_all = --collectives_[lane.position()] == 0;
+  if (are_all && lanes_.has_computed(lane)) end_piece(lane, now);
+}
+
+void Engine::end_piece(LaneIndex lane, Duration now) {
   if (lanes_.has_milestone(lane)) {
     pass_milestone(lane, now);
   } else {
@@ -257,7 +302,7 @@ void Engine::forecast_due(LaneIndex lane, std::int32_t version, Duration now) {
 void Engine::pass_milestone(LaneIndex lane, Duration now) {
   const StageIndex stage = lanes_.computation(lane).stage;
   const LaneScheduler::Milestone passed = lanes_.pass_milestone(lane, now);
-  announce(lane, passed.next);
+  begin_piece(lane, passed.next, now);
   const std::optional<Reduction> next = reductions_.bucket_ready(stage, passed.bucket);
   if (next) begin_reduction(*next, now);
 }

@@ -30,6 +30,17 @@ struct TransferRequest {
   std::int32_t record = -1;
 };
 
+/// Collectives of a computation that all devices of a lane begin at `start`, each with its own
+/// group.
+struct CollectivesRequest {
+  LaneIndex lane;
+  /// What they take of the NIC of each device.
+  NicUse use;
+  /// Whether they are beside the computation; a lane has one of both kinds at a time.
+  bool is_beside = false;
+  Duration start;
+};
+
 class TransportLayer {
  public:
   virtual ~TransportLayer() = default;
@@ -37,6 +48,8 @@ class TransportLayer {
   /// the transfer; otherwise arrivals are announced.
   virtual std::optional<Duration> send(const TransferRequest& request) = 0;
   virtual void reduce(const Reduction& reduction, Duration start) = 0;
+  /// Runs collectives; their end is announced. Requires: they share links (Contention).
+  virtual void communicate(const CollectivesRequest& request) = 0;
   /// Handles the event of a flow that was forecast to end now.
   virtual void flow_ended(const Event& event) = 0;
   /// Must be called after all events at `now`.
@@ -67,10 +80,11 @@ struct TransportOutput {
 };
 
 /// What is to be transported: `parts` by pair of stages that exchange tensors, and the all-reduces
-/// of the costs. It must outlive the transport.
+/// and collectives of the costs. It must outlive the transport.
 struct TransportWork {
   const PlanCost& costs;
   const std::vector<PairParts>& parts;
+  const std::vector<Lane>& lanes;
 };
 
 std::unique_ptr<TransportLayer> make_transport(const TransportWork& work, const Topology& topology,

@@ -43,6 +43,7 @@ class IsolatedTransport : public TransportLayer {
 
   std::optional<Duration> send(const TransferRequest& request) override;
   void reduce(const Reduction& reduction, Duration start) override;
+  void communicate(const CollectivesRequest& request) override;
   void flow_ended(const Event&) override {}
   void settle(Ticks) override {}
 
@@ -103,15 +104,16 @@ class IsolatedTransport : public TransportLayer {
   std::vector<BothDirections<Direction>> pairs_;
 };
 
-/// A transport with contention: every pair of devices in a transfer and every phase of an
-/// all-reduce is a flow in one network, phases in rounds. A device sends the transfers of a stream
-/// one after another, each to all of its receivers at once.
+/// A transport with contention: every pair of devices in a transfer, every phase of an all-reduce
+/// and the collectives of each device in a pass are a flow in one network, phases in rounds. A
+/// device sends the transfers of a stream one after another, each to all of its receivers at once.
 class SharedTransport : public TransportLayer {
  public:
   SharedTransport(const TransportWork& work, const Topology& topology, TransportOutput output);
 
   std::optional<Duration> send(const TransferRequest& request) override;
   void reduce(const Reduction& reduction, Duration start) override;
+  void communicate(const CollectivesRequest& request) override;
   void flow_ended(const Event& event) override;
   void settle(Ticks now) override;
 
@@ -166,11 +168,20 @@ class SharedTransport : public TransportLayer {
     // By micro-batch, the transfers of several parts that are in progress.
     std::map<std::int32_t, std::int32_t> on_the_way;
   };
-  /// The transfer or, if `transfer` is -1, the all-reduce to which a flow in the network belongs.
+  /// The transfer or, if `transfer` is -1, the all-reduce to which a flow in the network belongs;
+  /// if `reducer` is -1 too, the collectives.
   struct Owner {
     std::int32_t transfer = -1;
-    std::int32_t reducer = 0;
+    std::int32_t reducer = -1;
     const PreparedFlow* flow = nullptr;
+    std::int32_t collectives = -1;
+  };
+  /// The collectives of a lane, those beside computation or the others.
+  struct Collectives {
+    LaneIndex lane;
+    // By device, of those that are under way or were last.
+    std::vector<FlowDemand> demands;
+    std::int32_t flows_left = 0;
   };
   struct RunningReduction {
     Reduction what;
@@ -183,6 +194,8 @@ class SharedTransport : public TransportLayer {
   static Pattern make_pattern(const TransferParts& transfer,
                               const std::vector<DeviceIndex>& senders);
   FlowDemand demand_of(const AllReducePhase& phase) const;
+  void add_collectives(const Lane& lane, LaneIndex index, const Topology& topology);
+  void end_collectives(std::int32_t index, Ticks now);
   void start_phase(std::int32_t reducer, Ticks now);
   Direction& direction_of(const TransferRequest& request);
   std::int32_t transfer_of(Direction& direction, const Pattern& pattern,
@@ -198,6 +211,7 @@ class SharedTransport : public TransportLayer {
   SharedNetwork network_;
   std::vector<BothDirections<Direction>> pairs_;
   std::vector<RunningReduction> reductions_;  // by reducer
+  std::vector<Collectives> collectives_;      // by lane, those beside computation second
   std::vector<Owner> owners_;                 // by flow
   std::vector<Transfer> transfers_;
   std::vector<std::int32_t> free_transfers_;

@@ -21,6 +21,14 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
+/// The collectives of a piece of a pass: those beside its computation, and those behind it.
+struct Collectives {
+  Interval beside;
+  Interval behind;
+
+  friend bool operator==(const Collectives&, const Collectives&) = default;
+};
+
 /// Times in ns, by stage (or boundary) and micro-batch (or bucket).
 struct ReferenceTimes {
   std::vector<std::vector<Interval>> forward;
@@ -31,6 +39,8 @@ struct ReferenceTimes {
   std::vector<std::vector<Interval>> reduction;
   std::vector<Interval> tied;
   std::vector<std::vector<Interval>> step;
+  /// By stage, those of all its pieces in their order; empty where they share no links.
+  std::vector<std::vector<Collectives>> collectives = {};
 
   friend bool operator==(const ReferenceTimes&, const ReferenceTimes&) = default;
 };
@@ -96,6 +106,28 @@ class SharedLinks {
     }
     reduction = {reduction.start, 0};
     streams_.push_back(std::move(stream));
+  }
+
+  /// Of every device that takes part. Its end is filled in by run().
+  void add_collectives(const std::vector<ReplicaCost>& replicas, NicUse use, Interval& interval) {
+    if (use.time.ns == 0) return;
+    for (const ReplicaCost& replica : replicas) {
+      const ServerIndex server = topology_.device(replica.device).server;
+      const std::int32_t nic = topology_.nic_of(replica.device);
+      const std::int64_t bandwidth = topology_.nic_link(server, nic).bandwidth.bytes_per_second;
+      const auto rate =
+          static_cast<std::int64_t>(Wide{bandwidth} * 1024 * use.busy.ns / use.time.ns);
+      Flow flow;
+      flow.demand.cap = std::max<std::int64_t>(1, rate);
+      for (const PortIndex port : {topology_.nic_out(server, nic), topology_.nic_in(server, nic)}) {
+        flow.demand.ports.emplace_back(port, simulate::kFullWeight);
+      }
+      flow.work = Wide{flow.demand.cap} * use.time.ns * 1024;
+      Stream stream;
+      stream.jobs.push_back({interval.start * 1024, {std::move(flow)}, &interval});
+      streams_.push_back(std::move(stream));
+    }
+    interval.end = 0;
   }
 
   void run() {
@@ -221,7 +253,12 @@ class Reference {
               .gradient = {pairs_.size(), none},
               .reduction = std::vector<std::vector<Interval>>(stages),
               .tied = std::vector<Interval>(pipeline.costs.ties.size()),
-              .step = std::vector<std::vector<Interval>>(stages)};
+              .step = std::vector<std::vector<Interval>>(stages),
+              .collectives = std::vector<std::vector<Collectives>>(stages)};
+    for (const StageCost& stage : pipeline.costs.stages) {
+      traffic_.push_back(traffic_of_all(stage));
+      pieces_.emplace_back();
+    }
   }
 
   ReferenceTimes run() && {
@@ -230,10 +267,10 @@ class Reference {
       before = times_;
       for (std::size_t s = 0; s < times_.forward.size(); ++s) compute(s);
       for (std::size_t t = 0; t < times_.tied.size(); ++t) begin_tied(t);
-      if (contention_ == Contention::Shared) {
-        share_links();
-      } else {
+      if (contention_ == Contention::Off) {
         pass_freely();
+      } else {
+        share_links();
       }
     } while (times_ != before);
     times_.activation = joined(times_.activation, &Pair::from, 0);
@@ -274,6 +311,59 @@ class Reference {
     return last;
   }
 
+  /// What all replicas of a stage have in common, and before each bucket.
+  struct Traffic {
+    PassTraffic forward;
+    PassTraffic backward;
+    std::vector<PassTraffic> before_bucket;
+  };
+
+  static Traffic traffic_of_all(const StageCost& stage) {
+    const auto lower = [](PassTraffic& some, const PassTraffic& other) {
+      for (NicUse PassTraffic::*const part : {&PassTraffic::in_turn, &PassTraffic::beside}) {
+        (some.*part).time = std::min((some.*part).time, (other.*part).time);
+        (some.*part).busy = std::min((some.*part).busy, (other.*part).busy);
+      }
+    };
+    const ReplicaCost& first = stage.replicas.front();
+    Traffic traffic{.forward = first.traffic.forward,
+                    .backward = first.traffic.backward,
+                    .before_bucket = stage.moments[first.moments].traffic_in_backward};
+    for (const ReplicaCost& replica : stage.replicas) {
+      lower(traffic.forward, replica.traffic.forward);
+      lower(traffic.backward, replica.traffic.backward);
+      for (std::size_t k = 0; k < traffic.before_bucket.size(); ++k) {
+        lower(traffic.before_bucket[k], stage.moments[replica.moments].traffic_in_backward[k]);
+      }
+    }
+    return traffic;
+  }
+
+  /// A piece of a pass that begins at `now` with so much traffic, and is slowed down for the first
+  /// `slowed` of its computation. Returns its end, with collectives that take as long as the links
+  /// said last.
+  std::int64_t end_of_piece(std::size_t s, std::int64_t now, std::int64_t length,
+                            std::int64_t slowed, PassTraffic use) {
+    if (contention_ != Contention::SharedWithCollectives) return now + time_for(length, slowed);
+    const auto within = [](NicUse part, std::int64_t most) {
+      const std::int64_t time = std::min(std::max<std::int64_t>(part.time.ns, 0), most);
+      return NicUse{{time}, {std::min(std::max<std::int64_t>(part.busy.ns, 0), time)}};
+    };
+    use.in_turn = within(use.in_turn, length);
+    use.beside = within(use.beside, length - use.in_turn.time.ns);
+    const std::size_t number = pieces_[s].size();
+    pieces_[s].push_back(use);
+    std::vector<Collectives>& all = times_.collectives[s];
+    if (all.size() <= number) all.resize(number + 1);
+    const auto begin = [](Interval& interval, std::int64_t start) {
+      const std::int64_t lasting = interval.end - interval.start;
+      interval = {start, start + lasting};
+      return interval.end;
+    };
+    const std::int64_t computed = now + time_for(length - use.in_turn.time.ns, slowed);
+    return std::max(begin(all[number].beside, now), begin(all[number].behind, computed));
+  }
+
   void pass_freely() {
     for (std::size_t p = 0; p < pairs_.size(); ++p) {
       const auto& [from, to, cost] = pairs_[p];
@@ -306,6 +396,13 @@ class Reference {
     for (std::size_t t = 0; t < times_.tied.size(); ++t) {
       links.add_reduction(pipeline_.costs.ties[t].reduction, times_.tied[t]);
     }
+    for (std::size_t s = 0; s < pieces_.size(); ++s) {
+      const std::vector<ReplicaCost>& replicas = pipeline_.costs.stages[s].replicas;
+      for (std::size_t i = 0; i < pieces_[s].size(); ++i) {
+        links.add_collectives(replicas, pieces_[s][i].beside, times_.collectives[s][i].beside);
+        links.add_collectives(replicas, pieces_[s][i].in_turn, times_.collectives[s][i].behind);
+      }
+    }
     links.run();
   }
 
@@ -314,6 +411,7 @@ class Reference {
     const std::size_t count = times_.forward[s].size();
     const auto depth = static_cast<std::size_t>(pipeline_.plan.warmup_depths[s]);
     const StageCost& cost = pipeline_.costs.stages[s];
+    pieces_[s].clear();
     std::size_t forwards = 0;
     std::size_t backwards = 0;
     std::int64_t now = 0;
@@ -321,13 +419,15 @@ class Reference {
       if (forwards < count && forwards - backwards < depth) {
         const std::int64_t input = arrival(times_.activation, &Pair::to, s, forwards);
         const std::int64_t start = std::max(now, input);
-        now = start + cost.forward.ns;
+        now = end_of_piece(s, start, cost.forward.ns, 0, traffic_[s].forward);
         times_.forward[s][forwards++] = {start, now};
         continue;
       }
       const std::int64_t input = arrival(times_.gradient, &Pair::from, s, backwards);
       const std::int64_t start = std::max(now, input);
-      now = backwards + 1 < count ? start + cost.backward.ns : last_backward(s, start);
+      now = backwards + 1 < count
+                ? end_of_piece(s, start, cost.backward.ns, 0, traffic_[s].backward)
+                : last_backward(s, start);
       times_.backward[s][backwards++] = {start, now};
     }
     steps(s, now);
@@ -420,10 +520,15 @@ class Reference {
     std::int64_t now = start;
     std::int64_t done = 0;
     std::int64_t reducing_until = 0;
+    PassTraffic before;
     for (std::size_t k = 0; k <= cost.buckets.size(); ++k) {
       const bool is_end = k == cost.buckets.size();
       const std::int64_t moment = is_end ? cost.backward.ns : cost.bucket_ready[k].ns;
-      now += time_for(moment - done, reducing_until - now);
+      const std::vector<PassTraffic>& before_bucket = traffic_[s].before_bucket;
+      const PassTraffic until =
+          is_end || before_bucket.empty() ? traffic_[s].backward : before_bucket[k];
+      now = end_of_piece(s, now, moment - done, reducing_until - now, until - before);
+      before = until;
       done = moment;
       if (is_end) break;
       // When it ends is for the links to say; here it lasts as long as they said last.
@@ -478,6 +583,9 @@ class Reference {
   Contention contention_;
   std::vector<Pair> pairs_;
   ReferenceTimes times_;
+  // By stage; and what the pieces of its passes have, in their order.
+  std::vector<Traffic> traffic_;
+  std::vector<std::vector<PassTraffic>> pieces_;
 };
 
 /// A simulated timeline in the same form. Requires: no stage deals.

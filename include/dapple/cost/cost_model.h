@@ -19,6 +19,10 @@
 
 namespace dapple {
 
+/// Returns what the passes of a stage of these layers take of the NIC of a device with these
+/// figures. A stage that recomputes runs its forward again. O(1).
+StageTraffic traffic_of(const LayerTable& table, LayerRange layers, bool recomputes);
+
 /// Caches layer tables by number of samples and device kind, and costs plans with them. Where
 /// stages may run in several forms of parallelism, every figure is that of form 0, and in() has
 /// those of the others. Keeps references to profile and topology, which must outlive it. Not

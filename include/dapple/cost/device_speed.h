@@ -11,8 +11,9 @@
 namespace dapple {
 
 /// Returns the costs with forwards, backwards and their parts that take `slowness(device)` times as
-/// long on each device, rounded up to whole nanoseconds. Transfers, reductions, optimizer steps and
-/// memory remain. O(replicas * buckets). Requires: all factors are above zero.
+/// long on each device, rounded up to whole nanoseconds. Transfers, reductions, optimizer steps,
+/// memory and what passes take of NICs remain. O(replicas * buckets). Requires: all factors are
+/// above zero.
 PlanCost with_speeds(PlanCost costs, const std::function<Factor(DeviceIndex)>& slowness);
 
 }  // namespace dapple

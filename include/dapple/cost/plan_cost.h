@@ -50,4 +50,7 @@ struct PlanCost {
   Factor overlap_slowdown = kOne;
 };
 
+/// Whether collectives within passes of some stage pass NICs. O(replicas).
+bool has_traffic(const PlanCost& costs);
+
 }  // namespace dapple

@@ -14,8 +14,36 @@
 #include "dapple/core/quantity.h"
 #include "dapple/cost/all_reduce.h"
 #include "dapple/cost/memory.h"
+#include "dapple/profile/collective.h"
 
 namespace dapple {
+
+/// What a pass over a stage, or its first part, takes of the NIC of a replica's device, for
+/// collectives over several servers.
+struct PassTraffic {
+  /// Collectives beside which nothing is computed.
+  NicUse in_turn;
+  /// Those that gather and scatter sharded state while the layers compute.
+  NicUse beside;
+
+  friend PassTraffic operator+(const PassTraffic& a, const PassTraffic& b) {
+    return {a.in_turn + b.in_turn, a.beside + b.beside};
+  }
+  friend PassTraffic operator-(const PassTraffic& a, const PassTraffic& b) {
+    return {a.in_turn - b.in_turn, a.beside - b.beside};
+  }
+  friend bool operator==(const PassTraffic&, const PassTraffic&) = default;
+};
+
+/// The same of each kind of pass, recomputation included.
+struct StageTraffic {
+  PassTraffic forward;
+  PassTraffic backward;
+  PassTraffic input_gradient;
+  PassTraffic weight_gradient;
+
+  friend bool operator==(const StageTraffic&, const StageTraffic&) = default;
+};
 
 /// When the buckets of a stage are ready on replicas with equal shares on the same kind of device.
 struct BucketMoments {
@@ -23,6 +51,9 @@ struct BucketMoments {
   std::vector<Duration> in_backward;
   /// Measured from the start of the last weight gradient.
   std::vector<Duration> in_weights;
+  /// What of the backward's traffic, and of the weight gradient's, comes before each bucket.
+  std::vector<PassTraffic> traffic_in_backward = {};
+  std::vector<PassTraffic> traffic_in_weights = {};
 };
 
 /// The costs of one replica of a stage.
@@ -37,6 +68,8 @@ struct ReplicaCost {
   /// What of the forward and of the backward is collectives of the replica's group, without those
   /// of recomputation.
   Duration collectives = {};
+  /// What its passes take of the device's NIC; part of their times.
+  StageTraffic traffic = {};
   /// The position in StageCost::moments.
   std::size_t moments = 0;
   MemoryCost memory;
@@ -84,5 +117,8 @@ struct StageCost {
     return bucket_steps.size() > std::max<std::size_t>(1, buckets.size());
   }
 };
+
+/// Whether collectives of some pass pass NICs. O(replicas).
+bool has_traffic(const StageCost& stage);
 
 }  // namespace dapple

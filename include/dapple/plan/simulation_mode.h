@@ -4,6 +4,8 @@
 
 #include <string_view>
 
+#include "dapple/topology/description.h"
+
 namespace dapple {
 
 /// How a simulation treats transfers and all-reduces that use the same ports at the same time.
@@ -11,6 +13,9 @@ enum class Contention {
   /// All flows share ports max-min fairly, whatever they belong to. Every sender-receiver pair of a
   /// transfer is a flow, and so is every phase of an all-reduce.
   Shared,
+  /// The same, and so are the collectives of layers that a group of devices on several servers
+  /// shares, instead of being a part of the times of passes.
+  SharedWithCollectives,
   /// Different boundaries and collectives do not slow each other down. The sender-receiver pairs of
   /// one transfer share ports, and each port serves the transfers of a boundary in order; it is
   /// busy while it carries the bytes, but not during the latency.
@@ -19,6 +24,15 @@ enum class Contention {
 
 /// Returns "on" or "off".
 std::string_view to_string(Contention contention);
+
+/// Whether flows share ports.
+constexpr bool shares_links(Contention contention) {
+  return contention != Contention::Off;
+}
+
+/// Returns what of this there can be on a topology of devices or groups: collectives of layers
+/// share links only where groups are on several servers.
+Contention suited_to(const TopologyDescription& topology, Contention contention);
 
 /// How a simulation treats the replicas of a stage that splits micro-batches.
 enum class Replicas {

@@ -74,7 +74,32 @@ struct GroupRing {
   Bandwidth within_server{kMaxCount};
   Bandwidth between_servers{kMaxCount};
 
+  /// Whether its members are on several servers.
+  bool passes_servers() const { return members_in_server < members; }
+
   friend bool operator==(const GroupRing&, const GroupRing&) = default;
+};
+
+/// What collectives over rings that pass servers take of the NIC of one of their devices.
+struct NicUse {
+  /// The time that they take on idle links.
+  Duration time;
+  /// The time for which the NIC would be busy with their bytes at its full bandwidth.
+  Duration busy;
+
+  NicUse& operator+=(const NicUse& other) {
+    time += other.time;
+    busy += other.busy;
+    return *this;
+  }
+  friend NicUse operator+(NicUse a, const NicUse& b) { return a += b; }
+  friend NicUse operator-(const NicUse& a, const NicUse& b) {
+    return {a.time - b.time, a.busy - b.busy};
+  }
+  friend NicUse operator*(std::int64_t count, const NicUse& use) {
+    return {count * use.time, count * use.busy};
+  }
+  friend bool operator==(const NicUse&, const NicUse&) = default;
 };
 
 /// What a device is a part of in its group; of a single device by default.
@@ -94,6 +119,8 @@ struct GroupShape {
   const GroupRing& ring(CollectiveMembers members) const {
     return rings[static_cast<std::size_t>(members)];
   }
+  /// Whether any of its rings passes servers.
+  bool passes_servers() const;
   /// Returns the samples of the replica in the group that has the most of the group's.
   std::int64_t samples_of_replica(std::int64_t samples) const {
     return divide_up(samples, replicas);
@@ -115,6 +142,16 @@ Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring)
 /// another. O(collectives log measurements).
 Duration collectives_time(const std::vector<Collective>& collectives, std::int64_t samples,
                           const GroupShape& group);
+
+/// Returns what one collective over a tensor of `size` bytes takes of the NIC of one of its
+/// devices: collective_time(), for which the NIC may be busy all the time or less, where latencies
+/// or ports within servers decide. Nothing within one server. O(log measurements).
+NicUse nic_use(CollectiveKind kind, Bytes size, const GroupRing& ring);
+
+/// Returns what all collectives for `samples` samples of a data-parallel rank take of its NIC.
+/// O(collectives log measurements).
+NicUse nic_use(const std::vector<Collective>& collectives, std::int64_t samples,
+               const GroupShape& group);
 
 /// Lower bound on collectives_time() per sample, in nanoseconds, for any number of samples from one
 /// to `most`. O(collectives * measurements).

@@ -6,10 +6,30 @@
 #include <vector>
 
 #include "dapple/core/quantity.h"
+#include "dapple/profile/collective.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/profile/recomputation.h"
 
 namespace dapple {
+
+/// What layers take of the NIC of one of their devices, for collectives over several servers.
+struct LayerNicUse {
+  /// The collectives of the forward and of the backward.
+  NicUse forward;
+  NicUse backward;
+  /// To gather sharded parameters once, and to scatter their gradients.
+  NicUse gather;
+  NicUse scatter;
+
+  friend LayerNicUse operator+(const LayerNicUse& a, const LayerNicUse& b) {
+    return {a.forward + b.forward, a.backward + b.backward, a.gather + b.gather,
+            a.scatter + b.scatter};
+  }
+  friend LayerNicUse operator-(const LayerNicUse& a, const LayerNicUse& b) {
+    return {a.forward - b.forward, a.backward - b.backward, a.gather - b.gather,
+            a.scatter - b.scatter};
+  }
+};
 
 /// The figures of all layers for one number of samples on one kind of device, as prefix sums: the
 /// figure of layers [begin, end) is prefix[end] - prefix[begin]. Construction takes O(layers log
@@ -47,6 +67,11 @@ class LayerTable {
   /// Return the parts of forward() and of backward() that are collectives.
   Duration forward_collectives(LayerRange layers) const;
   Duration backward_collectives(LayerRange layers) const;
+  /// Returns what the layers' collectives take of a device's NIC. Of several kinds of device it is
+  /// that of the first one.
+  LayerNicUse nic_use(LayerRange layers) const;
+  /// Whether the layers may have collectives over several servers.
+  bool passes_servers() const { return !sums_.nic_use.empty(); }
 
   /// Returns the size of all tensors that layers before `cut` make and layers from `cut` on
   /// consume. Each tensor counts once, even if its consumer is several stages further on, as it is
@@ -62,7 +87,8 @@ class LayerTable {
   Bytes kept() const;
 
  private:
-  /// Prefix sums of figures of layers. Those of collectives are empty if no layer has any.
+  /// Prefix sums of figures of layers. Those of collectives are empty if no layer has any, those of
+  /// NICs if no ring passes servers.
   struct Sums {
     std::vector<Duration> forward;
     std::vector<Duration> backward;
@@ -70,7 +96,9 @@ class LayerTable {
     std::vector<Bytes> stash;
     std::vector<Duration> forward_collectives;
     std::vector<Duration> backward_collectives;
+    std::vector<LayerNicUse> nic_use;
 
+    /// The number of figures.
     std::size_t size() const;
   };
   template <class Quantity>

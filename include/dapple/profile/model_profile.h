@@ -93,6 +93,10 @@ struct ShardedLayer {
   /// lasts.
   Duration gather;
   Duration scatter;
+  /// What both take of the device's NIC, where the devices that have the shards are on several
+  /// servers.
+  NicUse gather_by_nic = {};
+  NicUse scatter_by_nic = {};
   /// The whole parameters of the layer and of a neighbour, and the layer's whole gradients, which
   /// are held while the layer runs.
   Bytes working_set;

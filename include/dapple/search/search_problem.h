@@ -24,6 +24,8 @@ struct SearchProblem {
   bool any_order = false;
   /// Whether links are shared, so that bounds may include how boundaries slow each other down.
   bool links_are_shared = false;
+  /// Whether collectives of layers share them, too.
+  bool collectives_share_links = false;
   /// The mode of replicas that the bounds of the exact search hold for. The DAPPLE search always
   /// assumes replicas that start together.
   Replicas replicas = Replicas::Together;

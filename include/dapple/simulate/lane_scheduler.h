@@ -6,6 +6,10 @@
 // or in its last weight gradient if backwards are split. Such a computation has milestones: its
 // forecast is of the next bucket, and of its end once all buckets are ready. A lane on which
 // gradients are reduced meanwhile computes more slowly, by the costs' overlap slowdown.
+//
+// Where the collectives of passes share links with all else, what precedes a milestone or the end
+// is a piece of three parts: computation, collectives beside it, and those that follow it. Only the
+// first is timed here; its forecast is that of the end of the computation.
 #pragma once
 
 #include <algorithm>
@@ -53,8 +57,9 @@ class LaneScheduler {
 
   /// Keeps references into both arguments. Requires: every lane computes each of its stages for
   /// each of its micro-batches, and `costs` are those of the schedule's plan. O(lanes *
-  /// micro-batches).
-  LaneScheduler(const Schedule& schedule, const PlanCost& costs);
+  /// micro-batches). `shares_collectives` says whether collectives that pass NICs are left to the
+  /// caller.
+  LaneScheduler(const Schedule& schedule, const PlanCost& costs, bool shares_collectives = false);
 
   /// Whether the lane has computed everything.
   bool is_done(LaneIndex lane) const { return lanes_[lane.position()].is_done(); }
@@ -84,7 +89,8 @@ class LaneScheduler {
   /// is_waiting(lane).
   bool may_start_ahead(LaneIndex lane) const {
     const LaneState& state = lanes_[lane.position()];
-    return !may_slow_down_ && milestones_of(state, state.computation()) == 0;
+    return !may_slow_down_ && !shares_collectives_ &&
+           milestones_of(state, state.computation()) == 0;
   }
 
   /// Starts the next computation. Requires: is_waiting(lane), and start >= input_time(lane).
@@ -102,6 +108,16 @@ class LaneScheduler {
     return state.milestone < state.milestones;
   }
 
+  /// Returns the collectives of the current piece that are left to the caller. Alone on idle links
+  /// they and the piece's computation take as long as the piece's costs. Requires: a computation is
+  /// under way.
+  const PassTraffic& traffic(LaneIndex lane) const { return lanes_[lane.position()].traffic; }
+
+  /// Notes that the computation of the current piece has ended, whose forecast is due.
+  void end_computing(LaneIndex lane) { lanes_[lane.position()].has_computed = true; }
+  /// Whether the computation of the current piece has ended, and only its collectives are left.
+  bool has_computed(LaneIndex lane) const { return lanes_[lane.position()].has_computed; }
+
   /// Passes the milestone that is due. Requires: has_milestone(lane).
   Milestone pass_milestone(LaneIndex lane, Duration now);
 
@@ -110,8 +126,8 @@ class LaneScheduler {
   Finished finish(LaneIndex lane);
 
   /// Notes whether gradients are reduced on the lane from `now` on, which slows its computations
-  /// down. Returns the new forecast of the computation under way if its speed changes. What is left
-  /// of it is rounded up to a whole nanosecond.
+  /// down, but not its collectives. Returns the new forecast of the computation under way if its
+  /// speed changes. What is left of it is rounded up to a whole nanosecond.
   std::optional<Forecast> set_reducing(LaneIndex lane, bool reducing, Duration now);
 
  private:
@@ -151,6 +167,11 @@ class LaneScheduler {
     // When buckets become ready, from the start of the backward or of the weight gradient.
     const std::vector<Duration>* bucket_ready = nullptr;
     const std::vector<Duration>* bucket_ready_in_weights = nullptr;
+    // What its passes take of NICs, and what of the last ones comes before each bucket; nothing
+    // unless that is left to the caller.
+    StageTraffic traffic;
+    std::vector<PassTraffic> traffic_before_bucket;
+    std::vector<PassTraffic> traffic_before_bucket_in_weights;
     // The number of micro-batches whose weight gradients have not been started.
     std::int32_t weight_gradients_left = 0;
   };
@@ -176,6 +197,9 @@ class LaneScheduler {
     // The milestones of the current computation, and how many it has passed.
     std::size_t milestones = 0;
     std::size_t milestone = 0;
+    // The collectives of the current piece, and whether only these are left of it.
+    PassTraffic traffic;
+    bool has_computed = false;
     // The work to the next milestone or the end, as of `work_since`. It is in nanoseconds times
     // billionths, so that it is an integer for any slowdown.
     Wide work_left = 0;
@@ -187,6 +211,7 @@ class LaneScheduler {
   static Inputs make_inputs(std::int64_t senders, std::int64_t micro_batches);
   static Chunk make_chunk(const Lane& source, StageIndex stage, std::int64_t micro_batches,
                           const PlanCost& costs);
+  static void add_traffic(const Lane& source, Chunk& chunk);
   const Chunk& chunk_of(const LaneState& lane, StageIndex stage) const {
     return lane.chunks[chunk_of_stage_[stage.position()]];
   }
@@ -205,7 +230,8 @@ class LaneScheduler {
     const Chunk& chunk = chunk_of(lane, action.stage);
     return chunk.weight_gradients_left == 1 ? chunk.cost->buckets.size() : 0;
   }
-  Wide work_to_milestone(const LaneState& lane) const;
+  Duration length_to_milestone(const LaneState& lane) const;
+  PassTraffic traffic_to_milestone(const LaneState& lane, Duration length) const;
   /// Returns how much work a lane does per nanosecond.
   std::int64_t speed_of(const LaneState& lane) const {
     return lane.reducing ? kOne.billionths : slowdown_.billionths;
@@ -215,6 +241,7 @@ class LaneScheduler {
 
   const Factor slowdown_;
   const bool may_slow_down_;
+  const bool shares_collectives_;
   std::vector<LaneState> lanes_;
   // By stage, its position among those of its lanes.
   std::vector<std::size_t> chunk_of_stage_;
@@ -250,7 +277,7 @@ inline LaneScheduler::Forecast LaneScheduler::start(LaneIndex index, Duration st
   lane.milestone = 0;
   lane.busy = true;
   if (makes_weight_gradient(action.kind)) --chunk_of(lane, action.stage).weight_gradients_left;
-  if (!may_slow_down_ && lane.milestones == 0) {
+  if (!may_slow_down_ && !shares_collectives_ && lane.milestones == 0) {
     return {start + length_of(lane, action), lane.version};
   }
   return forecast_from(lane, start);

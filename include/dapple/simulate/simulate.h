@@ -11,10 +11,12 @@
 // parts, and a receiver that waits for some of that piece waits for all of it; hence, unless micro-
 // batches are dealt or computation is slowed down, no independent replica does anything later than
 // replicas together would. An all-reduce runs its phases round by round, and between rounds its
-// links are free for other flows. All computation takes whole nanoseconds; links keep remainders in
-// ticks (core/quantity.h), and an arrival is rounded up to a whole nanosecond. Events at equal
-// times are processed in the order in which they were scheduled, at the start by ascending lane, so
-// a run is reproducible.
+// links are free for other flows. The collectives of layers within a computation are part of its
+// time or, with Contention::SharedWithCollectives, flows as well, which follow what is computed up
+// to a milestone or the end; those that gather or scatter sharded state run beside that. All
+// computation takes whole nanoseconds; links keep remainders in ticks (core/quantity.h), and an
+// arrival is rounded up to a whole nanosecond. Events at equal times are processed in the order in
+// which they were scheduled, at the start by ascending lane, so a run is reproducible.
 #pragma once
 
 #include <cstdint>

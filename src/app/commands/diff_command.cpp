@@ -26,7 +26,8 @@ SimulationMode mode_of(const DiffRequest& request, const Prediction& first,
   const bool same_contention = first.contention == second.contention;
   const bool same_replicas = first.replicas == second.replicas;
   const bool same_transfers = first.transfers == second.transfers;
-  return {request.contention.value_or(same_contention ? first.contention : Contention::Shared),
+  return {request.contention.value_or(same_contention ? first.contention
+                                                      : Contention::SharedWithCollectives),
           request.replicas.value_or(same_replicas ? first.replicas : Replicas::Together),
           same_transfers ? first.transfers : Transfers::Overlapped};
 }
@@ -136,7 +137,8 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
                           .topology = a.topology,
                           .notes = common.notes};
   if (request.is_json) {
-    console.documents << io::write_comparison_json({.tool = kTool, .pair = pair, .mode = mode});
+    console.documents << io::write_comparison_json(
+        {.tool = kTool, .pair = pair, .mode = pair.first.prediction.mode()});
   } else {
     console.out << report::write_comparison(pair, console.out_style);
   }

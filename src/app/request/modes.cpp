@@ -63,7 +63,7 @@ command_line::OptionSpec json_option() {
 
 std::optional<Contention> contention_of(const command_line::Options& options) {
   if (!options.has("contention")) return std::nullopt;
-  return options.choice("contention") == "on" ? Contention::Shared : Contention::Off;
+  return options.choice("contention") == "on" ? Contention::SharedWithCollectives : Contention::Off;
 }
 
 std::optional<Replicas> replicas_of(const command_line::Options& options) {

@@ -202,7 +202,7 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   if (options.choice("planner") == "dapple") { planner.planner = PlannerKind::Dapple; }
   planner.memory_limit = memory_limit_of(options);
   planner.target_gap = options.fraction("gap").value_or(Factor{});
-  planner.contention = contention_of(options).value_or(Contention::Shared);
+  planner.contention = contention_of(options).value_or(Contention::SharedWithCollectives);
   planner.replicas = replicas_of(options).value_or(Replicas::Together);
   planner.ignore_memory = options.has("unlimited-memory");
   for (const Sharding sharding : {Sharding::Optimizer, Sharding::Full, Sharding::Any}) {

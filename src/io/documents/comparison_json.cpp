@@ -150,7 +150,7 @@ std::string write_comparison_json(const ComparisonDocument& document) {
   writer.key("tool").text(document.tool);
   write_source(writer.key("model"), pair.profile.name, hash_of(pair.profile));
   write_source(writer.key("topology"), topology.name, hash_of(topology));
-  writer.key("contention").text(to_string(document.mode.contention));
+  write_contention(writer, document.mode.contention);
   writer.key("replicas").text(to_string(document.mode.replicas));
   if (document.mode.blocks()) writer.key("transfers").text(to_string(document.mode.transfers));
   writer.key("notes").texts(pair.notes);

@@ -146,9 +146,27 @@ void write_jitter_figures(JsonWriter& writer, const JitterFigures& jitter) {
 
 }  // namespace
 
+void write_contention(JsonWriter& writer, Contention contention) {
+  writer.key("contention").text(to_string(contention));
+  // Otherwise it is not written, so that files remain as they were.
+  if (contention == Contention::SharedWithCollectives) writer.key("collectives").text("shared");
+}
+
+Contention read_contention(ObjectReader& object, bool is_required) {
+  const Field contention = object.field("contention");
+  const Field collectives = object.field("collectives");
+  const bool is_off =
+      (is_required || contention.present()) && read_choice(contention, {"on", "off"}) == 1U;
+  if (!collectives.present() || read_choice(collectives, {"shared"}) != 0U) {
+    return is_off ? Contention::Off : Contention::Shared;
+  }
+  if (is_off) collectives.add("expected none where contention is off, got \"shared\"");
+  return Contention::SharedWithCollectives;
+}
+
 void write_prediction(JsonWriter& writer, const Prediction& prediction, const Topology& topology) {
   writer.open_object(JsonWriter::Layout::Lines);
-  writer.key("contention").text(to_string(prediction.contention));
+  write_contention(writer, prediction.contention);
   // The default is not written, so that files remain as they were before independent replicas
   // existed.
   if (prediction.replicas != Replicas::Together) {

@@ -7,6 +7,7 @@
 #include "dapple/io/json/json_reader.h"
 #include "dapple/plan/plan.h"
 #include "dapple/plan/prediction.h"
+#include "dapple/plan/simulation_mode.h"
 #include "dapple/topology/topology.h"
 #include "io/json/json_writer.h"
 
@@ -28,6 +29,11 @@ std::vector<Parallelism> read_stage_forms(const Field& field);
 /// samples allow, and reads its value.
 void write_samples(JsonWriter& writer, const StagePlan& stage);
 std::vector<std::int64_t> read_samples(const Field& field);
+
+/// Writes the keys "contention" and, unless collectives of layers share no links, "collectives".
+void write_contention(JsonWriter& writer, Contention contention);
+/// Reads their values. Where the first is missing and not required, links are shared.
+Contention read_contention(ObjectReader& object, bool is_required);
 
 /// Writes an object of nanoseconds with the keys of kTimeParts.
 void write_time_parts(JsonWriter& writer, const TimeParts& parts);

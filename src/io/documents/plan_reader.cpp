@@ -301,10 +301,7 @@ void read_prediction(const Field& field, const DeviceNames& names, std::size_t s
   ObjectReader object(field);
   // Files of version 0.1.0 do not state the contention. They were simulated with shared links
   // unless a warning says otherwise.
-  const Field contention = object.field("contention");
-  if (contention.present() && read_choice(contention, {"on", "off"}) == 1U) {
-    prediction.contention = Contention::Off;
-  }
+  prediction.contention = read_contention(object, /*is_required=*/false);
   const Field replicas = object.field("replicas");
   if (replicas.present() && read_choice(replicas, {"together", "independent"}) == 1U) {
     prediction.replicas = Replicas::Independent;

@@ -7,6 +7,7 @@
 #include "dapple/io/json/json_reader.h"
 #include "dapple/profile/limits.h"
 #include "io/documents/layers_json.h"
+#include "io/documents/plan_parts.h"
 #include "io/json/number_text.h"
 #include "io/runtime/runtime_json.h"
 
@@ -197,7 +198,7 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
                  [&](Bytes size) { writer.integer(size.count); });
   writer.key("optimizer_step").text(to_string(request.optimizer));
   if (!request.overlaps_gradients) writer.key("gradient_overlap").text("none");
-  writer.key("contention").text(to_string(request.mode.contention));
+  write_contention(writer, request.mode.contention);
   writer.key("replicas").text(to_string(request.mode.replicas));
   if (request.mode.blocks()) writer.key("transfers").text(to_string(request.mode.transfers));
   writer.key("unlimited_memory").boolean(request.ignore_memory);
@@ -255,8 +256,7 @@ PlanRequest read_request(const Field& field) {
   if (const Field overlap = object.field("gradient_overlap"); overlap.present()) {
     request.overlaps_gradients = read_gradient_overlap(overlap);
   }
-  const bool is_off = read_choice(object.field("contention"), {"on", "off"}) == 1U;
-  request.mode.contention = is_off ? Contention::Off : Contention::Shared;
+  request.mode.contention = read_contention(object, /*is_required=*/true);
   const bool are_independent =
       read_choice(object.field("replicas"), {"together", "independent"}) == 1U;
   request.mode.replicas = are_independent ? Replicas::Independent : Replicas::Together;

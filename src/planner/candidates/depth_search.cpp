@@ -169,7 +169,7 @@ Score DepthSearch::advance(Duration threshold, const SearchBudget& budget) {
     open_.pop();
     if (is_one_plan(open.box)) {
       simulate(std::move(open), best, score);
-    } else if (options_.contention == Contention::Shared && open.splits > kUndecidedSplits &&
+    } else if (shares_links(options_.contention) && open.splits > kUndecidedSplits &&
                open.splits % kUndecidedSplits == 0 && !deals_micro_batches(start_.plan)) {
       begin(std::move(open), best, score);
     } else {

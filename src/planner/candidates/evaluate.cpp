@@ -200,7 +200,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   parallel_for(std::size(parts), threads_for(plan, mode.replicas),
                [&](std::size_t i) { parts[i](); });
   evaluation.timeline = std::move(run.timeline);
-  evaluation.prediction.contention = mode.contention;
+  evaluation.prediction.contention = suited_to(topology.description(), mode.contention);
   evaluation.prediction.replicas = mode.replicas;
   evaluation.prediction.transfers = mode.transfers;
   evaluation.prediction.iteration = run.iteration;

@@ -30,9 +30,10 @@ namespace {
 /// The number of flows on shared links that together take as long to simulate as one action.
 constexpr std::size_t kFlowsOfAnAction = 32;
 
-/// The work of simulating transfers with many flows, beyond their own actions, in actions.
+/// The work of simulating transfers and passes with many flows, beyond their own actions, in
+/// actions.
 std::int64_t actions_of_flows(const search::BoundedPlan& bounded) {
-  if (bounded.mode.contention != Contention::Shared) return 0;
+  if (!shares_links(bounded.mode.contention)) return 0;
   const auto flows_of = [](const std::vector<TransferCost>& transfers) {
     return transfers.empty() ? std::size_t{0} : transfers.front().flows.size();
   };
@@ -43,6 +44,12 @@ std::int64_t actions_of_flows(const search::BoundedPlan& bounded) {
   };
   for (const BoundaryCost& boundary : bounded.costs.boundaries) add(boundary);
   for (const SkipCost& skip : bounded.costs.skips) add(skip.transfers);
+  if (bounded.mode.contention == Contention::SharedWithCollectives) {
+    for (const StageCost& stage : bounded.costs.stages) {
+      // One in each forward and each backward.
+      if (has_traffic(stage)) actions += 2 * stage.replicas.size() / kFlowsOfAnAction;
+    }
+  }
   return static_cast<std::int64_t>(actions) * bounded.plan.num_micro_batches;
 }
 

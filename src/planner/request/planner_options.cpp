@@ -1,5 +1,10 @@
 #include "dapple/planner/request/planner_options.h"
 
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "dapple/profile/variants.h"
 #include "dapple/topology/servers_of_kind.h"
 
 namespace dapple::planner {
@@ -34,6 +39,20 @@ FurtherDimensions further_dimensions(const PlannerOptions& options, const Topolo
   return {.bucket_sizes = !options.bucket_size,
           .shares_by_speed = has_shares_by_speed(options, topology),
           .dealt_micro_batches = may_deal(options)};
+}
+
+bool may_span_servers(const PlannerOptions& options, const ModelProfile& profile,
+                      const Topology& topology) {
+  if (topology.server_count() == 1) return false;
+  // State may be sharded over any devices.
+  if (options.sharding == Sharding::Full || options.sharding == Sharding::Any) return true;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const ServerGroup& servers : topology.description().servers) {
+    least = std::min<std::int64_t>(least, servers.devices);
+  }
+  const std::vector<Parallelism> forms = parallelisms_of(profile);
+  return std::any_of(forms.begin(), forms.end(),
+                     [&](const Parallelism& form) { return form.group_size() > least; });
 }
 
 PlanRequest request_of(const PlannerOptions& options) {

@@ -160,6 +160,19 @@ void check_memory(Claims& claims, const ClaimedPlan& claimed) {
   }
 }
 
+/// Whether collectives share links in the plan as the request says, where its groups are on several
+/// servers.
+void check_collectives(Claims& claims, const ClaimedPlan& claimed) {
+  const Contention found = claimed.document.prediction.contention;
+  const Contention asked = claimed.document.request->mode.contention;
+  if (!shares_links(asked) || !shares_links(found)) return;
+  const Contention expected = suited_to(claimed.topology.description(), asked);
+  if (found == expected) return;
+  claims.refuse("/request/collectives", found == Contention::SharedWithCollectives
+                                            ? "expected \"shared\", as predicted, got none"
+                                            : "expected none, as predicted, got \"shared\"");
+}
+
 }  // namespace
 
 void check_request(Claims& claims, const ClaimedPlan& claimed) {
@@ -171,6 +184,7 @@ void check_request(Claims& claims, const ClaimedPlan& claimed) {
   }
   claims.expect_text("/request/contention", to_string(document.prediction.contention),
                      to_string(request.mode.contention));
+  check_collectives(claims, claimed);
   claims.expect_text("/request/replicas", to_string(document.prediction.replicas),
                      to_string(request.mode.replicas));
   claims.expect_text("/request/transfers", to_string(document.prediction.transfers),

@@ -5,6 +5,7 @@
 
 #include "dapple/core/error.h"
 #include "search/bounds/last_gradients.h"
+#include "search/bounds/pass_traffic.h"
 
 namespace dapple::search {
 namespace {
@@ -249,6 +250,26 @@ Duration busy_with_both(const std::vector<TransferCost>& one,
   return longest_of(totals);
 }
 
+/// Raises what the stage behind stage `i` sends and receives to that of its NICs, with the
+/// collectives of its passes (B6).
+void add_passes(const BoundedPlan& bounded, const PlanCost& path, std::size_t i,
+                BoundaryBound& boundary) {
+  const StageCost& stage = bounded.costs.stages[i + 1];
+  const BoundaryCost& own = bounded.costs.boundaries[i];
+  const BoundaryCost& next = bounded.costs.boundaries[i + 1];
+  if (!has_traffic(stage) || own.forward.size() > 1 || next.forward.size() > 1) return;
+  const std::int64_t all = bounded.plan.num_micro_batches;
+  const TrafficBound traffic = traffic_bound(stage, bounded.topology);
+  const Duration sent = busiest_nic(stage, next.forward.front(), own.backward.front(), all,
+                                    /*is_out=*/true, bounded.topology);
+  const Duration received = busiest_nic(stage, own.forward.front(), next.backward.front(), all,
+                                        /*is_out=*/false, bounded.topology);
+  boundary.sent_by_next =
+      std::max(boundary.sent_by_next, path.stages[i + 1].forward + sent + traffic.sent(all));
+  boundary.received_by_next = std::max(
+      boundary.received_by_next, path.stages[i + 1].backward + received + traffic.received(all));
+}
+
 /// Returns the bounds of the boundary behind stage `i`. Times are taken from `path` (R1), and the
 /// loads of ports from the costs of all replicas (R3). `last` is of the stage behind the boundary,
 /// or null if unknown.
@@ -274,13 +295,16 @@ BoundaryBound boundary_of(const BoundedPlan& bounded, const PlanCost& path, std:
                           busy_with_both(next.forward, own.backward, all, bounded.topology);
   boundary.received_by_next = path.stages[i + 1].backward +
                               busy_with_both(own.forward, next.backward, all, bounded.topology);
+  if (bounded.mode.contention == Contention::SharedWithCollectives) {
+    add_passes(bounded, path, i, boundary);
+  }
   return boundary;
 }
 
 /// Computes (B10) from the times of `path`.
 Duration bound_along(const BoundedPlan& bounded, const PlanCost& path) {
   const std::int64_t all = bounded.plan.num_micro_batches;
-  const bool counts_on_sharing = bounded.mode.contention == Contention::Shared &&
+  const bool counts_on_sharing = are_last_flows_known(bounded.mode.contention, bounded.costs) &&
                                  !follows_least_path(bounded) && !bounded.mode.blocks() &&
                                  !deals_micro_batches(bounded.plan) &&
                                  !has_larger_groups(bounded.plan);

@@ -117,20 +117,21 @@ PlanCost path_of(const BoundedPlan& bounded) {
 
 EarliestStartBound::EarliestStartBound(const BoundedPlan& bounded)
     : EarliestStartBound(path_of(bounded), bounded,
-                         bounded.mode.contention == Contention::Shared &&
-                             !follows_least_path(bounded) && !bounded.mode.blocks() &&
-                             !deals_micro_batches(bounded.plan)) {}
+                         shares_links(bounded.mode.contention) && !follows_least_path(bounded) &&
+                             !bounded.mode.blocks() && !deals_micro_batches(bounded.plan)) {}
 
 EarliestStartBound::EarliestStartBound(const PlanCost& costs, const BoundedPlan& bounded,
                                        bool counts_on_sharing)
     : micro_batches_(bounded.plan.num_micro_batches), gradient_here_(costs.stages.size()) {
-  const std::vector<LastSending> last = counts_on_sharing && !has_larger_groups(bounded.plan)
-                                            ? last_sendings(costs, bounded.topology)
-                                            : std::vector<LastSending>{};
+  const bool counts_on_last_flows = counts_on_sharing &&
+                                    are_last_flows_known(bounded.mode.contention, bounded.costs) &&
+                                    !has_larger_groups(bounded.plan);
+  const std::vector<LastSending> last =
+      counts_on_last_flows ? last_sendings(costs, bounded.topology) : std::vector<LastSending>{};
   const bool deals = deals_micro_batches(bounded.plan);
-  const bool shares_links =
-      counts_on_sharing || (deals && bounded.mode.contention == Contention::Shared);
-  const Topology* shared = shares_links ? &bounded.topology : nullptr;
+  const bool are_links_shared =
+      counts_on_sharing || (deals && shares_links(bounded.mode.contention));
+  const Topology* shared = are_links_shared ? &bounded.topology : nullptr;
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& cost = costs.stages[s];
     Stage& stage = stages_.emplace_back();
@@ -145,7 +146,7 @@ EarliestStartBound::EarliestStartBound(const PlanCost& costs, const BoundedPlan&
     const std::int64_t back = dealt_to(bounded.plan.stages[s]);
     stage.activations = Ways(boundary.forward, front, back, shared);
     stage.gradients = Ways(boundary.backward, back, front, shared);
-    if (last.empty()) continue;
+    if (!counts_on_last_flows) continue;
     stage.last_gradient = last[s].gradient;
     stage.after_backward = last[s].after_backward;
   }

@@ -415,6 +415,11 @@ LastSending LastFlows::sending() const {
 
 }  // namespace
 
+bool are_last_flows_known(Contention contention, const PlanCost& costs) {
+  return contention == Contention::Shared ||
+         (contention == Contention::SharedWithCollectives && !has_traffic(costs));
+}
+
 std::vector<LastSending> last_sendings(const PlanCost& costs, const Topology& topology) {
   std::vector<LastSending> sendings(costs.stages.size());
   FlowCounts counts(costs, topology);

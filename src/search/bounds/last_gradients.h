@@ -16,6 +16,7 @@
 
 #include "dapple/core/quantity.h"
 #include "dapple/cost/plan_cost.h"
+#include "dapple/plan/simulation_mode.h"
 
 namespace dapple::search {
 
@@ -32,11 +33,16 @@ struct LastSending {
   Duration after_backward;
 };
 
+/// Whether the flows beside the last gradients are known: links are shared, but not with
+/// collectives of passes, which slow transfers down and let reductions progress meanwhile.
+/// O(replicas).
+bool are_last_flows_known(Contention contention, const PlanCost& costs);
+
 /// Returns these bounds by stage; those of the first stage are zero. If all-reduces slow
 /// computation down, or the stage has nothing to reduce, they are the times of each on idle links.
 /// O(flows and ports of all transfers and reductions, times log flows), because the numbers of
 /// flows that may share a port are carried from stage to stage.
-/// Requires: no dealt stage.
+/// Requires: no dealt stage, and are_last_flows_known().
 std::vector<LastSending> last_sendings(const PlanCost& costs, const Topology& topology);
 
 }  // namespace dapple::search

@@ -15,6 +15,7 @@
 #include "dapple/search/indices.h"
 #include "dapple/search/placement/placement_space.h"
 #include "search/bounds/order_bound.h"
+#include "search/bounds/pass_traffic.h"
 #include "search/bounds/prefix_bound.h"
 #include "search/bounds/transfer_shape.h"
 #include "search/exact/allocation_classes.h"
@@ -121,6 +122,7 @@ class ExactSearch::Search {
   BoundaryBound boundary_to(const SearchNode& next, AllocationIndex allocation, bool deals);
   BoundaryBound dealt_boundary_to(const SearchNode& next, AllocationIndex allocation, bool deals,
                                   const BoundaryVolume& volume);
+  TrafficBound traffic_of_first_stage(const SearchNode& node);
   bool is_within_pins(const SearchNode& node) const;
   Duration bound_of(const SearchNode& node);
   void list_stages(const SearchNode& node);
@@ -342,9 +344,28 @@ BoundaryBound ExactSearch::Search::boundary_to(const SearchNode& next, Allocatio
       .before = volume,
       .behind = boundary_volume(costs_, next.end, problem_.micro_batch_size),
       .num_micro_batches = problem_.micro_batches_of(next.form, behind.replicas)};
-  boundary.sent_by_next = next.stage.forward + busy_with_both(shapes.out, both);
-  boundary.received_by_next = next.stage.backward + busy_with_both(shapes.in, both);
+  const TrafficBound traffic = traffic_of_first_stage(next);
+  boundary.sent_by_next =
+      next.stage.forward + busy_with_both(shapes.out, both) + traffic.sent(both.num_micro_batches);
+  boundary.received_by_next = next.stage.backward + busy_with_both(shapes.in, both) +
+                              traffic.received(both.num_micro_batches);
   return boundary;
+}
+
+/// Returns what the passes of a node's first stage send through NICs, at least.
+TrafficBound ExactSearch::Search::traffic_of_first_stage(const SearchNode& node) {
+  const Topology& topology = costs_.topology();
+  const bool has_any =
+      problem_.collectives_share_links && topology.description().servers_of_group > 1;
+  if (!has_any) return {};
+  const DeviceAllocation& devices = placements_.allocation(node.allocation);
+  const std::vector<ReplicaKind> replicas =
+      node.form.deals
+          ? replica_kinds(topology, devices.devices, {problem_.micro_batch_size, 1, {}})
+          : replica_kinds(topology, devices.devices,
+                          {problem_.micro_batch_size, devices.replicas, devices.samples});
+  return traffic_bound(costs_.in(node.form.form), replicas, layers_between(node.begin, node.end),
+                       node.form.recompute, narrowest_nic(devices.devices, topology));
 }
 
 /// Returns the bounds of a boundary where micro-batches are dealt on some side (L2): the least over

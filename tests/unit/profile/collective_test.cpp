@@ -48,6 +48,27 @@ TEST_CASE("an all-to-all sends within and between servers at the same time") {
   CHECK(collective_time(CollectiveKind::AllToAll, {400}, four) == Duration{30 + 3});
 }
 
+TEST_CASE("a NIC is busy with what its devices send to other servers") {
+  // Four members on two servers of two devices each, whose rings may use 1 B/ns of the 4 B/ns of a
+  // server's NICs, which is 2 for each of both devices.
+  GroupRing four = ring(4);
+  four.members_in_server = 2;
+  four.within_server = bytes_per_ns(10);
+  four.between_servers = bytes_per_ns(2);
+  // The ring carries 2 * 3/4 * 400 bytes over each hop; the NICs take them in 150 ns.
+  CHECK(nic_use(CollectiveKind::AllReduce, {400}, four) == NicUse{{600 + 18}, {150}});
+  CHECK(nic_use(CollectiveKind::AllGather, {400}, four) == NicUse{{300 + 9}, {75}});
+  CHECK(nic_use(CollectiveKind::ReduceScatter, {401}, four) == NicUse{{301 + 9}, {76}});
+  // Two quarters of 400 bytes are for the other server.
+  CHECK(nic_use(CollectiveKind::AllToAll, {400}, four) == NicUse{{100 + 3}, {100}});
+  four.within_server = bytes_per_ns(1);
+  four.between_servers = bytes_per_ns(4);
+  CHECK(nic_use(CollectiveKind::AllToAll, {400}, four) == NicUse{{100 + 3}, {50}});
+  four.members_in_server = 4;
+  CHECK(nic_use(CollectiveKind::AllReduce, {400}, four) == NicUse{});
+  CHECK(nic_use(CollectiveKind::AllReduce, {0}, four) == NicUse{});
+}
+
 TEST_CASE("a collective passes the ring of its members") {
   GroupShape group;
   group.rings = {ring(2), ring(4), {}};

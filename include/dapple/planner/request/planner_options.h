@@ -154,6 +154,11 @@ bool may_fit_only_dealt(const PlannerOptions& options);
 /// Returns what is searched on request, or on some devices. O(devices).
 FurtherDimensions further_dimensions(const PlannerOptions& options, const Topology& topology);
 
+/// Whether plans that are asked for may be of groups of devices on several servers, whose
+/// collectives share links with all else. O(variants * layers).
+bool may_span_servers(const PlannerOptions& options, const ModelProfile& profile,
+                      const Topology& topology);
+
 /// Returns the request that the plan's file records for these options.
 PlanRequest request_of(const PlannerOptions& options);
 

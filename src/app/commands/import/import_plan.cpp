@@ -131,7 +131,7 @@ struct ImportedPlanRequest {
   std::string topology;
   interop::ForeignPlanOptions plan;
   std::optional<Factor> time_scale;
-  Contention contention = Contention::Shared;
+  Contention contention = Contention::SharedWithCollectives;
   bool ignores_memory = false;
   std::optional<std::string> output;
 };
@@ -149,7 +149,7 @@ ImportedPlanRequest imported_plan_request(const command_line::Options& options) 
       .topology = options.required("topo", "a topology"),
       .plan = plan_options_of(options),
       .time_scale = options.positive_factor("time-scale"),
-      .contention = contention_of(options).value_or(Contention::Shared),
+      .contention = contention_of(options).value_or(Contention::SharedWithCollectives),
       .ignores_memory = options.has("unlimited-memory"),
       .output = options.text("output")};
   if (request.layout && (!request.paths.empty() || options.has("format"))) {

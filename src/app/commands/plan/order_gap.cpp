@@ -65,7 +65,7 @@ std::string compare_orders(const PlanDocument& document, const Topology& topolog
                                ? std::vector<std::int64_t>{*options.micro_batch_size}
                                : micro_batch_sizes(batch),
       .optimizer = options.optimizer,
-      .links_are_shared = options.contention == Contention::Shared,
+      .links_are_shared = shares_links(options.contention),
       .limits = {.work = kMostStages, .kept = kMostKept, .should_stop = [&progress] {
                    return progress.should_stop();
                  }}};

@@ -307,6 +307,7 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   const Topology topology{inputs.topology, command_line::source_name(request.topology)};
   check_suited(request, inputs.profile, topology, planner.global_batch_size);
   planner.pins = pins_of(request, inputs.profile, topology);
+  suit_contention(inputs.profile, topology, planner);
   std::optional<planner::PlanRestriction> restriction;
   if (request.target) restriction = restriction_of(*request.target, planner, inputs.profile);
   // Signals are caught while it exists, until all searches are done.

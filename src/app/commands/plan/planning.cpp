@@ -101,6 +101,14 @@ Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
   return pins;
 }
 
+void suit_contention(const ModelProfile& profile, const Topology& topology,
+                     planner::PlannerOptions& planner) {
+  if (planner.contention == Contention::SharedWithCollectives &&
+      !may_span_servers(planner, profile, topology)) {
+    planner.contention = Contention::Shared;
+  }
+}
+
 std::variant<planner::MadePlan, planner::Infeasible> make_plan(
     const planner::PlanningContext& context,
     const std::optional<planner::PlanRestriction>& restriction) {
@@ -123,6 +131,7 @@ std::variant<planner::MadePlan, planner::Infeasible> plan_as_requested(
     const PlanCommandRequest& request, const ModelProfile& profile, const Topology& topology,
     planner::PlannerOptions planner, planner::Progress& progress) {
   planner.pins = pins_of(request, profile, topology);
+  suit_contention(profile, topology, planner);
   check_suited(request, profile, topology, planner.global_batch_size);
   std::optional<planner::PlanRestriction> restriction;
   if (request.target) restriction = restriction_of(*request.target, planner, profile);

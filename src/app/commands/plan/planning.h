@@ -49,6 +49,11 @@ void check_suited(const PlanCommandRequest& request, const ModelProfile& profile
 Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
              const Topology& topology);
 
+/// Lets collectives of layers share links only where some plan that is asked for has any between
+/// servers, so that requests of all others remain as they were.
+void suit_contention(const ModelProfile& profile, const Topology& topology,
+                     planner::PlannerOptions& planner);
+
 /// Makes a plan. Throws Error(BadInput) with the option that a fault of the request comes from.
 std::variant<planner::MadePlan, planner::Infeasible> make_plan(
     const planner::PlanningContext& context,

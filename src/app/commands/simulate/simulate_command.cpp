@@ -311,6 +311,8 @@ void check_family(const SimulateRequest& request, const Plan& plan) {
                                     to_string(plan.family)));
 }
 
+constexpr SimulationMode kModeOfNewPlans{.contention = Contention::SharedWithCollectives};
+
 /// Returns the mode that is asked for; what is left open is as in `otherwise`.
 SimulationMode mode_of(const SimulateRequest& request, SimulationMode otherwise) {
   return {request.contention.value_or(otherwise.contention),
@@ -353,7 +355,7 @@ Simulated simulate_layout(const SimulateRequest& request) {
                                            request.time_scale, request.runtime);
   Subject subject = subject_of_layout(layout, ground);
   check_family(request, subject.document.plan);
-  const SimulationMode mode = mode_of(request, {});
+  const SimulationMode mode = mode_of(request, kModeOfNewPlans);
   check_mode(subject.document.plan, mode, source);
   planner::Evaluation evaluation =
       planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);
@@ -393,7 +395,8 @@ int simulate(const SimulateRequest& request, command_line::Console& console) {
     LayoutGround ground =
         load_layout_ground(*request.model, *request.topology, request.global_batch,
                            request.time_scale, request.runtime);
-    return simulate_table(*request.layouts, ground, mode_of(request, {}), request.is_csv, console);
+    return simulate_table(*request.layouts, ground, mode_of(request, kModeOfNewPlans),
+                          request.is_csv, console);
   }
   Simulated simulated = request.layout ? simulate_layout(request) : simulate_file(request);
   if (request.jitter) {

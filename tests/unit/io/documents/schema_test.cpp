@@ -114,7 +114,9 @@ Names schedule_streams() {
 TEST_CASE("every enumeration of the schemas lists what the code has, and each is known here") {
   const Json families = names<ScheduleFamily>();
   const Json timings = names<OptimizerTiming>();
-  const Json contentions = names<Contention>();
+  // What else shares links has a key of its own.
+  const Json contentions = Names{"on", "off"};
+  const Json collectives = Names{"shared"};
   const Json replicas = names<Replicas>();
   const Json replications = names<Replication>();
   const Json transfers = names<Transfers>();
@@ -126,13 +128,16 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"comparison/$defs/plan/properties/gradients/properties/overlap", overlaps},
       {"comparison/$defs/plan/properties/skip_tensors", skip_tensors},
       {"comparison/$defs/stage/properties/replication", replications},
+      {"comparison/properties/collectives", collectives},
       {"comparison/properties/contention", contentions},
       {"comparison/properties/replicas", replicas},
       {"comparison/properties/transfers", transfers},
       {"plan/$defs/parallelism/properties/sharding", Names{"optimizer", "full"}},
+      {"plan/$defs/prediction/properties/collectives", collectives},
       {"plan/$defs/prediction/properties/contention", contentions},
       {"plan/$defs/prediction/properties/replicas", replicas},
       {"plan/$defs/prediction/properties/transfers", transfers},
+      {"plan/$defs/request/properties/collectives", collectives},
       {"plan/$defs/request/properties/contention", contentions},
       {"plan/$defs/request/properties/gradient_overlap", overlaps},
       {"plan/$defs/request/properties/optimizer_step", timings},

@@ -1,6 +1,7 @@
 #include "dapple/search/bounds/bound.h"
 
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "../../../support/plans.h"
 
@@ -114,4 +115,36 @@ TEST_CASE("the bound of uniform stages under policy A is (M + S - 1)(F + B)") {
     CHECK(search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology) ==
           (7 + stages - 1) * Duration{8});
   }
+}
+
+TEST_CASE("a NIC carries both boundaries of a stage and the collectives of its passes") {
+  // Three devices, a NIC of 1 B/ns each, and tensors of 4 us.
+  const small::LayerFigures layer{.forward = 3000, .backward = 2000, .output = 4000};
+  small::CostedPlan plan(small::model_of({layer, layer, layer}), small::cluster({.servers = 3}),
+                         {.num_micro_batches = 4,
+                          .stages = {{.devices = {0}}, {.devices = {1}}, {.devices = {2}}},
+                          .gpipe = true});
+  const auto bound = [&](Contention contention) {
+    return search::lower_bound({plan.plan, plan.costs, plan.topology, {.contention = contention}})
+        .ns;
+  };
+  const std::int64_t without = bound(Contention::Shared);
+  CHECK(bound(Contention::SharedWithCollectives) == without);
+  StageTraffic& traffic = plan.costs.stages[1].replicas[0].traffic;
+  // An all-reduce of 2 us is part of each forward of the second stage, 1,999 ns without what the
+  // rounding of rates may take. Into its NIC come those of four forwards and four tensors from both
+  // sides, after F here and before B there, d and B here.
+  traffic.forward.in_turn = {{2000}, {2000}};
+  CHECK(bound(Contention::Shared) == without);
+  CHECK(bound(Contention::SharedWithCollectives) ==
+        3000 + (2000 + 8 * 4000 + 4 * 1999) + 4000 + 2000);
+  // As part of each backward it counts three times: out of the NIC, after F and c here and F there,
+  // and before B here.
+  traffic.backward.in_turn = std::exchange(traffic.forward.in_turn, {});
+  CHECK(bound(Contention::SharedWithCollectives) ==
+        3000 + 4000 + (3000 + 8 * 4000 + 3 * 1999) + 2000);
+  // Beside computation there is no room for more than that leaves.
+  traffic.backward = {{{1500}, {1500}}, {{2000}, {2000}}};
+  CHECK(bound(Contention::SharedWithCollectives) ==
+        3000 + 4000 + (3000 + 8 * 4000 + 3 * 1999) + 2000);
 }

@@ -60,6 +60,23 @@ TEST_CASE("the last gradients and the all-reduce of who sends them share a port"
             .bound(box) == Duration{1338});
 }
 
+TEST_CASE("what shares a port with the last gradients is not known beside collectives of passes") {
+  small::CostedPlan pipeline(
+      small::model_of({{.forward = 10, .backward = 10, .output = 100},
+                       {.forward = 10, .backward = 10, .parameters = 1000}}),
+      small::cluster({.servers = 3}),
+      {.micro_batch_size = 2, .depths = {1, 1}, .stages = {{.devices = {0}}, {.devices = {1, 2}}}});
+  const auto bound = [&] {
+    return search::lower_bound({pipeline.plan,
+                                pipeline.costs,
+                                pipeline.topology,
+                                {.contention = Contention::SharedWithCollectives}});
+  };
+  CHECK(bound() == Duration{1338});
+  pipeline.costs.stages[0].replicas[0].traffic.forward.in_turn = {{5}, {5}};
+  CHECK(bound() == Duration{1240});
+}
+
 TEST_CASE("what shares a port with the last gradients is left out where groups have other sizes") {
   // As above, with the second stage as one replica of two devices.
   small::CostedPlan pipeline(
