@@ -285,9 +285,9 @@ void MatrixProducts::multiply(Device& device, const Product& product) {
   }
   const Stream& stream = device.compute();
   if (product.bias.count > 0) add_positions(stream, product.bias, plain.result);
-  if (has_gelu) gelu(stream, product.gelu_input, product.result);
+  if (has_gelu) gelu(stream, product.columns, product.gelu_input, product.result);
   if (product.activation == Product::Activation::GeluGradient) {
-    gelu_gradient(stream, product.gelu_input, product.result);
+    gelu_gradient(stream, product.columns, product.gelu_input, product.result);
   }
 }
 

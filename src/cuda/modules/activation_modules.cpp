@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <utility>
 
 #include "cuda/kernels/layers/activations.h"
@@ -6,7 +7,7 @@
 namespace dapple::cuda {
 namespace {
 
-using Function = void (*)(const Stream& stream, View from, View to);
+using Function = void (*)(const Stream& stream, std::int64_t columns, View from, View to);
 
 class Activation : public DeviceModuleWithoutParameters {
  public:
@@ -15,14 +16,15 @@ class Activation : public DeviceModuleWithoutParameters {
   DeviceTensor forward(Device& device, Parameters, DeviceTensor input, const DeviceTensor&,
                        DeviceStash& stash) const override {
     DeviceTensor output = make_tensor(device, input.shape, input.type);
-    function_(device.compute(), input.view(), output.view());
+    function_(device.compute(), input.shape.back(), input.view(), output.view());
     stash.tensors.push_back(std::move(input));
     return output;
   }
 
   DeviceTensor input_gradient(Device& device, Parameters, DeviceTensor output_gradient,
                               DeviceStash& stash) const override {
-    gradient_(device.compute(), stash.tensors[0].view(), output_gradient.view());
+    gradient_(device.compute(), output_gradient.shape.back(), stash.tensors[0].view(),
+              output_gradient.view());
     stash.tensors.clear();
     return output_gradient;
   }

@@ -49,8 +49,8 @@ __global__ void gradient_kernel(const Number* input, Number* gradient, std::int6
 }
 
 template <class Function>
-void enqueue_value(const Stream& stream, const View& from, const View& to) {
-  with_packs(from.type, from.count, {from, to}, [&](auto of, auto pack) {
+void enqueue_value(const Stream& stream, std::int64_t columns, const View& from, const View& to) {
+  with_packs(from.type, columns, {from, to}, [&](auto of, auto pack) {
     using Number = typename decltype(of)::Number;
     const std::int64_t packs = from.count / pack.value;
     launch(value_kernel<Function, Number, pack.value>, grid_for(packs), stream,
@@ -59,8 +59,9 @@ void enqueue_value(const Stream& stream, const View& from, const View& to) {
 }
 
 template <class Function>
-void enqueue_gradient(const Stream& stream, const View& input, const View& gradient) {
-  with_packs(input.type, input.count, {input, gradient}, [&](auto of, auto pack) {
+void enqueue_gradient(const Stream& stream, std::int64_t columns, const View& input,
+                      const View& gradient) {
+  with_packs(input.type, columns, {input, gradient}, [&](auto of, auto pack) {
     using Number = typename decltype(of)::Number;
     const std::int64_t packs = input.count / pack.value;
     launch(gradient_kernel<Function, Number, pack.value>, grid_for(packs), stream,
@@ -119,20 +120,20 @@ __global__ void swiglu_gradient_kernel(std::int64_t columns, const Number* input
 
 }  // namespace
 
-void relu(const Stream& stream, View from, View to) {
-  enqueue_value<Relu>(stream, from, to);
+void relu(const Stream& stream, std::int64_t columns, View from, View to) {
+  enqueue_value<Relu>(stream, columns, from, to);
 }
 
-void gelu(const Stream& stream, View from, View to) {
-  enqueue_value<Gelu>(stream, from, to);
+void gelu(const Stream& stream, std::int64_t columns, View from, View to) {
+  enqueue_value<Gelu>(stream, columns, from, to);
 }
 
-void relu_gradient(const Stream& stream, View input, View gradient) {
-  enqueue_gradient<Relu>(stream, input, gradient);
+void relu_gradient(const Stream& stream, std::int64_t columns, View input, View gradient) {
+  enqueue_gradient<Relu>(stream, columns, input, gradient);
 }
 
-void gelu_gradient(const Stream& stream, View input, View gradient) {
-  enqueue_gradient<Gelu>(stream, input, gradient);
+void gelu_gradient(const Stream& stream, std::int64_t columns, View input, View gradient) {
+  enqueue_gradient<Gelu>(stream, columns, input, gradient);
 }
 
 void swiglu(const Stream& stream, std::int64_t columns, View input, View to) {
