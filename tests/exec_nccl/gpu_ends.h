@@ -72,6 +72,10 @@ class ByWayOfGpu : public exec::Transport {
                 exec::ReductionBuffer& buffer) override {
     return under_.performs(kind, group, key, buffer);
   }
+  bool exchanges(const std::vector<DeviceIndex>& members, const exec::MessageKey& key,
+                 exec::ExchangeBuffer& buffer) override {
+    return under_.exchanges(members, key, buffer);
+  }
   void barrier() override { under_.barrier(); }
   void announce(const Action& action) noexcept override { under_.announce(action); }
   Bytes sent() const override { return under_.sent(); }

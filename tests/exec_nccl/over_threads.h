@@ -31,6 +31,10 @@ class OverThreads : public exec::Transport {
                 exec::ReductionBuffer& buffer) override {
     return end_->performs(kind, group, key, buffer);
   }
+  bool exchanges(const std::vector<DeviceIndex>& members, const exec::MessageKey& key,
+                 exec::ExchangeBuffer& buffer) override {
+    return end_->exchanges(members, key, buffer);
+  }
   void barrier() override { end_->barrier(); }
   void announce(const Action& action) noexcept override { end_->announce(action); }
   Bytes sent() const override { return end_->sent(); }

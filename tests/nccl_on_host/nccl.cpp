@@ -71,11 +71,15 @@ class Meeting {
     return true;
   }
 
-  /// By a stream: until it is done, or aborted.
-  void take_part(std::size_t member, Part part) {
-    std::unique_lock lock(mutex_);
+  /// By a stream, which must wait for the part thereafter.
+  void come(std::size_t member, Part& part) {
+    const std::lock_guard lock(mutex_);
     waiting_[member].push_back(&part);
     act();
+  }
+  /// By a stream: until it is done, or aborted.
+  void wait(std::size_t member, Part& part) {
+    std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return part.is_done || *part.is_aborted; });
     if (!part.is_done) std::erase(waiting_[member], &part);
   }
@@ -158,7 +162,8 @@ struct ncclComm {
   std::shared_ptr<Club> club;
   std::size_t member = 0;
   std::shared_ptr<std::atomic<bool>> is_aborted = std::make_shared<std::atomic<bool>>(false);
-  std::shared_ptr<Meeting> last = nullptr;
+  std::vector<std::shared_ptr<Meeting>> last =
+      {};  // of the last call, or of the last group of them
   bool is_finalized = false;
 };
 
@@ -166,7 +171,8 @@ namespace {
 
 bool is_in_progress(const ncclComm& communicator) {
   const Club& club = *communicator.club;
-  return club.members < club.size || (communicator.last && !communicator.last->have_all_begun()) ||
+  const auto waits = [](const auto& meeting) { return !meeting->have_all_begun(); };
+  return club.members < club.size || std::ranges::any_of(communicator.last, waits) ||
          (communicator.is_finalized && club.finalized < club.size);
 }
 
@@ -176,17 +182,57 @@ void end(ncclComm_t communicator) {
   delete communicator;
 }
 
-/// As member `place` of those who meet.
-ncclResult_t enqueue(ncclComm& communicator, const std::shared_ptr<Meeting>& meeting,
-                     std::size_t place, Part part, cudaStream_t stream) {
+/// A stream's part in a meeting, as member `place` of those who meet.
+struct Visit {
+  std::shared_ptr<Meeting> meeting;
+  std::size_t place = 0;
+  Part part;
+};
+
+/// The stream is at all meetings at once.
+ncclResult_t enqueue(ncclComm& communicator, std::vector<Visit> visits, cudaStream_t stream) {
   const std::lock_guard lock(all);
   if (communicator.is_finalized) return ncclInvalidUsage;
   is_used = true;
-  part.is_aborted = communicator.is_aborted;
-  meeting->begin(place);
-  communicator.last = meeting;
-  cuda_on_host::enqueue(stream, [=] { meeting->take_part(place, part); });
+  communicator.last.clear();
+  for (Visit& visit : visits) {
+    visit.part.is_aborted = communicator.is_aborted;
+    visit.meeting->begin(visit.place);
+    communicator.last.push_back(visit.meeting);
+  }
+  cuda_on_host::enqueue(stream, [visits = std::move(visits)]() mutable {
+    for (Visit& visit : visits) visit.meeting->come(visit.place, visit.part);
+    for (Visit& visit : visits) visit.meeting->wait(visit.place, visit.part);
+  });
   return is_in_progress(communicator) ? ncclInProgress : ncclSuccess;
+}
+
+ncclResult_t enqueue(ncclComm& communicator, const std::shared_ptr<Meeting>& meeting,
+                     std::size_t place, const Part& part, cudaStream_t stream) {
+  return enqueue(communicator, {{meeting, place, part}}, stream);
+}
+
+/// The messages of a group, all of one communicator and on one stream.
+struct MessageGroup {
+  bool is_open = false;
+  ncclComm_t communicator = nullptr;
+  cudaStream_t stream = nullptr;
+  std::vector<Visit> visits = {};
+};
+thread_local MessageGroup message_group;
+
+ncclResult_t pass_message(ncclComm& communicator, const std::shared_ptr<Meeting>& meeting,
+                          std::size_t place, const Part& part, cudaStream_t stream) {
+  MessageGroup& group = message_group;
+  if (!group.is_open) return enqueue(communicator, meeting, place, part, stream);
+  const bool is_first = group.visits.empty();
+  if (!is_first && (group.communicator != &communicator || group.stream != stream)) {
+    throw std::logic_error("a group of messages has several communicators or streams");
+  }
+  group.communicator = &communicator;
+  group.stream = stream;
+  group.visits.push_back({meeting, place, part});
+  return ncclSuccess;
 }
 
 }  // namespace
@@ -268,30 +314,33 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   return ncclSuccess;
 }
 
-/// A group may hold aborts, each of which is done at once, or collectives, which streams do one
-/// after another.
+/// A group may hold aborts, each of which is done at once, collectives, which streams do one after
+/// another, or messages, which pass together.
 ncclResult_t ncclGroupStart() {
+  message_group = {.is_open = true};
   return ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd() {
-  return ncclSuccess;
+  MessageGroup group = std::exchange(message_group, {});
+  if (group.visits.empty()) return ncclSuccess;
+  return enqueue(*group.communicator, std::move(group.visits), group.stream);
 }
 
 ncclResult_t ncclSend(const void* bytes, std::size_t count, ncclDataType_t, int to,
                       ncclComm_t communicator, cudaStream_t stream) {
   const auto& meeting =
       communicator->club->messages.at({communicator->member, static_cast<std::size_t>(to)});
-  return enqueue(*communicator, meeting, 0,
-                 {.from = static_cast<const std::byte*>(bytes), .count = count}, stream);
+  return pass_message(*communicator, meeting, 0,
+                      {.from = static_cast<const std::byte*>(bytes), .count = count}, stream);
 }
 
 ncclResult_t ncclRecv(void* bytes, std::size_t count, ncclDataType_t, int from,
                       ncclComm_t communicator, cudaStream_t stream) {
   const auto& meeting =
       communicator->club->messages.at({static_cast<std::size_t>(from), communicator->member});
-  return enqueue(*communicator, meeting, 1, {.to = static_cast<std::byte*>(bytes), .count = count},
-                 stream);
+  return pass_message(*communicator, meeting, 1,
+                      {.to = static_cast<std::byte*>(bytes), .count = count}, stream);
 }
 
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,

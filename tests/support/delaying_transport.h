@@ -37,6 +37,11 @@ class DelayingTransport : public exec::Transport {
     delay();
     return under_.performs(kind, group, key, buffer);
   }
+  bool exchanges(const std::vector<DeviceIndex>& members, const exec::MessageKey& key,
+                 exec::ExchangeBuffer& buffer) override {
+    delay();
+    return under_.exchanges(members, key, buffer);
+  }
   void barrier() override {
     delay();
     under_.barrier();

@@ -34,7 +34,7 @@ NcclId draw_nccl_id() {
 }
 
 NcclCommunicator::NcclCommunicator(const NcclId& id, int size, int member, KeepOn keep_on)
-    : keep_on_(std::move(keep_on)) {
+    : keep_on_(std::move(keep_on)), member_(member) {
   ncclUniqueId drawn;
   std::memcpy(drawn.internal, id.data(), id.size());
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -108,23 +108,31 @@ void NcclCommunicator::all_reduce(const cuda::View& numbers, const cuda::Stream&
   });
 }
 
-/// Makes one call for each part, which NCCL runs together. NCCL has its own reduce-scatter and
-/// all-gather for parts of one size only.
+/// Makes calls that NCCL runs together.
+template <class Call>
+void NcclCommunicator::enqueue_together(const char* name, std::size_t calls, Call call) {
+  enqueue(name, [&](ncclComm_t communicator) {
+    require_success("ncclGroupStart", ncclGroupStart());
+    ncclResult_t last = ncclSuccess;
+    for (std::size_t number = 0; number < calls; ++number) {
+      if (last != ncclSuccess && last != ncclInProgress) break;
+      const ncclResult_t result = call(communicator, number);
+      if (result != ncclSuccess) last = result;
+    }
+    const ncclResult_t group = ncclGroupEnd();
+    return group == ncclSuccess ? last : group;
+  });
+}
+
+/// Makes one call for each part. NCCL has its own reduce-scatter and all-gather for parts of one
+/// size only.
 template <class Call>
 void NcclCommunicator::enqueue_each(const char* name, const std::vector<cuda::View>& parts,
                                     Call call) {
-  enqueue(name, [&](ncclComm_t communicator) {
-    require_success("ncclGroupStart", ncclGroupStart());
-    ncclResult_t calls = ncclSuccess;
-    for (std::size_t member = 0; member < parts.size(); ++member) {
-      const cuda::View& part = parts[member];
-      check(part.type == cuda::Type::Float32, "numbers of another type are reduced");
-      if (part.count == 0 || (calls != ncclSuccess && calls != ncclInProgress)) continue;
-      const ncclResult_t result = call(communicator, part, static_cast<int>(member));
-      if (result != ncclSuccess) calls = result;
-    }
-    const ncclResult_t group = ncclGroupEnd();
-    return group == ncclSuccess ? calls : group;
+  enqueue_together(name, parts.size(), [&](ncclComm_t communicator, std::size_t member) {
+    const cuda::View& part = parts[member];
+    check(part.type == cuda::Type::Float32, "numbers of another type are reduced");
+    return part.count == 0 ? ncclSuccess : call(communicator, part, static_cast<int>(member));
   });
 }
 
@@ -143,6 +151,24 @@ void NcclCommunicator::all_gather(const std::vector<cuda::View>& parts,
         return ncclBroadcast(part.address, part.address, static_cast<std::size_t>(part.count),
                              ncclFloat32, from, communicator, stream.handle());
       });
+}
+
+void NcclCommunicator::all_to_all(std::span<const cuda::View> to, std::span<const cuda::View> from,
+                                  const cuda::Stream& stream) {
+  const auto is_nothing = [&](std::size_t member, const cuda::View& message) {
+    return static_cast<int>(member) == member_ || message.count == 0;
+  };
+  enqueue_together("ncclSend", 2 * to.size(), [&](ncclComm_t communicator, std::size_t number) {
+    const std::size_t member = number / 2;
+    const bool is_sent = number % 2 == 0;
+    const cuda::View& message = is_sent ? to[member] : from[member];
+    if (is_nothing(member, message)) return ncclSuccess;
+    const std::size_t size = message.bytes().size();
+    const int other = static_cast<int>(member);
+    return is_sent
+               ? ncclSend(message.address, size, ncclInt8, other, communicator, stream.handle())
+               : ncclRecv(message.address, size, ncclInt8, other, communicator, stream.handle());
+  });
 }
 
 void NcclCommunicator::finalize() {

@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <span>
 #include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "dapple/core/error.h"
 #include "dapple/cuda/kernels/arrays.h"
+#include "dapple/cuda/memory/tensor.h"
 #include "dapple/exec/gpu/cuda_bytes.h"
 #include "exec/message/clock.h"
 #include "exec/message/value_payload.h"
@@ -141,6 +144,10 @@ void NcclCommunicators::use_all() {
   for (const auto& [members, sizes] : options_.connections.reductions) {
     for (const Bytes size : sizes) largest = std::max(largest, floats_of(size).size());
   }
+  for (const std::vector<DeviceIndex>& members : options_.connections.exchanges) {
+    const auto count = static_cast<std::int64_t>(members.size());
+    largest = std::max(largest, kRoundedUp + Bytes{count * cuda::size_of(cuda::Type::Float32)});
+  }
   cuda::Device scratch(options_.gpu, largest + kRoundedUp);
   for (auto& [group, communicator] : communicators_) use(group, communicator, scratch);
 }
@@ -150,6 +157,9 @@ void NcclCommunicators::use(const CommunicatorMembers& group, NcclCommunicator& 
   if (group.use == CommunicatorMembers::Use::Sums) {
     for (const Bytes size : options_.connections.reductions.at(group.members)) {
       sum(group, communicator, size, scratch);
+    }
+    if (options_.connections.exchanges.contains(group.members)) {
+      exchange(group, communicator, scratch);
     }
     return;
   }
@@ -180,6 +190,22 @@ void NcclCommunicators::sum(const CommunicatorMembers& group, NcclCommunicator& 
     communicator.reduce_scatter(shards, scratch.compute());
     communicator.all_gather(shards, scratch.compute());
   }
+  wait_.await(recorded_on(scratch.compute()), kConnecting);
+}
+
+/// Each member sends a number to each.
+void NcclCommunicators::exchange(const CommunicatorMembers& group, NcclCommunicator& communicator,
+                                 cuda::Device& scratch) {
+  const auto count = static_cast<std::int64_t>(group.members.size());
+  const cuda::DeviceTensor sent = cuda::make_tensor(scratch, {1}, cuda::Type::Float32);
+  const cuda::DeviceTensor received = cuda::make_tensor(scratch, {count}, cuda::Type::Float32);
+  cuda::fill_with_zeros(scratch.compute(), sent.view());
+  const std::vector<cuda::View> to(group.members.size(), sent.view());
+  std::vector<cuda::View> from;
+  for (std::int64_t member = 0; member < count; ++member) {
+    from.push_back(received.view().part(member, member + 1));
+  }
+  communicator.all_to_all(to, from, scratch.compute());
   wait_.await(recorded_on(scratch.compute()), kConnecting);
 }
 

@@ -95,6 +95,8 @@ class NcclCommunicators {
   void use(const CommunicatorMembers& group, NcclCommunicator& communicator, cuda::Device& scratch);
   void sum(const CommunicatorMembers& group, NcclCommunicator& communicator, Bytes size,
            cuda::Device& scratch);
+  void exchange(const CommunicatorMembers& group, NcclCommunicator& communicator,
+                cuda::Device& scratch);
   NcclCommunicator& find(const CommunicatorMembers& group);
 
   Transport& below_;

@@ -15,8 +15,10 @@
 #include "dapple/core/error.h"
 #include "dapple/cuda/memory/device.h"
 #include "dapple/exec/gpu/cuda_bytes.h"
+#include "dapple/exec/gpu/cuda_exchange.h"
 #include "dapple/exec/gpu/cuda_reduction_buffer.h"
 #include "dapple/exec/message/all_reduce.h"
+#include "dapple/exec/message/all_to_all.h"
 #include "exec/message/clock.h"
 #include "exec/message/mailbox.h"
 #include "exec/message/value_payload.h"
@@ -79,6 +81,8 @@ class NcclTransport : public Transport {
   Payload receive(const MessageKey& key, const ExpectedMessage& expected) override;
   bool performs(CollectiveKind kind, const ReductionGroup& group, const MessageKey& key,
                 ReductionBuffer& buffer) override;
+  bool exchanges(const std::vector<DeviceIndex>& members, const MessageKey& key,
+                 ExchangeBuffer& buffer) override;
   void barrier() override { below_.barrier(); }
   void announce(const Action& action) noexcept override { below_.announce(action); }
   Bytes sent() const override { return below_.sent() + Bytes{sent_.load()} - control_.size(); }
@@ -362,6 +366,23 @@ bool NcclTransport::performs(CollectiveKind kind, const ReductionGroup& group,
   const auto count = static_cast<std::int64_t>(members.size());
   const std::int64_t passes = kind == CollectiveKind::AllReduce ? 2 : 1;
   sent_ += passes * (count - 1) * every.size().count / count;
+  return true;
+}
+
+bool NcclTransport::exchanges(const std::vector<DeviceIndex>& members, const MessageKey& key,
+                              ExchangeBuffer& buffer) {
+  auto* const arrays = dynamic_cast<CudaExchange*>(&buffer);
+  if (arrays == nullptr) return false;
+  cuda::make_current(options_.gpu);
+  NcclCommunicator& all = communicators_.among(members);
+  await(recorded_on(arrays->stream()), key);
+  agree(members, key);
+  all.all_to_all(arrays->to(), arrays->from(), arrays->stream());
+  await(recorded_on(arrays->stream()), key);
+  for (std::size_t member = 0; member < members.size(); ++member) {
+    if (members[member] == options_.here) continue;
+    sent_ += static_cast<std::int64_t>(arrays->sent(member));
+  }
   return true;
 }
 

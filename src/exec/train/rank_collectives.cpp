@@ -142,7 +142,7 @@ ElementRange part_of_rank(ElementRange all, std::int64_t rank, std::int64_t rank
 
 RankCollectives::RankCollectives(std::vector<DeviceIndex> members, std::int64_t rank,
                                  std::int32_t number, Transport& transport)
-    : transport_(transport), first_step_(number << 28) {
+    : rank_(rank), transport_(transport), first_step_(number << 28) {
   key_.iteration = kBeforeAll;
   key_.from = members[static_cast<std::size_t>(rank)];
   members_ = members;
@@ -202,25 +202,43 @@ void RankCollectives::reduce_scatter(std::span<float> all, std::span<float> own)
   }
 }
 
-void RankCollectives::all_to_all(const std::vector<std::vector<float>>& to,
-                                 std::vector<std::vector<float>>& from) {
+void RankCollectives::all_to_all(ExchangeBuffer& messages) {
+  exec::all_to_all(members_, next_key(), messages, transport_);
+}
+
+template <class Value>
+std::vector<std::vector<Value>> RankCollectives::exchanged(
+    const std::vector<std::vector<Value>>& to) {
   const MessageKey key = next_key();
   for (std::size_t rank = 0; rank < to.size(); ++rank) {
     MessageKey message = key;
     message.to = members_[rank];
     if (message.to != key.from) transport_.send(message, payload_of(to[rank]));
   }
+  std::vector<std::vector<Value>> from;
   for (std::size_t rank = 0; rank < to.size(); ++rank) {
     MessageKey message = key;
     message.from = members_[rank];
     message.to = key.from;
-    const bool is_known = !from[rank].empty();
-    std::vector<float> arrived =
-        message.from == key.from ? to[rank] : values_of<float>(transport_.receive(message, {}));
-    check(!is_known || arrived.size() == from[rank].size(),
-          "a rank sends another size than was expected");
-    from[rank] = std::move(arrived);
+    const bool is_own = message.from == key.from;
+    from.push_back(is_own ? to[rank] : values_of<Value>(transport_.receive(message, {})));
   }
+  return from;
+}
+
+void RankCollectives::all_to_all(const std::vector<std::vector<float>>& to,
+                                 std::vector<std::vector<float>>& from) {
+  std::vector<std::vector<float>> arrived = exchanged(to);
+  for (std::size_t rank = 0; rank < to.size(); ++rank) {
+    check(from[rank].empty() || arrived[rank].size() == from[rank].size(),
+          "a rank sends another size than was expected");
+  }
+  from = std::move(arrived);
+}
+
+std::vector<std::vector<std::int64_t>> RankCollectives::exchange(
+    const std::vector<std::vector<std::int64_t>>& to) {
+  return exchanged(to);
 }
 
 std::vector<std::vector<DeviceIndex>> members_of_groups(const TrainingJob& job, DeviceIndex device,
@@ -231,6 +249,18 @@ std::vector<std::vector<DeviceIndex>> members_of_groups(const TrainingJob& job, 
     for_each_group(form, [&](const auto& in, std::int64_t stride) {
       groups.push_back(members_of(job, device, rank, {in.rank, in.ranks, stride}));
     });
+  }
+  return groups;
+}
+
+std::vector<std::vector<DeviceIndex>> members_of_expert_groups(const TrainingJob& job,
+                                                               DeviceIndex device,
+                                                               std::int64_t rank) {
+  std::vector<std::vector<DeviceIndex>> groups;
+  for (const FormRank& form : job.device_of(device, rank).forms) {
+    const nn::GroupRank& experts = form.layers.experts;
+    if (experts.ranks == 1) continue;
+    groups.push_back(members_of(job, device, rank, {experts.rank, experts.ranks, 1}));
   }
   return groups;
 }

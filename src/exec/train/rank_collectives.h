@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dapple/exec/message/all_reduce.h"
+#include "dapple/exec/message/all_to_all.h"
 #include "dapple/exec/message/transport.h"
 #include "dapple/exec/train/training_job.h"
 #include "dapple/nn/shared_layers.h"
@@ -30,6 +31,7 @@ class RankCollectives : public nn::RankGroup {
   void begin(const Action& action);
 
   std::int64_t ranks() const { return static_cast<std::int64_t>(members_.size()); }
+  std::int64_t rank() const { return rank_; }
   /// Returns the part of `count` numbers that is this rank's, as nn::RankGroup divides them.
   ElementRange own_part(std::size_t count) const;
 
@@ -39,18 +41,24 @@ class RankCollectives : public nn::RankGroup {
   void all_reduce(ReductionBuffer& all);
   void all_gather(ReductionBuffer& all);
   void reduce_scatter(ReductionBuffer& all);
+  void all_to_all(ExchangeBuffer& messages);
 
   void all_reduce(std::span<float> values) override;
   void all_gather(std::span<const float> own, std::span<float> all) override;
   void reduce_scatter(std::span<float> all, std::span<float> own) override;
   void all_to_all(const std::vector<std::vector<float>>& to,
                   std::vector<std::vector<float>>& from) override;
+  /// Returns what each rank has sent to this one, which sends `to[r]` to rank r.
+  std::vector<std::vector<std::int64_t>> exchange(const std::vector<std::vector<std::int64_t>>& to);
 
  private:
   MessageKey next_key();
+  template <class Value>
+  std::vector<std::vector<Value>> exchanged(const std::vector<std::vector<Value>>& to);
 
   std::vector<DeviceIndex> members_;
   ReductionGroup ring_;
+  const std::int64_t rank_;
   Transport& transport_;
   const std::int32_t first_step_;
   MessageKey key_;
@@ -60,6 +68,11 @@ class RankCollectives : public nn::RankGroup {
 /// in, by their numbers, each in ascending order.
 std::vector<std::vector<DeviceIndex>> members_of_groups(const TrainingJob& job, DeviceIndex device,
                                                         std::int64_t rank);
+
+/// Returns those of these groups whose ranks have different experts.
+std::vector<std::vector<DeviceIndex>> members_of_expert_groups(const TrainingJob& job,
+                                                               DeviceIndex device,
+                                                               std::int64_t rank);
 
 /// Returns the schedule of a rank of one of the plan's devices, in which all devices are ranks, by
 /// their numbers.

@@ -1,6 +1,7 @@
 #include "dapple/exec/train/rank_connections.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "exec/train/rank_collectives.h"
 
@@ -32,6 +33,9 @@ DeviceConnections connections_of(const TrainingJob& job, DeviceIndex number) {
     connections.reductions[members].insert(
         Bytes{static_cast<std::int64_t>(members.size() * sizeof(float))});
     connections.scatters = true;
+  }
+  for (std::vector<DeviceIndex>& members : members_of_expert_groups(job, device, rank)) {
+    connections.exchanges.insert(std::move(members));
   }
   return connections;
 }

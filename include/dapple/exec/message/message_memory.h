@@ -2,6 +2,7 @@
 // peers they come, and how much memory they take; and with which devices it exchanges anything.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "dapple/core/index.h"
@@ -29,6 +30,9 @@ struct DeviceConnections {
   ReductionSizes reductions;
   /// Whether reductions may be halves of all-reduces.
   bool scatters = false;
+  /// The groups, in ascending order, whose members send messages to each other (all_to_all()). They
+  /// have reductions too.
+  std::set<std::vector<DeviceIndex>> exchanges = {};
   /// The memory of received messages.
   Bytes inbox;
 };

@@ -60,6 +60,7 @@ struct ExpectedMessage {
 
 struct ReductionGroup;
 class ReductionBuffer;
+class ExchangeBuffer;
 
 /// Another device has failed, or the job was told to stop. The first device to fail reports the
 /// cause.
@@ -90,6 +91,12 @@ class Transport {
   /// to be sent as messages. The answer is the same for all members. Requires: no other kind.
   virtual bool performs(CollectiveKind /*kind*/, const ReductionGroup& /*group*/,
                         const MessageKey& /*key*/, ReductionBuffer& /*buffer*/) {
+    return false;
+  }
+
+  /// Does what all_to_all() does with the buffer, likewise.
+  virtual bool exchanges(const std::vector<DeviceIndex>& /*members*/, const MessageKey& /*key*/,
+                         ExchangeBuffer& /*buffer*/) {
     return false;
   }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "dapple/cuda/memory/device.h"
@@ -48,6 +49,10 @@ class NcclCommunicator {
   /// two parts overlap.
   void reduce_scatter(const std::vector<cuda::View>& parts, const cuda::Stream& stream);
   void all_gather(const std::vector<cuda::View>& parts, const cuda::Stream& stream);
+  /// Sends `to[m]` to member m, and sets `from[m]` to what that one sends. Any may be empty, and
+  /// nothing passes between a member and itself.
+  void all_to_all(std::span<const cuda::View> to, std::span<const cuda::View> from,
+                  const cuda::Stream& stream);
 
   /// Starts finalization without waiting; nothing more may be enqueued. The communicator is
   /// finalized once all members have completed their enqueued work and have called this function.
@@ -65,6 +70,8 @@ class NcclCommunicator {
   template <class Call>
   void enqueue(const char* name, Call call);
   template <class Call>
+  void enqueue_together(const char* name, std::size_t calls, Call call);
+  template <class Call>
   void enqueue_each(const char* name, const std::vector<cuda::View>& parts, Call call);
   void settle(const char* name, ncclResult_t result);
   ncclResult_t state(const char* name);
@@ -73,6 +80,7 @@ class NcclCommunicator {
   /// Serializes the calls of NCCL; none is made after an abort.
   std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;
+  const int member_;
 };
 
 }  // namespace dapple::exec
