@@ -89,18 +89,6 @@ bool is_loss(const Operation& operation) {
 
 }  // namespace
 
-void check_runs_on_gpu(const std::vector<ModelLayer>& model, const std::string& source_name) {
-  for (const ModelLayer& layer : model) {
-    const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
-    if (block == nullptr || !block->experts) continue;
-    throw Error{ErrorKind::BadInput,
-                source_name,
-                {{fmt::format("layer {}/op/experts", layer.name),
-                  fmt::format("expected no experts, which run on CPUs only, got {}",
-                              block->experts->count)}}};
-  }
-}
-
 std::int64_t parameter_count(std::span<const ParameterSpec> parameters) {
   std::int64_t count = 0;
   for (const ParameterSpec& parameter : parameters) count += count_of(parameter.shape);

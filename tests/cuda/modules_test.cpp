@@ -18,6 +18,7 @@ struct Instance {
   std::string name;
   Operation operation;
   Batch batch;
+  bool scores_alike = false;  // all experts of each position
 };
 
 /// Multiples of 8 as well as numbers that are not.
@@ -124,6 +125,24 @@ Instance random_form(Dice& dice) {
           batch};
 }
 
+/// A block of any form with up to five experts, of which some may have no position.
+Instance random_experts(Dice& dice) {
+  Instance instance = random_form(dice);
+  while (instance.name != "transformer_block") instance = random_form(dice);
+  auto& block = std::get<TransformerBlockOperation>(instance.operation);
+  const std::int64_t count = dice.roll(1, 5);
+  block.experts = {.count = count, .per_token = dice.roll(1, count)};
+  return instance;
+}
+
+/// The same with all experts for each position: in half precision others may be chosen.
+Instance random_whole_experts(Dice& dice) {
+  Instance instance = random_experts(dice);
+  auto& experts = *std::get<TransformerBlockOperation>(instance.operation).experts;
+  experts.per_token = experts.count;
+  return instance;
+}
+
 /// Far from zero, and of different sizes, so that each counts.
 std::vector<nn::Tensor> random_parameters(const nn::Module& module, Dice& dice) {
   std::vector<nn::Tensor> parameters;
@@ -144,7 +163,11 @@ void compare(const Instance& instance, cuda::Precision precision, double toleran
   const auto module = nn::make_module(instance.operation);
   const cuda::Type type = cuda::type_of(precision);
   std::vector<nn::Tensor> parameters = random_parameters(*module, dice);
-  for (nn::Tensor& parameter : parameters) parameter = small::rounded(parameter, type);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const bool is_router = module->parameters()[i].name.find("router") != std::string::npos;
+    if (is_router && instance.scores_alike) parameters[i] = nn::zeros(parameters[i].shape);
+    parameters[i] = small::rounded(parameters[i], type);
+  }
   Batch batch = instance.batch;
   if (!batch.has_tokens) batch.input = small::rounded(batch.input, type);
   nn::Shape sample(batch.input.shape.begin() + 1, batch.input.shape.end());
@@ -222,6 +245,23 @@ TEST_CASE("attention and blocks of any form compute what nn's do", "[cuda]") {
   compare_many(14, 68, random_form, 3);
 }
 
+TEST_CASE("blocks with experts compute what nn's do", "[cuda]") {
+  Dice dice(69);
+  for (int round = 0; round < small::scaled(12); ++round) {
+    const Instance instance = random_experts(dice);
+    const auto& experts = *std::get<TransformerBlockOperation>(instance.operation).experts;
+    INFO("round " << round << ", " << experts.per_token << " of " << experts.count << " experts");
+    compare(instance, cuda::Precision::Float32, 3e-5, dice);
+  }
+  compare_many(6, 70, random_whole_experts, 3);
+  // Of equal scores those of the first experts are the largest.
+  for (const auto& [precision, tolerance] : kPrecisions) {
+    Instance instance = random_experts(dice);
+    instance.scores_alike = true;
+    compare(instance, precision, 3 * tolerance, dice);
+  }
+}
+
 TEST_CASE("heads wider than a block's columns, and sequences of many tiles", "[cuda]") {
   Dice dice(65);
   for (const auto& [precision, tolerance] : kPrecisions) {
@@ -290,6 +330,13 @@ TEST_CASE("a module takes no more for a moment than it says", "[cuda]") {
                                  .form = {.width = 40},
                                  .bias = false},
        {1, kSequence, kHidden}},
+      {TransformerBlockOperation{.hidden = kHidden,
+                                 .heads = 4,
+                                 .feed_forward = 128,
+                                 .sequence = kSequence,
+                                 .activation = FeedForwardKind::SwiGlu,
+                                 .experts = ExpertsForm{.count = 4, .per_token = 3}},
+       {2, kSequence, kHidden}},
       {ConvolutionOperation{3, 4, 20, 20, 3, 1, 1}, {2, 3, 20, 20}},
       {SoftmaxCrossEntropyOperation{kHidden}, {2, kSequence, kHidden}}};
   constexpr cuda::Precision kPrecision = cuda::Precision::Float32;

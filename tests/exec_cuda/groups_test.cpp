@@ -4,11 +4,16 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "../support/scaled.h"
@@ -18,6 +23,8 @@
 #include "dapple/exec/gpu/cuda_backend.h"
 #include "dapple/exec/train/train.h"
 #include "dapple/exec/weights/checkpoint.h"
+#include "dapple/nn/model.h"
+#include "dapple/nn/module.h"
 
 namespace dapple {
 namespace {
@@ -36,15 +43,6 @@ std::unique_ptr<exec::TrainingBackend> on_gpus(const exec::TrainingJob& job,
   return exec::make_cuda_backend(job, own, number.value % cuda::gpu_count());
 }
 
-RecomputedParts random_parts(Dice& dice) {
-  const RecomputedParts sets[] = {{},
-                                  {RecomputedPart::Layer},
-                                  {RecomputedPart::CoreAttention},
-                                  {RecomputedPart::FeedForward},
-                                  {RecomputedPart::CoreAttention, RecomputedPart::FeedForward}};
-  return sets[dice.roll(0, 4)];
-}
-
 /// Trains so many iterations, and requires that they are those of training on one CPU.
 void require_as_plain(const exec::TrainingJob& job, const exec::MakeBackend& make_backend,
                       double most, std::int64_t iterations = 2) {
@@ -54,7 +52,7 @@ void require_as_plain(const exec::TrainingJob& job, const exec::MakeBackend& mak
 struct Seen {
   std::map<std::string, int> forms;
 
-  void add(const exec::TrainingJob& job) {
+  void add(const exec::TrainingJob& job, bool has_experts) {
     const Parallelism& form = job.plan.parallelism;
     const auto count = [&](bool is, const char* what) { forms[what] += is; };
     const bool has_tensor = form.tensor > 1;
@@ -72,6 +70,14 @@ struct Seen {
     count(has_tensor && form.group_replicas > 1, "tensor, samples");
     count(form.shards_optimizer && form.copies() > 1, "sharded copies");
     count(!form.recomputes.none(), "recomputed");
+    const bool divides_experts = form.experts > 1;
+    count(has_experts && has_tensor && !divides_experts, "parts of experts");
+    count(has_experts && has_shards, "shards of experts");
+    count(divides_experts, "experts");
+    count(divides_experts && form.sequence, "experts, sequence");
+    count(divides_experts && has_context, "experts, context");
+    count(divides_experts && job.sample_ranks() > 1, "experts, samples");
+    count(form.recomputes.contains(RecomputedPart::Experts), "recomputed experts");
     count(job.plan.stages.size() > 1, "stages");
     count(!job.plan.tied_gradients.empty(), "ties");
     count(job.settings.clip_norm.has_value(), "clipped");
@@ -81,29 +87,49 @@ struct Seen {
 };
 
 TEST_CASE("on GPUs, ranks of groups compute the gradients and the losses of one CPU", "[groups]") {
-  Dice dice(6401);
+  Dice dice(6491);
   Seen seen;
   const int rounds = scaled(40);
   for (int round = 0; round < rounds; ++round) {
-    auto [form, model] = random_without_experts(dice);
+    auto [form, model] = random_group_model(dice);
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
     if (!plan) continue;
-    form.shards_optimizer = form.full_shards == 1 && dice.chance(40);
-    form.recomputes = random_parts(dice);
+    form.shards_optimizer = form.full_shards * form.experts == 1 && dice.chance(40);
+    if (dice.chance(80)) form.recomputes = random_parts(model, dice);
     const bool is_at_end = form.shards_optimizer || form.copies() > 1;
     const Pipeline pipeline =
         in_groups(*plan, form, form.replicas_in_group(),
                   is_at_end ? OptimizerTiming::AtEnd : plan->plan.gradients.optimizer);
     const exec::TrainingJob job = job_of(model, pipeline, random_settings(dice, pipeline.plan));
     INFO("instance " << round << ": " << text_of(pipeline) << ", " << to_text(form));
-    seen.add(job);
+    seen.add(job, has_experts(model));
     require_as_plain(job, round % 2 == 0 ? on_gpu : on_gpus, 1e-4);
   }
   if (rounds < 40) return;
-  for (const char* const form :
-       {"tensor", "sequence", "context", "shards", "tensor, context", "sequence, context",
-        "tensor, shards", "context, shards", "samples", "tensor, samples", "sharded copies",
-        "recomputed", "stages", "ties", "clipped", "replicas"}) {
+  constexpr const char* kForms[] = {"tensor",
+                                    "sequence",
+                                    "context",
+                                    "shards",
+                                    "tensor, context",
+                                    "sequence, context",
+                                    "tensor, shards",
+                                    "context, shards",
+                                    "samples",
+                                    "tensor, samples",
+                                    "sharded copies",
+                                    "recomputed",
+                                    "stages",
+                                    "ties",
+                                    "clipped",
+                                    "replicas",
+                                    "parts of experts",
+                                    "shards of experts",
+                                    "experts",
+                                    "experts, sequence",
+                                    "experts, context",
+                                    "experts, samples",
+                                    "recomputed experts"};
+  for (const char* const form : kForms) {
     INFO(form);
     CHECK(seen.forms[form] >= 2);
   }
@@ -114,10 +140,12 @@ TEST_CASE("on GPUs, stages in different forms compute the gradients and the loss
   Dice dice(6402);
   int seen = 0;
   int chunks = 0;
-  int idle = 0;  // with ranks that have no sample
+  int idle = 0;     // with ranks that have no sample
+  int experts = 0;  // on different ranks in some stage
   const int rounds = scaled(30);
   for (int round = 0; round < rounds; ++round) {
-    const auto [forms, whole] = random_forms_without_experts(dice);
+    const std::vector<Parallelism> forms = random_forms(dice);
+    const Trainable whole = random_shareable(dice, joined(forms));
     const Trainable model = as_rank(whole, forms);
     std::optional<Pipeline> plan = random_plan(dice, as_rank(whole, forms.front()), 2, true);
     // In some of these plans a device has stages in several forms.
@@ -135,6 +163,9 @@ TEST_CASE("on GPUs, stages in different forms compute the gradients and the loss
     INFO("instance " << round << ": " << text);
     ++seen;
     chunks += job.plan.chunks_per_device > 1;
+    experts += std::ranges::any_of(job.plan.stages, [&](const StagePlan& stage) {
+      return form_of(job.plan, stage).experts > 1;
+    });
     // A part that is missing or counted twice differs a hundred times as much.
     require_as_plain(job, round % 2 == 0 ? on_gpu : on_gpus, 5e-4);
   }
@@ -142,6 +173,7 @@ TEST_CASE("on GPUs, stages in different forms compute the gradients and the loss
   CHECK(seen >= 8);
   CHECK(chunks >= 1);
   CHECK(idle >= 1);
+  CHECK(experts >= 2);
 }
 
 TEST_CASE("on GPUs, attention to parts of long sequences is that of one CPU", "[groups]") {
@@ -220,11 +252,13 @@ bool are_finite(const exec::NamedTensors& tensors) {
   });
 }
 
-/// In float16 gradients may not be finite at first, as the loss is scaled by too much.
-void require_as_plain_but_for_rounding(const exec::TrainingJob& job) {
+/// In float16 gradients may not be finite at first, as the loss is scaled by too much. Returns in
+/// how many iterations they were.
+int require_as_plain_but_for_rounding(const exec::TrainingJob& job, std::int64_t iterations) {
   constexpr double kTolerance = 5e-2;
-  const Outcome outcome = train(job, devices_of(job), 2, on_gpu);
+  const Outcome outcome = train(job, devices_of(job), iterations, on_gpu);
   exec::PlainTraining plain(job);
+  int compared = 0;
   for (std::size_t n = 0; n < outcome.iterations.size(); ++n) {
     const Outcome::Iteration& ours = outcome.iterations[n];
     plain.restore(ours.before);
@@ -234,7 +268,9 @@ void require_as_plain_but_for_rounding(const exec::TrainingJob& job) {
     CHECK((is_finite || job.settings.precision == cuda::Precision::Float16));
     if (!is_finite) continue;
     require_close(ours.gradients, plain.tensors(exec::TensorKind::Gradients), kTolerance);
+    ++compared;
   }
+  return compared;
 }
 
 TEST_CASE("on GPUs in half precision, groups compute the gradients of one CPU but for rounding",
@@ -259,7 +295,102 @@ TEST_CASE("on GPUs in half precision, groups compute the gradients of one CPU bu
       settings.precision = precision;
       INFO(to_text(form));
       require_as_plain_but_for_rounding(
-          job_of(model, in_groups(two, form, form.replicas_in_group()), settings));
+          job_of(model, in_groups(two, form, form.replicas_in_group()), settings), 2);
+    }
+  }
+}
+
+/// A model with two experts of four for each position.
+Trainable with_experts(Dice& dice) {
+  constexpr std::int64_t kHidden = 32;
+  constexpr std::int64_t kSequence = 8;
+  constexpr std::int64_t kVocabulary = 11;
+  const TransformerBlockOperation block{.hidden = kHidden,
+                                        .heads = 2,
+                                        .feed_forward = kHidden,
+                                        .sequence = kSequence,
+                                        .causal = true,
+                                        .activation = FeedForwardKind::SwiGlu,
+                                        .experts = ExpertsForm{.count = 4, .per_token = 2}};
+  const TrainableShape shape{.operations = {EmbeddingOperation{kVocabulary, kSequence, kHidden},
+                                            block, LinearOperation{kHidden, kVocabulary},
+                                            SoftmaxCrossEntropyOperation{kVocabulary}},
+                             .input = {kSequence},
+                             .tokens = kVocabulary,
+                             .classes = kVocabulary,
+                             .positions = {kSequence}};
+  return trainable(shape, dice);
+}
+
+/// The least distance of the score of a position's last expert from that of the next one, of all
+/// scores that a stash has.
+double least_margin(const nn::Stash& stash, const ExpertsForm& experts) {
+  double least = 10;
+  for (const nn::Tensor& tensor : stash.tensors) {
+    if (tensor.shape.size() != 2 || tensor.shape[1] != experts.count) continue;
+    const auto count = static_cast<std::size_t>(experts.count);
+    const auto chosen = static_cast<std::size_t>(experts.per_token);
+    for (std::size_t begin = 0; begin < tensor.values.size(); begin += count) {
+      std::vector<float> scores(tensor.values.begin() + static_cast<std::ptrdiff_t>(begin),
+                                tensor.values.begin() + static_cast<std::ptrdiff_t>(begin + count));
+      std::ranges::sort(scores, std::greater<>());
+      least = std::min(least, double{scores[chosen - 1]} - scores[chosen]);
+    }
+  }
+  for (const nn::Stash& part : stash.parts) least = std::min(least, least_margin(part, experts));
+  return least;
+}
+
+/// The least such distance in the forward of an iteration that has the first parameters.
+double least_margin(const exec::TrainingJob& job, std::int64_t iteration) {
+  nn::Tensor input = job.batches->inputs(iteration, 0, job.plan.global_batch_size);
+  for (const nn::ModelLayer& layer : *job.layers) {
+    std::vector<std::vector<float>> values;
+    for (const nn::ParameterSpec& spec : layer.module->parameters()) {
+      values.emplace_back(static_cast<std::size_t>(nn::count_of(spec.shape)));
+      nn::initialize(spec, layer.name + "." + spec.name, job.settings.seed, values.back());
+    }
+    const std::vector<std::span<const float>> views(values.begin(), values.end());
+    nn::Stash stash;
+    input = layer.module->forward(views, std::move(input), {}, stash);
+    const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
+    if (block != nullptr) return least_margin(stash, *block->experts);
+  }
+  return 0;
+}
+
+TEST_CASE("on GPUs in half precision, experts compute the gradients of one CPU but for rounding",
+          "[groups]") {
+  // More than numbers of half precision shift any score.
+  constexpr double kMargin = 0.02;
+  // Until the loss is scaled so that all numbers are finite.
+  constexpr std::int64_t kIterations = 4;
+  Dice dice(6407);
+  for (const Parallelism& form :
+       {Parallelism{.tensor = 2}, Parallelism{.tensor = 2, .sequence = true, .experts = 2},
+        Parallelism{.context = 2, .experts = 4, .recomputes = {RecomputedPart::Experts}},
+        Parallelism{.group_replicas = 4, .experts = 2}}) {
+    const Trainable model = in_half_precision(as_rank(with_experts(dice), form));
+    const Pipeline alone{model.profile, full_mesh(1, {bytes_per_ns(1), {}}),
+                         plan_of(model.profile, {.micro_batch_size = 1,
+                                                 .num_micro_batches = 1,
+                                                 .depths = {1},
+                                                 .stages = {{.layers = 4, .devices = {0}}}})};
+    const Pipeline pipeline = in_groups(alone, form, form.replicas_in_group());
+    // Steps of no length, so that scores stay as they are.
+    exec::TrainingSettings settings{.optimizer = {.learning_rate = 0}, .seed = 1};
+    settings.precision = cuda::Precision::BFloat16;
+    for (std::int64_t n = 0; n < kIterations; ++n) {
+      if (least_margin(job_of(model, pipeline, settings), n) >= kMargin) continue;
+      n = -1;
+      REQUIRE(++settings.seed < 1'000);
+    }
+    for (const cuda::Precision precision : {cuda::Precision::BFloat16, cuda::Precision::Float16}) {
+      settings.precision = precision;
+      INFO(to_text(form) << ", seed " << settings.seed);
+      const int compared =
+          require_as_plain_but_for_rounding(job_of(model, pipeline, settings), kIterations);
+      CHECK(compared >= (precision == cuda::Precision::BFloat16 ? kIterations : 1));
     }
   }
 }
@@ -284,51 +415,79 @@ std::pair<std::vector<double>, exec::NamedTensors> trained(const exec::TrainingJ
   return result;
 }
 
+struct Layout {
+  Parallelism form;
+  exec::MakeBackend make_backend;
+};
+
+/// Trains two iterations in each layout, from the checkpoint of the one before, and compares with
+/// training in the first one all along.
+void require_goes_on(const Trainable& model, const std::vector<Layout>& layouts,
+                     exec::TrainingSettings settings, std::uint64_t seed) {
+  settings.optimizer.kind = nn::OptimizerKind::AdamW;
+  // Gradients that consist of rounding errors alone make no step either.
+  settings.optimizer.epsilon = 1e-3F;
+  settings.optimizer.learning_rate = 0.01F;
+  std::vector<exec::TrainingJob> jobs;
+  for (const Layout& layout : layouts) {
+    std::optional<Pipeline> plan;
+    const Trainable of_rank = as_rank(model, layout.form);
+    Dice same(seed);
+    while (!plan) plan = random_plan(same, of_rank, 2, false);
+    jobs.push_back(job_of(of_rank, in_groups(*plan, layout.form, 2), settings));
+  }
+  const auto [losses, last] =
+      trained(jobs.front(), layouts.front().make_backend, nullptr, 0, 2 * std::ssize(jobs));
+  std::optional<exec::NamedTensors> start;
+  std::int64_t step = 0;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    auto [two, after] =
+        trained(jobs[i], layouts[i].make_backend, start ? &*start : nullptr, step, step + 2);
+    for (const double loss : two) {
+      INFO("step " << step << ", " << to_text(layouts[i].form));
+      CHECK(std::abs(loss - losses[static_cast<std::size_t>(step++)]) <= 1e-4);
+    }
+    start =
+        exec::read_checkpoint(
+            exec::write_checkpoint({.optimizer = settings.optimizer, .tensors = std::move(after)}),
+            "memory")
+            .tensors;
+  }
+  require_close(*start, last, 1e-3);
+}
+
 TEST_CASE("a training goes on with other groups, on GPUs and on CPUs, from checkpoints",
           "[groups]") {
   Dice dice(6405);
   for (int round = 0; round < scaled(2); ++round) {
+    INFO("round " << round);
+    const auto seed = static_cast<std::uint64_t>(round);
     const Parallelism widest{.tensor = 2, .sequence = true, .context = 2};
     std::optional<Trainable> model;
     while (!model || has_experts(*model)) model = random_shareable(dice, widest);
-    exec::TrainingSettings settings = random_settings(dice, Plan{});
-    settings.optimizer.kind = nn::OptimizerKind::AdamW;
-    // Gradients that consist of rounding errors alone make no step either.
-    settings.optimizer.epsilon = 1e-3F;
-    settings.optimizer.learning_rate = 0.01F;
-    const std::pair<Parallelism, const exec::MakeBackend> layouts[] = {
-        {{}, exec::make_cpu_backend},
-        {{.tensor = 2}, on_gpu},
-        {{.tensor = 2, .sequence = true, .group_replicas = 2, .shards_optimizer = true}, on_gpus},
-        {{.context = 2, .recomputes = kWholeLayer}, on_gpus},
-        {{.tensor = 2, .context = 2, .full_shards = 4}, on_gpu},
-        {{}, exec::make_cpu_backend}};
-    std::vector<exec::TrainingJob> jobs;
-    for (const auto& [form, make_backend] : layouts) {
-      std::optional<Pipeline> plan;
-      const Trainable of_rank = as_rank(*model, form);
-      Dice same(static_cast<std::uint64_t>(round));
-      while (!plan) plan = random_plan(same, of_rank, 2, false);
-      jobs.push_back(job_of(of_rank, in_groups(*plan, form, 2), settings));
-    }
-    const auto [losses, last] =
-        trained(jobs.front(), exec::make_cpu_backend, nullptr, 0, 2 * std::ssize(jobs));
-    std::optional<exec::NamedTensors> start;
-    std::int64_t step = 0;
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      auto [two, after] =
-          trained(jobs[i], layouts[i].second, start ? &*start : nullptr, step, step + 2);
-      for (const double loss : two) {
-        INFO("round " << round << ", step " << step << ", " << to_text(layouts[i].first));
-        CHECK(std::abs(loss - losses[static_cast<std::size_t>(step++)]) <= 1e-4);
-      }
-      start = exec::read_checkpoint(exec::write_checkpoint({.optimizer = settings.optimizer,
-                                                            .tensors = std::move(after)}),
-                                    "memory")
-                  .tensors;
-    }
-    require_close(*start, last, 1e-3);
+    require_goes_on(
+        *model,
+        {{{}, exec::make_cpu_backend},
+         {{.tensor = 2}, on_gpu},
+         {{.tensor = 2, .sequence = true, .group_replicas = 2, .shards_optimizer = true}, on_gpus},
+         {{.context = 2, .recomputes = kWholeLayer}, on_gpus},
+         {{.tensor = 2, .context = 2, .full_shards = 4}, on_gpu},
+         {{}, exec::make_cpu_backend}},
+        random_settings(dice, Plan{}), seed);
   }
+}
+
+TEST_CASE("a training goes on with experts on other ranks, on GPUs and on CPUs, from checkpoints",
+          "[groups]") {
+  Dice dice(6409);
+  require_goes_on(with_experts(dice),
+                  {{{}, exec::make_cpu_backend},
+                   {{.experts = 2}, on_gpus},
+                   {{.tensor = 2, .sequence = true, .experts = 2}, on_gpu},
+                   {{.context = 2, .experts = 4}, exec::make_cpu_backend},
+                   {{.context = 2, .group_replicas = 2, .experts = 2}, on_gpus},
+                   {{.tensor = 2, .full_shards = 2}, on_gpu}},
+                  random_settings(dice, Plan{}), 0);
 }
 
 TEST_CASE("parts of layers that are computed again on a GPU change nothing, and less is kept",

@@ -3,6 +3,9 @@
 #include "dapple/exec/measure/measure.h"
 
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "dapple/cuda/modules/module.h"
 #include "dapple/cuda/modules/shared_layers.h"
@@ -101,25 +104,59 @@ TEST_CASE("a head is measured as it runs before its loss, and sends no gaps") {
   CHECK(layers[1].measurements[0].stash >= Bytes{3 * 16 * 2});
 }
 
-/// A transformer whose tensors are larger than what allocations are rounded by.
-io::Specification transformer() {
-  const std::string embedding = R"("embedding", "vocabulary": 50, "sequence": 32, "hidden": 32)";
-  const std::string block =
-      R"("transformer_block", "hidden": 32, "heads": 4, "feed_forward": 64, "sequence": 32, )"
-      R"("causal": true)";
-  const std::string llama = block + R"(, "kv_heads": 2, "rotary_base": 100, "norm": "rms_norm", )"
-                                    R"("activation": "swiglu", "bias": false)";
-  const int of_block = 4 * 32 + (32 * 96 + 96) + (32 * 32 + 32) + 32 * 64 + 64 + 64 * 32 + 32;
-  const int of_llama = 2 * 32 + 32 * 64 + 32 * 32 + 32 * 128 + 64 * 32;
+/// Blocks whose tensors are larger than what allocations are rounded by, between an embedding and a
+/// head.
+io::Specification transformer(const std::string& blocks) {
   return specification_of(
-      layer("embedding", 4 * (50 + 32) * 32, embedding) + "," +
-      layer("block", 4 * of_block, block) + "," + layer("llama", 4 * of_llama, llama) + "," +
+      layer("embedding", 4 * (50 + 32) * 32,
+            R"("embedding", "vocabulary": 50, "sequence": 32, "hidden": 32)") +
+      "," + blocks + "," +
       layer("head", 4 * (32 * 50 + 50), R"("linear", "inputs": 32, "outputs": 50)") + "," +
       layer("loss", 0, R"("softmax_cross_entropy", "classes": 50)"));
 }
 
+const char* const kBlock =
+    R"("transformer_block", "hidden": 32, "heads": 4, "feed_forward": 64, "sequence": 32, )"
+    R"("causal": true)";
+const std::string kLlama = kBlock + std::string(R"(, "kv_heads": 2, "rotary_base": 100, )"
+                                                R"("norm": "rms_norm", "activation": "swiglu", )"
+                                                R"("bias": false)");
+constexpr int kOfLlama = 2 * 32 + 32 * 64 + 32 * 32 + 32 * 128 + 64 * 32;
+
+/// Requires that layers take no more of a GPU's memory than they may, in each form.
+void require_within_bounds(const io::Specification& specification,
+                           const exec::MeasuredModel& measured, cuda::Precision precision) {
+  const std::vector<nn::ModelLayer> model =
+      nn::make_model(specification.profile, specification.operations, "transformer.json");
+  const std::int64_t number = cuda::size_of(cuda::type_of(precision));
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    for (const LayerVariant& variant : measured.profile.layers[i].variants) {
+      const Parallelism& form = variant.parallelism;
+      const nn::LayerRank rank{
+          .tensor = {.ranks = form.tensor, .is_sequence_parallel = form.sequence},
+          .context = {.ranks = form.context},
+          .experts = {.ranks = form.experts},
+          .recomputes = form.recomputes};
+      INFO(model[i].name << ", " << to_text(form));
+      const Measurement& figures = variant.measurements.front();
+      nn::Shape input = model[i].input;
+      input.insert(input.begin(), figures.batch_size);
+      const Bytes bound = cuda::workspace_of(model[i].operation, input, rank, precision);
+      // Without what is left to products and to partial sums.
+      const Bytes of_products = cuda::kProductWorkspace + Bytes{8 << 20};
+      constexpr Bytes kRounding{16 << 10};
+      CHECK(figures.workspace <= bound - of_products + kRounding);
+      if (i + 1 == model.size()) continue;
+      const std::vector<nn::ModelLayer> shared = nn::share_model(model, rank, "");
+      CHECK(figures.output == Bytes{figures.batch_size * nn::count_of(shared[i].output) * number});
+    }
+  }
+}
+
 TEST_CASE("layers are measured on a GPU as ranks of groups run them, within the memory of these") {
-  const io::Specification specification = transformer();
+  const int of_block = 4 * 32 + (32 * 96 + 96) + (32 * 32 + 32) + 32 * 64 + 64 + 64 * 32 + 32;
+  const io::Specification specification = transformer(layer("block", 4 * of_block, kBlock) + "," +
+                                                      layer("llama", 4 * kOfLlama, kLlama));
   for (const cuda::Precision precision : {cuda::Precision::Float32, cuda::Precision::BFloat16}) {
     const exec::MeasuredModel measured = exec::measure_model(
         specification, "transformer.json",
@@ -131,33 +168,45 @@ TEST_CASE("layers are measured on a GPU as ranks of groups run them, within the 
          .device = "card",
          .on_gpu = true,
          .precision = precision});
-    const std::vector<nn::ModelLayer> model =
-        nn::make_model(specification.profile, specification.operations, "transformer.json");
-    const std::int64_t number = cuda::size_of(cuda::type_of(precision));
-    for (std::size_t i = 0; i < model.size(); ++i) {
-      const std::vector<LayerVariant>& variants = measured.profile.layers[i].variants;
-      CHECK(variants.size() >= 5);
-      for (const LayerVariant& variant : variants) {
-        const Parallelism& form = variant.parallelism;
-        const nn::LayerRank rank{
-            .tensor = {.ranks = form.tensor, .is_sequence_parallel = form.sequence},
-            .context = {.ranks = form.context},
-            .recomputes = form.recomputes};
-        INFO(model[i].name << ", " << to_text(form));
-        const Measurement& figures = variant.measurements.front();
-        nn::Shape input = model[i].input;
-        input.insert(input.begin(), figures.batch_size);
-        const Bytes bound = cuda::workspace_of(model[i].operation, input, rank, precision);
-        // Without what is left to products and to partial sums.
-        const Bytes of_products = cuda::kProductWorkspace + Bytes{8 << 20};
-        constexpr Bytes kRounding{16 << 10};
-        CHECK(figures.workspace <= bound - of_products + kRounding);
-        if (i + 1 == model.size()) continue;
-        const std::vector<nn::ModelLayer> shared = nn::share_model(model, rank, "");
-        CHECK(figures.output ==
-              Bytes{figures.batch_size * nn::count_of(shared[i].output) * number});
-      }
+    require_within_bounds(specification, measured, precision);
+    for (const Layer& layer : measured.profile.layers) CHECK(layer.variants.size() >= 5);
+  }
+}
+
+TEST_CASE("blocks with experts are measured on a GPU with what ranks exchange in its precision") {
+  const int of_mixtral = kOfLlama + 32 * 4 + 3 * (32 * 128 + 64 * 32);
+  const io::Specification specification = transformer(
+      layer("mixtral", 4 * of_mixtral, kLlama + R"(, "experts": 4, "experts_per_token": 2)"));
+  for (const cuda::Precision precision : {cuda::Precision::Float32, cuda::Precision::BFloat16}) {
+    const exec::MeasuredModel measured =
+        exec::measure_model(specification, "transformer.json",
+                            {.batch_sizes = {2},
+                             .repeats = 1,
+                             .tensor_degrees = {2},
+                             .expert_degrees = {2},
+                             .recomputes = {{RecomputedPart::Experts}},
+                             .device = "card",
+                             .on_gpu = true,
+                             .precision = precision});
+    require_within_bounds(specification, measured, precision);
+    const auto to_each = [](std::int64_t count, std::int64_t size) {
+      return Collective{CollectiveKind::AllToAll, CollectiveMembers::Experts, {size}, count};
+    };
+    // Two experts for each of 32 positions, with 32 numbers, and numbers of rows of four experts.
+    const std::int64_t rows = 2 * 32 * 32 * cuda::size_of(cuda::type_of(precision));
+    const Collective counts = to_each(1, 4 * 8);
+    const Collective products = to_each(1, 2 * 32 * 4);
+    int variants = 0;
+    for (const LayerVariant& variant : measured.profile.layers[1].variants) {
+      if (variant.parallelism.experts == 1 || variant.parallelism.tensor > 1) continue;
+      CHECK(variant.forward_collectives == std::vector{counts, to_each(2, rows)});
+      CHECK(variant.backward_collectives ==
+            (variant.parallelism.recomputes.none()
+                 ? std::vector{to_each(2, rows), products}
+                 : std::vector{counts, to_each(4, rows), products}));
+      ++variants;
     }
+    CHECK(variants == 2);
   }
 }
 

@@ -42,10 +42,10 @@ TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of on
   [[maybe_unused]] std::map<std::string, int> seen;  // where every number of GPUs is there
   const int rounds = scaled(24);
   for (int round = 0; round < rounds; ++round) {
-    auto [form, model] = random_without_experts(dice);
+    auto [form, model] = random_group_model(dice);
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
     if (!plan) continue;
-    form.shards_optimizer = form.full_shards == 1 && dice.chance(40);
+    form.shards_optimizer = form.full_shards * form.experts == 1 && dice.chance(40);
     const Pipeline pipeline = in_groups(*plan, form, form.replicas_in_group());
     const exec::TrainingJob job = job_of(model, pipeline, random_settings(dice, pipeline.plan));
     if (!has_gpus_for(job.numbers().size())) continue;
@@ -55,12 +55,15 @@ TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of on
     seen["context"] += form.context > 1;
     seen["shards"] += form.full_shards > 1;
     seen["copies"] += form.copies() > 1 && form.full_shards == 1;
+    seen["experts"] += form.experts > 1;
+    seen["experts, sequence"] += form.experts > 1 && form.sequence;
     seen["stages"] += job.plan.stages.size() > 1;
     require_as_plain(job, train_over_nccl(job, 2), 1e-4);
   }
 #ifdef DAPPLE_NCCL_ON_HOST
   if (rounds < 24) return;
-  for (const char* const form : {"tensor", "sequence", "context", "shards", "copies", "stages"}) {
+  for (const char* const form : {"tensor", "sequence", "context", "shards", "copies", "experts",
+                                 "experts, sequence", "stages"}) {
     INFO(form);
     CHECK(seen[form] >= 2);
   }
@@ -72,7 +75,8 @@ TEST_CASE("over NCCL, stages in different forms compute the gradients of one CPU
   [[maybe_unused]] int seen = 0;  // where every number of GPUs is there
   const int rounds = scaled(24);
   for (int round = 0; round < rounds; ++round) {
-    const auto [forms, whole] = random_forms_without_experts(dice);
+    const std::vector<Parallelism> forms = random_forms(dice);
+    const Trainable whole = random_shareable(dice, joined(forms));
     const Trainable model = as_rank(whole, forms);
     const std::optional<Pipeline> plan = random_plan(dice, as_rank(whole, forms.front()), 2, true);
     if (!plan) continue;
@@ -119,10 +123,10 @@ std::pair<std::size_t, std::size_t> kernels_launched(const exec::TrainingJob& jo
 TEST_CASE("no iteration of groups launches a kernel for the first time", "[groups]") {
   Dice dice(6503);
   for (int round = 0; round < scaled(8); ++round) {
-    auto [form, model] = random_without_experts(dice);
+    auto [form, model] = random_group_model(dice);
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, false);
     if (!plan) continue;
-    form.shards_optimizer = form.full_shards == 1 && dice.chance(40);
+    form.shards_optimizer = form.full_shards * form.experts == 1 && dice.chance(40);
     const Pipeline pipeline = in_groups(*plan, form, form.replicas_in_group());
     const exec::TrainingJob job = job_of(model, pipeline, random_settings(dice, pipeline.plan));
     INFO("instance " << round << ": " << text_of(pipeline) << ", " << to_text(form));

@@ -72,16 +72,6 @@ struct Seen {
   }
 };
 
-RecomputedParts random_parts(const Trainable& model, Dice& dice) {
-  const RecomputedPart behind_attention =
-      has_experts(model) ? RecomputedPart::Experts : RecomputedPart::FeedForward;
-  const RecomputedParts sets[] = {{RecomputedPart::Layer},
-                                  {RecomputedPart::CoreAttention},
-                                  {behind_attention},
-                                  {RecomputedPart::CoreAttention, behind_attention}};
-  return sets[dice.roll(0, 3)];
-}
-
 /// Each rank holds its shards alone, and all of them together the whole state.
 void check_held(const exec::TrainingJob& job) {
   const Parallelism& form = job.plan.parallelism;

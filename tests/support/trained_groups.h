@@ -259,33 +259,25 @@ inline std::vector<Parallelism> random_forms(Dice& dice) {
   return forms;
 }
 
-/// Models and forms without experts, which run on CPUs only.
-struct WithoutExperts {
+/// A form and a model, with experts or without, that its ranks can share.
+struct GroupModel {
   Parallelism form;
   Trainable model;
 };
-inline WithoutExperts random_without_experts(Dice& dice) {
-  while (true) {
-    const Parallelism form = random_form(dice);
-    if (form.experts > 1) continue;
-    const Trainable whole = random_shareable(dice, form);
-    if (!has_experts(whole)) return {form, as_rank(whole, form)};
-  }
+inline GroupModel random_group_model(Dice& dice) {
+  const Parallelism form = random_form(dice);
+  return {form, as_rank(random_shareable(dice, form), form)};
 }
 
-/// The same of forms whose groups have one size, and a model that all of them can share.
-struct FormsWithoutExperts {
-  std::vector<Parallelism> forms;
-  Trainable whole;
-};
-inline FormsWithoutExperts random_forms_without_experts(Dice& dice) {
-  while (true) {
-    const std::vector<Parallelism> forms = random_forms(dice);
-    if (std::ranges::any_of(forms, [](const Parallelism& form) { return form.experts > 1; }))
-      continue;
-    Trainable whole = random_shareable(dice, joined(forms));
-    if (!has_experts(whole)) return {forms, std::move(whole)};
-  }
+/// Parts that the blocks of a model have.
+inline RecomputedParts random_parts(const Trainable& model, Dice& dice) {
+  const RecomputedPart behind_attention =
+      has_experts(model) ? RecomputedPart::Experts : RecomputedPart::FeedForward;
+  const RecomputedParts sets[] = {{RecomputedPart::Layer},
+                                  {RecomputedPart::CoreAttention},
+                                  {behind_attention},
+                                  {RecomputedPart::CoreAttention, behind_attention}};
+  return sets[dice.roll(0, 3)];
 }
 
 /// Requires that the iterations of a job have the losses of training on one CPU and, up to `most`

@@ -47,9 +47,6 @@ std::vector<ModelLayer> make_model(const ModelProfile& profile,
                                    const std::vector<Operation>& operations,
                                    const std::string& source_name);
 
-/// Throws Error(BadInput), naming the layer, if a layer runs on CPUs only: a block with experts.
-void check_runs_on_gpu(const std::vector<ModelLayer>& model, const std::string& source_name);
-
 /// Returns the shape of one input sample of a model that begins with `operation`: [sequence] token
 /// numbers, a [sequence, hidden] sequence of vectors, a vector, or a [channels, height, width]
 /// image. Returns an empty shape if the operation does not determine it.

@@ -80,8 +80,11 @@ std::unique_ptr<DeviceModule> make_block_of_modules(const TransformerBlockOperat
   attention.push_back(make_attention(attention_of(operation), rank));
   Parts feed_forward;
   feed_forward.push_back(make_norm(operation.norm, operation.hidden));
-  feed_forward.push_back(recomputed_if(rank, RecomputedPart::FeedForward,
-                                       make_feed_forward(operation, tensor_group(rank))));
+  feed_forward.push_back(
+      operation.experts
+          ? recomputed_if(rank, RecomputedPart::Experts, make_experts(operation, rank))
+          : recomputed_if(rank, RecomputedPart::FeedForward,
+                          make_feed_forward(operation, tensor_group(rank))));
   Parts parts;
   parts.push_back(make_residual(make_chain(std::move(attention))));
   parts.push_back(make_residual(make_chain(std::move(feed_forward))));

@@ -5,7 +5,6 @@
 
 #include "cuda/modules/modules.h"
 #include "cuda/modules/shared_modules.h"
-#include "dapple/core/error.h"
 
 namespace dapple::cuda {
 
@@ -59,7 +58,6 @@ std::unique_ptr<DeviceModule> make(const AttentionOperation& operation, Type) {
 }
 
 std::unique_ptr<DeviceModule> make(const TransformerBlockOperation& operation, Type) {
-  check(!operation.experts, "experts on a GPU");
   return is_fused(operation, {}) ? make_transformer_block(operation)
                                  : make_block_of_modules(operation, {});
 }

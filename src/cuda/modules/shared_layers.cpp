@@ -5,7 +5,6 @@
 
 #include "cuda/modules/modules.h"
 #include "cuda/modules/shared_modules.h"
-#include "dapple/core/error.h"
 #include "dapple/core/quantity.h"
 
 namespace dapple::cuda {
@@ -45,7 +44,6 @@ struct SharedModule {
     return make_attention(operation, rank);
   }
   std::unique_ptr<DeviceModule> operator()(const TransformerBlockOperation& operation) const {
-    check(!operation.experts, "experts on a GPU");
     if (!is_fused(operation, rank.layers)) return make_block_of_modules(operation, rank);
     auto block = make_transformer_block(operation);
     const bool is_recomputed = rank.layers.recomputes.contains(RecomputedPart::Layer);

@@ -72,6 +72,12 @@ std::unique_ptr<DeviceModule> make_shared_position_embedding(
 std::unique_ptr<DeviceModule> make_context_attention(const AttentionOperation& operation,
                                                      const ContextGroup& context);
 
+/// Makes a mixture of experts: all of them, of which a tensor-parallel rank computes its part each,
+/// or of which each expert-parallel rank has an equal part. Requires: in the second case every rank
+/// has other positions.
+std::unique_ptr<DeviceModule> make_experts(const TransformerBlockOperation& operation,
+                                           const DeviceRank& rank);
+
 /// Returns a module that keeps only its input, and runs its forward again before its gradients.
 /// Requires: it is no loss.
 std::unique_ptr<DeviceModule> make_recomputed(std::unique_ptr<DeviceModule> module);

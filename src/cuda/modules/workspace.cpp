@@ -16,6 +16,19 @@ namespace {
 constexpr std::int64_t kOfProducts = kProductWorkspace.count + (std::int64_t{8} << 20);
 constexpr std::int64_t kWidestGap = 8;  // behind a row, in numbers
 constexpr std::int64_t kSinglePrecision = size_of(Type::Float32);
+constexpr std::int64_t kEntriesOfPadding = 8;  // at least, for each row of padding
+
+/// Returns an upper bound on the numbers of the rows of a block's experts that are kept and that
+/// are there for a moment, for so many entries: rows, activations and their gradients, with
+/// padding, as they come from and go to other ranks, and copies of what is sent.
+std::int64_t numbers_of_experts(const TransformerBlockOperation& operation, std::int64_t entries) {
+  constexpr std::int64_t kOfHidden = 8;
+  constexpr std::int64_t kOfWide = 3;
+  constexpr std::int64_t kSingle = 6;  // places, order and products
+  const std::int64_t wide = expanded_width_of(operation) + operation.feed_forward;
+  const std::int64_t padded = entries + entries / kEntriesOfPadding;
+  return padded * (kOfHidden * operation.hidden + kOfWide * wide + kSingle);
+}
 
 struct WorkspaceOf {
   const nn::Shape& input;
@@ -39,11 +52,21 @@ struct WorkspaceOf {
            (columns * number + operation.heads * kSinglePrecision);
   }
 
+  /// The rows of entries, and scores with their gradients.
+  std::int64_t of_experts(const TransformerBlockOperation& operation) const {
+    if (!operation.experts) return 0;
+    const std::int64_t positions = rows(operation.hidden);
+    const std::int64_t entries = positions * operation.experts->per_token;
+    return numbers_of_experts(operation, entries) * number +
+           positions * (2 * operation.experts->count + 2 * operation.hidden) * kSinglePrecision;
+  }
+
   /// A copy of what enters each residual connection, and gradients of the backward.
   std::int64_t of_block_of_modules(const TransformerBlockOperation& operation) const {
     const std::int64_t wide = expanded_width_of(operation) + operation.feed_forward;
     return (*this)(attention_of(operation)) + (*this)(LayerNormOperation{operation.hidden}) +
-           rows(operation.hidden) * (3 * operation.hidden + wide + kWidestGap) * number;
+           rows(operation.hidden) * (3 * operation.hidden + wide + kWidestGap) * number +
+           of_experts(operation);
   }
 
   template <class Kind>
@@ -87,6 +110,7 @@ struct WorkspaceOf {
 /// Makes a layer's operation that of a rank, as far as tensor-parallel ranks divide it.
 struct OperationOfRank {
   std::int64_t ranks;
+  bool has_whole_experts;  // some of them, where other ranks have the others
 
   Operation operator()(LinearOperation operation) const {
     operation.outputs = divide_up(operation.outputs, ranks);
@@ -102,7 +126,7 @@ struct OperationOfRank {
     operation.form.width = head_width_of(attention_of(operation));
     operation.form.kv_heads = kv_heads_of(attention_of(operation)) / ranks;
     operation.heads /= ranks;
-    operation.feed_forward /= ranks;
+    if (!operation.experts || !has_whole_experts) operation.feed_forward /= ranks;
     return operation;
   }
   Operation operator()(SoftmaxCrossEntropyOperation operation) const {
@@ -146,10 +170,24 @@ std::int64_t stash_of(const TransformerBlockOperation& operation, const nn::Shap
   const AttentionOperation attention = attention_of(operation);
   const std::int64_t heads = operation.heads * head_width_of(attention);
   const std::int64_t expanded = expanded_width_of(operation) + operation.feed_forward;
+  const std::int64_t positions = nn::count_of(input) / operation.hidden;
+  const std::int64_t of_experts =
+      operation.experts ? numbers_of_experts(operation, positions * operation.experts->per_token)
+                        : 0;
   constexpr std::int64_t kOfHeads = 3 + 3 + 3;  // queries, keys and values, spread, and outputs
   constexpr std::int64_t kOfHidden = 6;
-  return nn::count_of(input) / operation.hidden *
-         (kOfHidden * operation.hidden + kOfHeads * heads + 2 * expanded);
+  return positions * (kOfHidden * operation.hidden + kOfHeads * heads + 2 * expanded) + of_experts;
+}
+
+/// Returns an upper bound on the numbers that a rank with some of the experts keeps and has for a
+/// moment, where the experts of all positions of its group are its own.
+std::int64_t of_arrivals(const TransformerBlockOperation& operation, const nn::Shape& input,
+                         const nn::LayerRank& rank) {
+  if (!operation.experts) return 0;
+  const std::int64_t own = operation.experts->count / rank.experts.ranks;
+  const std::int64_t of_position = std::min(operation.experts->per_token, own);
+  const std::int64_t positions = rank.experts.ranks * (nn::count_of(input) / operation.hidden);
+  return numbers_of_experts(operation, positions * of_position);
 }
 
 }  // namespace
@@ -162,7 +200,8 @@ Bytes workspace_of(const Operation& operation, const nn::Shape& input, Precision
 Bytes workspace_of(const Operation& whole, const nn::Shape& input, const nn::LayerRank& rank,
                    Precision precision) {
   if (rank.runs_whole_layers()) return workspace_of(whole, input, precision);
-  const Operation own = std::visit(OperationOfRank{rank.tensor.ranks}, whole);
+  const Operation own =
+      std::visit(OperationOfRank{rank.tensor.ranks, rank.experts.ranks > 1}, whole);
   nn::Shape of_rank = input;
   if (input.size() > 1) of_rank[1] /= rank.context.ranks;
   Bytes size = workspace_of(own, of_rank, precision);
@@ -174,6 +213,9 @@ Bytes workspace_of(const Operation& whole, const nn::Shape& input, const nn::Lay
   const auto* block = std::get_if<TransformerBlockOperation>(&own);
   if (block != nullptr && !rank.recomputes.none()) {
     size += Bytes{stash_of(*block, of_rank) * kSinglePrecision};
+  }
+  if (block != nullptr && rank.experts.ranks > 1) {
+    size += Bytes{of_arrivals(*block, of_rank, rank) * kSinglePrecision};
   }
   return size;
 }

@@ -18,6 +18,23 @@ cuda::View in_pairs(const cuda::View& numbers) {
   return {numbers.address, cuda::Type::Float32, numbers.count / 2};
 }
 
+Payload copied(CudaDevice& device, const cuda::View& from) {
+  cuda::Buffer memory = device.memory().allocate(from.size());
+  cuda::copy(device.compute(), from, {memory.address(), from.type, from.count});
+  return device.give_out(std::move(memory));
+}
+
+/// Copies a message to memory of the device. What lies in another GPU's memory passes through the
+/// host.
+void take_in_from_any_gpu(CudaDevice& device, Payload payload, const cuda::View& to) {
+  CudaBytes* bytes = cuda_bytes_of(payload);
+  if (bytes != nullptr && bytes->gpu() != device.memory().ordinal()) {
+    payload.bring_to_host();
+    device.memory().make_current();  // the copy has made the sender's GPU current
+  }
+  device.take_in(std::move(payload), to.bytes());
+}
+
 }  // namespace
 
 cuda::View CudaGroupBuffer::at(ElementRange range) const {
@@ -27,10 +44,7 @@ cuda::View CudaGroupBuffer::at(ElementRange range) const {
 
 Payload CudaGroupBuffer::give_out(ElementRange range) {
   const cuda::View from = at(range);
-  if (sent_ == Sent::InPlace) return device_.give_out(from.bytes());
-  cuda::Buffer memory = device_.memory().allocate(from.size());
-  cuda::copy(stream(), from, {memory.address(), from.type, from.count});
-  return device_.give_out(std::move(memory));
+  return sent_ == Sent::InPlace ? device_.give_out(from.bytes()) : copied(device_, from);
 }
 
 /// What lies in another GPU's memory passes through the host.
@@ -52,12 +66,15 @@ void CudaGroupBuffer::add(ElementRange range, Payload payload) {
 }
 
 void CudaGroupBuffer::replace(ElementRange range, Payload payload) {
-  CudaBytes* bytes = cuda_bytes_of(payload);
-  if (bytes != nullptr && bytes->gpu() != device_.memory().ordinal()) {
-    payload.bring_to_host();
-    device_.memory().make_current();
-  }
-  device_.take_in(std::move(payload), at(range).bytes());
+  take_in_from_any_gpu(device_, std::move(payload), at(range));
+}
+
+Payload CudaGroupExchange::give_out(std::size_t member) {
+  return copied(device_, to_[member]);
+}
+
+void CudaGroupExchange::take_in(std::size_t member, Payload payload) {
+  take_in_from_any_gpu(device_, std::move(payload), from_[member]);
 }
 
 cuda::View CudaGroup::own_part(const cuda::View& all) const {
@@ -115,6 +132,13 @@ void CudaGroup::reduce_scatter(cuda::View all, cuda::View own, CudaGroupBuffer::
   CudaGroupBuffer buffer(device_, wide.view(), CudaGroupBuffer::Sent::Copied);
   collectives_.reduce_scatter(buffer);
   cuda::copy(stream, own_part(wide.view()), own);
+}
+
+void CudaGroup::all_to_all(std::span<const cuda::View> to, std::span<const cuda::View> from) {
+  const auto own = static_cast<std::size_t>(collectives_.rank());
+  cuda::copy(device_.compute(), to[own], from[own]);
+  CudaGroupExchange messages(device_, to, from);
+  collectives_.all_to_all(messages);
 }
 
 RankCollectives& collectives_of(nn::RankGroup& group) {

@@ -2,7 +2,13 @@
 // They are in the order of the compute stream, as all that computes.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include "dapple/cuda/modules/shared_layers.h"
+#include "dapple/exec/gpu/cuda_exchange.h"
 #include "dapple/exec/gpu/cuda_reduction_buffer.h"
 #include "exec/gpu/cuda_device.h"
 #include "exec/train/rank_collectives.h"
@@ -35,6 +41,28 @@ class CudaGroupBuffer : public CudaNumbers {
   Sent sent_;
 };
 
+/// Arrays that one rank of a group sends and takes in. What is sent as messages is copied first, as
+/// the tensors of a computation are used again.
+class CudaGroupExchange : public CudaExchange {
+ public:
+  /// The device, and the views of one for each rank, must outlive it.
+  CudaGroupExchange(CudaDevice& device, std::span<const cuda::View> to,
+                    std::span<const cuda::View> from)
+      : device_(device), to_(to), from_(from) {}
+
+  Payload give_out(std::size_t member) override;
+  void take_in(std::size_t member, Payload payload) override;
+
+  std::span<const cuda::View> to() const override { return to_; }
+  std::span<const cuda::View> from() const override { return from_; }
+  const cuda::Stream& stream() const override { return device_.compute(); }
+
+ private:
+  CudaDevice& device_;
+  std::span<const cuda::View> to_;
+  std::span<const cuda::View> from_;
+};
+
 /// A rank's group on its device. Numbers of two bytes are summed, and sent to be summed, in single
 /// precision; they are gathered as they are where ranks have as many, an even number of them.
 class CudaGroup : public cuda::DeviceGroup {
@@ -50,6 +78,12 @@ class CudaGroup : public cuda::DeviceGroup {
   void reduce_scatter(cuda::View all, cuda::View own) override {
     reduce_scatter(all, own, CudaGroupBuffer::Sent::Copied);
   }
+
+  std::vector<std::vector<std::int64_t>> exchange_counts(
+      const std::vector<std::vector<std::int64_t>>& to) override {
+    return collectives_.exchange(to);
+  }
+  void all_to_all(std::span<const cuda::View> to, std::span<const cuda::View> from) override;
 
   /// The same of numbers that may be sent in place, in single precision.
   void all_gather(cuda::View own, cuda::View all, CudaGroupBuffer::Sent sent);

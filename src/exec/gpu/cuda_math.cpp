@@ -77,6 +77,7 @@ cuda::DeviceRank CudaMath::on_device(const nn::LayerRank& rank) {
   cuda::DeviceRank own{.layers = rank};
   if (rank.tensor.group != nullptr) own.tensor = &on_device(*rank.tensor.group);
   if (rank.context.group != nullptr) own.context = &on_device(*rank.context.group);
+  if (rank.experts.group != nullptr) own.experts = &on_device(*rank.experts.group);
   return own;
 }
 

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "dapple/cuda/kernels/arrays.h"
 #include "dapple/cuda/kernels/optimizer.h"
@@ -31,6 +34,20 @@ class LoneGroup : public cuda::DeviceGroup {
   void reduce_scatter(cuda::View all, cuda::View own) override {
     cuda::copy(device_.compute(), all.part(0, own.count), own);
   }
+  /// As if all ranks sent as much as this one keeps.
+  std::vector<std::vector<std::int64_t>> exchange_counts(
+      const std::vector<std::vector<std::int64_t>>& to) override {
+    return std::vector(to.size(), to.front());
+  }
+  void all_to_all(std::span<const cuda::View> to, std::span<const cuda::View> from) override {
+    for (const cuda::View& one : from) {
+      if (to.front().count == 0) {
+        cuda::fill_with_zeros(device_.compute(), one);
+      } else {
+        cuda::repeat(device_.compute(), to.front(), one);
+      }
+    }
+  }
 
  private:
   cuda::Device& device_;
@@ -49,7 +66,7 @@ class CudaEngine {
         device_(0, memory_of(cuda::properties_of(0))),
         head_start_(device_),
         alone_(device_),
-        rank_{.layers = rank, .tensor = &alone_, .context = &alone_} {}
+        rank_{.layers = rank, .tensor = &alone_, .context = &alone_, .experts = &alone_} {}
 
   /// Keeps the GPU busy while the host enqueues the first layers, whose kernels would otherwise be
   /// timed together with their launches.

@@ -163,10 +163,6 @@ CorePasses make_passes(const MeasurementSubject& subject, const MeasureOptions& 
   return options.on_gpu ? passes_on_gpu(subject, options) : passes_on_cores(subject, options);
 }
 
-bool is_loss(const nn::ModelLayer& layer) {
-  return std::holds_alternative<SoftmaxCrossEntropyOperation>(layer.operation);
-}
-
 /// Sets the sizes of collectives of single precision to what GPUs send: sums are sent in single
 /// precision, and what is gathered in that of computation.
 void set_precision(cuda::Precision precision, LayerCollectives& collectives) {
@@ -177,6 +173,43 @@ void set_precision(cuda::Precision precision, LayerCollectives& collectives) {
       if (one.kind == CollectiveKind::AllGather) one.size_per_sample.count /= numbers_in_a_float;
     }
   }
+}
+
+/// Sets what ranks with different experts exchange of a sample, in so many forwards and backwards,
+/// to what GPUs send: the numbers of rows as whole numbers of eight bytes, rows in the precision of
+/// computation, and in the backward a number of each row in single precision.
+void set_rows_of_experts(const TransformerBlockOperation& block, const nn::LayerRank& rank,
+                         cuda::Precision precision, std::int64_t forwards, std::int64_t backwards,
+                         std::vector<Collective>& collectives) {
+  std::erase_if(collectives,
+                [](const Collective& one) { return one.kind == CollectiveKind::AllToAll; });
+  const std::int64_t parts =
+      rank.context.ranks * (rank.tensor.is_sequence_parallel ? rank.tensor.ranks : 1);
+  const std::int64_t rows = block.sequence / parts * block.experts->per_token;
+  const auto add = [&](std::int64_t count, std::int64_t numbers, std::int64_t size_of_number) {
+    if (count == 0) return;
+    collectives.push_back({.kind = CollectiveKind::AllToAll,
+                           .over = CollectiveMembers::Experts,
+                           .size_per_sample = {numbers * size_of_number},
+                           .count = count});
+  };
+  add(forwards, block.experts->count, sizeof(std::int64_t));
+  add(2 * (forwards + backwards), rows * block.hidden, cuda::size_of(cuda::type_of(precision)));
+  add(backwards, rows, cuda::size_of(cuda::Type::Float32));
+}
+
+/// Sets the sizes of a layer's collectives to what GPUs send.
+void set_to_gpus(const Operation& operation, const nn::LayerRank& rank, cuda::Precision precision,
+                 LayerCollectives& collectives) {
+  if (!std::holds_alternative<SoftmaxCrossEntropyOperation>(operation)) {
+    set_precision(precision, collectives);
+  }
+  const auto* block = std::get_if<TransformerBlockOperation>(&operation);
+  if (block == nullptr || !block->experts || rank.experts.ranks == 1) return;
+  const bool is_repeated = rank.recomputes.contains(RecomputedPart::Layer) ||
+                           rank.recomputes.contains(RecomputedPart::Experts);
+  set_rows_of_experts(*block, rank, precision, 1, 0, collectives.forward);
+  set_rows_of_experts(*block, rank, precision, is_repeated ? 1 : 0, 1, collectives.backward);
 }
 
 /// Sets the layers' variants for some form of parallelism, as the first rank of a group runs them
@@ -202,8 +235,8 @@ bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
   std::vector<LayerCollectives> collectives;
   for (const std::size_t first : subject.kinds.first) {
     collectives.push_back(collectives_of(whole.model, first, rank));
-    if (options.on_gpu && !is_loss(whole.model[first])) {
-      set_precision(options.precision, collectives.back());
+    if (options.on_gpu) {
+      set_to_gpus(whole.model[first].operation, rank, options.precision, collectives.back());
     }
   }
   const auto has_variant = [&](const nn::ModelLayer& layer) {
@@ -357,7 +390,6 @@ MeasuredModel measure_model(const io::Specification& specification, const std::s
   const nn::OptimizerKind optimizer = optimizer_of(specification.profile.optimizer, source_name);
   const std::vector<nn::ModelLayer> model =
       nn::make_model(specification.profile, specification.operations, source_name);
-  if (options.on_gpu) nn::check_runs_on_gpu(model, source_name);
   check_parts(options, model, source_name);
   for (const Parallelism& form : forms_of(options)) {
     // Throws before anything is measured.

@@ -105,9 +105,8 @@ ProfileRequest profile_request(const command_line::Options& options) {
   request.device = compute_device(options);
   measure.on_gpu = request.device.kind == ComputeDevice::Kind::Cuda;
   measure.precision = request.device.precision;
-  for (const char* const option : {"cores", "experts"}) {
-    if (!measure.on_gpu || !options.has(option)) continue;
-    throw command_line::usage_error(fmt::format("--{}", option), "needs --device cpu, got cuda");
+  if (measure.on_gpu && options.has("cores")) {
+    throw command_line::usage_error("--cores", "needs --device cpu, got cuda");
   }
   measure.tensor_degrees = degrees_of("tensor", options);
   measure.context_degrees = degrees_of("context", options);

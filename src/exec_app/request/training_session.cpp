@@ -128,11 +128,11 @@ void refuse_idle_experts(const Plan& plan, const std::string& source) {
   }
 }
 
-/// Returns the form without what groups of CPUs or GPUs train.
-Parallelism without_trained(Parallelism form, bool is_on_cpu) {
+/// Returns the form without what groups train.
+Parallelism without_trained(Parallelism form) {
   const bool has_experts = form.experts > 1;
   // Ranks with different experts have different positions, and whole state of them.
-  const bool are_experts_trained = is_on_cpu && form.expert_tensor == 1 && form.full_shards == 1 &&
+  const bool are_experts_trained = form.expert_tensor == 1 && form.full_shards == 1 &&
                                    !form.shards_optimizer && (form.tensor == 1 || form.sequence);
   if (has_experts && !are_experts_trained) return form;
   form.shards_optimizer = false;
@@ -168,26 +168,22 @@ void refuse_ties(const Plan& plan, const std::string& source) {
 }
 
 /// Throws Error(BadInput) if a plan's groups or recomputation are not those that training has.
-void refuse_groups(const RunnablePlan& plan, const ComputeDevice& device,
-                   const std::string& source) {
+void refuse_groups(const RunnablePlan& plan, const std::string& source) {
   const Plan& of_groups = plan.document.plan;
-  const bool is_on_cpu = device.kind == ComputeDevice::Kind::Cpu;
   const auto refuse = [&](const std::string& place, const Parallelism& form) {
-    const char* const expected =
-        is_on_cpu ? "expected tensor, sequence and context parallelism, data-parallel ranks, whole "
-                    "experts on ranks with different positions and unsharded state, sharded state, "
-                    "and recomputed stages, layers, core_attn, mlp and moe, got "
-                  : "expected tensor, sequence and context parallelism, data-parallel ranks, "
-                    "sharded state, and recomputed stages, layers, core_attn and mlp, as experts "
-                    "run on CPUs only, got ";
-    throw Error(ErrorKind::BadInput, source, {{place, expected + to_text(form)}});
+    throw Error(ErrorKind::BadInput, source,
+                {{place,
+                  "expected tensor, sequence and context parallelism, data-parallel ranks, whole "
+                  "experts on ranks with different positions and unsharded state, sharded state, "
+                  "and recomputed stages, layers, core_attn, mlp and moe, got " +
+                      to_text(form)}});
   };
-  if (!without_trained(of_groups.parallelism, is_on_cpu).is_none()) {
+  if (!without_trained(of_groups.parallelism).is_none()) {
     refuse("/parallelism", of_groups.parallelism);
   }
   for (std::size_t i = 0; i < of_groups.stage_forms.size(); ++i) {
     const Parallelism& form = of_groups.stage_forms[i];
-    if (without_trained(form, is_on_cpu).is_none()) continue;
+    if (without_trained(form).is_none()) continue;
     refuse(fmt::format("/stage_forms/{}", i), form);
   }
   refuse_ties(of_groups, source);
@@ -206,11 +202,8 @@ RunnableModel::RunnableModel(const RunnablePlan& plan, std::string plan_name)
       of_ranks(exec::layers_of_ranks(layers, plan.document.plan, source)) {}
 
 TrainingSession make_session(const TrainRequest& request, const RunnablePlan& plan) {
-  refuse_groups(plan, request.device, command_line::source_name(request.plan));
+  refuse_groups(plan, command_line::source_name(request.plan));
   RunnableModel model(plan, command_line::source_name(request.plan));
-  if (request.device.kind == ComputeDevice::Kind::Cuda) {
-    nn::check_runs_on_gpu(*model.layers, model.source);
-  }
   if (request.save_weights) exec::check_gpt2_form(*model.layers, model.operations, model.source);
   InputFiles files;
   const Optimizer& planned = plan.document.profile.optimizer;

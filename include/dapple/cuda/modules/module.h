@@ -1,5 +1,6 @@
 // The layers of a model on a GPU: the counterparts of nn's modules, which define their parameters
-// and shapes. All work is enqueued on the device's compute stream without waiting.
+// and shapes. All work is enqueued on the device's compute stream without waiting, but for experts:
+// how many rows each has decides what is enqueued, so that the host waits for these numbers.
 //
 // A module has no state. Activations, their gradients and the parameters, which are working copies,
 // are in the precision of computation; token numbers and targets are Int32. Losses and weight
@@ -12,6 +13,7 @@
 // computes attention.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,6 +27,8 @@ namespace dapple::cuda {
 /// The counterpart of nn::Stash.
 struct DeviceStash {
   std::vector<DeviceTensor> tensors;
+  /// Numbers of rows that only the computation has told.
+  std::vector<std::int64_t> counts = {};
   std::vector<DeviceStash> parts;
 };
 

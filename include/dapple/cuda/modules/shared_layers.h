@@ -3,6 +3,7 @@
 // define parameters and shapes.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -15,8 +16,8 @@ namespace dapple::cuda {
 
 /// The ranks of a group, seen from one of them: the counterpart of nn::RankGroup for numbers in the
 /// memory of the rank's device. All ranks make the same calls in the same order, with as many
-/// numbers of the same type. What is called is enqueued on the device's compute stream; the host
-/// may wait for other ranks to come to the same call.
+/// numbers of the same type unless said otherwise. What is called is enqueued on the device's
+/// compute stream; the host may wait for other ranks to come to the same call.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
@@ -29,6 +30,13 @@ class DeviceGroup {
   /// Sums `all` over the ranks in single precision, and sets `own` to the rank's part of the sum.
   /// `all` is undefined afterwards but for that part, which `own` may be.
   virtual void reduce_scatter(View all, View own) = 0;
+  /// Sends `to[r]` to rank r, and returns what each rank has sent to this one. These numbers are on
+  /// the host, which waits for those of other ranks. Requires: every rank sends as many to each.
+  virtual std::vector<std::vector<std::int64_t>> exchange_counts(
+      const std::vector<std::vector<std::int64_t>>& to) = 0;
+  /// Sends `to[r]` to rank r, and sets `from[r]` to what rank r has sent to this one. Any may be
+  /// empty. Requires: both sides of a message know its size, and no two of these arrays overlap.
+  virtual void all_to_all(std::span<const View> to, std::span<const View> from) = 0;
 };
 
 /// How a rank runs layers on a GPU. Groups are needed where there are several ranks.
@@ -37,11 +45,12 @@ struct DeviceRank {
   nn::LayerRank layers = {};
   DeviceGroup* tensor = nullptr;
   DeviceGroup* context = nullptr;
+  DeviceGroup* experts = nullptr;
 };
 
 /// Makes the modules of layers that run one after another, as a rank runs them; layer i computes
 /// `recomputed[i]` again. The groups must outlive them. Requires: nn::share_model() shares the
-/// layers, and no block has experts.
+/// layers.
 std::vector<std::unique_ptr<DeviceModule>> make_shared_modules(
     std::span<const Operation> operations, std::span<const RecomputedParts> recomputed,
     const DeviceRank& rank, Precision precision);
