@@ -42,12 +42,12 @@ struct PlanCost {
   std::vector<StageCost> stages;
   /// One less than stages.
   std::vector<BoundaryCost> boundaries;
-  /// By the stage that consumes them, then by the one that makes them; empty where tensors that
-  /// skip stages are forwarded.
-  std::vector<SkipCost> skips;
   /// In the order of the plan's tied gradients.
   std::vector<TiedCost> ties;
   Factor overlap_slowdown = kOne;
+  /// By the stage that consumes them, then by the one that makes them; empty where tensors that
+  /// skip stages are forwarded.
+  std::vector<SkipCost> skips = {};
 };
 
 /// Whether collectives within passes of some stage pass NICs. O(replicas).
