@@ -18,6 +18,14 @@ constexpr std::size_t kStreams = static_cast<std::size_t>(Stream::None) + 1;
 Causes::Causes(const Timeline& timeline)
     : timeline_(timeline),
       lines_(timeline.lanes.size(), std::vector<std::vector<std::uint32_t>>(kStreams)) {
+  for (const auto& [from, to] : timeline.skips) {
+    by_receiver_.emplace_back(to, from);
+    by_sender_.emplace_back(from, to);
+  }
+  for (auto* const pairs : {&by_receiver_, &by_sender_}) {
+    std::sort(pairs->begin(), pairs->end());
+    pairs->erase(std::unique(pairs->begin(), pairs->end()), pairs->end());
+  }
   constexpr std::size_t kFewActions = 100'000;
   const std::function<void()> parts[] = {[this] { fill_lines(); }, [this] { index_by_key(); }};
   parallel_for(std::size(parts), timeline.actions.size() > kFewActions ? 2 : 1,

@@ -39,7 +39,8 @@ struct ReferenceTimes {
   std::vector<std::vector<Interval>> reduction;
   std::vector<Interval> tied;
   std::vector<std::vector<Interval>> step;
-  /// By stage, those of all its pieces in their order; empty where they share no links.
+  /// By stage, those of all its pieces in their order, while they are worked out; a timeline has
+  /// only the passes that they are part of.
   std::vector<std::vector<Collectives>> collectives = {};
 
   friend bool operator==(const ReferenceTimes&, const ReferenceTimes&) = default;
@@ -275,6 +276,7 @@ class Reference {
     } while (times_ != before);
     times_.activation = joined(times_.activation, &Pair::from, 0);
     times_.gradient = joined(times_.gradient, &Pair::to, 1);
+    times_.collectives.clear();
     return std::move(times_);
   }
 

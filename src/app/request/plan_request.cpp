@@ -59,13 +59,6 @@ OptionSection plan_schedule() {
             .text = "Reduce gradients in such buckets.",
             .default_value = "25 MiB",
             .details = "With auto several sizes are tried."},
-           {.name = "optimizer-step",
-            .value = "TIME",
-            .choices = {"at-end", "per-bucket"},
-            .text = "Update weights {}.",
-            .default_value = "at-end",
-            .details = "With per-bucket the parameters of a bucket are updated once it is reduced; "
-                       "gradients can then not be clipped by their norm."},
            contention_option("on"),
            replicas_option("together")}};
 }
@@ -448,6 +441,14 @@ std::vector<OptionSection> plan_options() {
     return option.name == std::string_view("max-experts");
   });
   further.insert(degree == further.end() ? degree : degree + 1, groups_option());
+  further.push_back(
+      {.name = "optimizer-step",
+       .value = "TIME",
+       .choices = {"at-end", "per-bucket"},
+       .text = "Update weights {}.",
+       .default_value = "at-end",
+       .details = "With per-bucket the parameters of a bucket are updated once it is reduced; "
+                  "gradients can then not be clipped by their norm."});
   further.push_back(seed_option());
   further.push_back({.name = "write-baselines",
                      .value = "DIR",

@@ -76,6 +76,13 @@ TextSource write_timeline(const Timeline& timeline, const Topology& topology,
     if (timeline.transfers != Transfers::Overlapped) {
       writer.key("transfers").text(to_string(timeline.transfers));
     }
+    if (!timeline.skips.empty()) {
+      writer.key("skips").open_array(Layout::Line);
+      for (const auto& [from, to] : timeline.skips) {
+        writer.open_array(Layout::Line).integer(from.value).integer(to.value).close();
+      }
+      writer.close();
+    }
     writer.key("clock").text(is_predicted ? "simulated" : "wall");
     write_actions(writer.key("actions"), timeline, topology);
     write_memory(writer.key("memory"), timeline, topology);

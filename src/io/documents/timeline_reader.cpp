@@ -124,6 +124,25 @@ void read_memory(const Field& field, Lanes& lanes, Timeline& timeline) {
   timeline.memory.push_back(std::move(memory));
 }
 
+/// Reads which stages send to others than the next one.
+void read_skips(const Field& field, Timeline& timeline) {
+  const ArrayReader skips(field, "an array of pairs of stages");
+  for (std::size_t i = 0; i < skips.size(); ++i) {
+    const Field pair = skips.at(i);
+    const ArrayReader stages(pair, "two stages");
+    if (!stages.valid()) continue;
+    if (stages.size() != 2) {
+      pair.refuse("two stages");
+      continue;
+    }
+    const std::int64_t from = required_integer(stages.at(0), {0, kMaxLayers});
+    const std::int64_t to = required_integer(stages.at(1), {0, kMaxLayers});
+    if (to < from + 2) pair.refuse("a stage, and one further on than the next");
+    timeline.skips.emplace_back(StageIndex{static_cast<std::int32_t>(from)},
+                                StageIndex{static_cast<std::int32_t>(to)});
+  }
+}
+
 }  // namespace
 
 Timeline read_timeline(std::string_view text, const std::string& source_name,
@@ -140,6 +159,7 @@ Timeline read_timeline(std::string_view text, const std::string& source_name,
     if (const Field transfers = object.field("transfers"); transfers.present()) {
       timeline.transfers = read_transfers(transfers);
     }
+    if (const Field skips = object.field("skips"); skips.present()) read_skips(skips, timeline);
     const ArrayReader actions(object.field("actions"), "an array of actions");
     for (std::size_t i = 0; i < actions.size(); ++i) {
       read_timed_action(actions.at(i), lanes, timeline);

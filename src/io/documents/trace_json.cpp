@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "dapple/core/error.h"
@@ -97,10 +98,13 @@ class TraceWriter {
   void write();
 
  private:
-  /// A message with the numbers of its arrows, which begin at `first_arrow`.
+  static constexpr std::uint32_t kNoMessage = UINT32_MAX;
+  /// A message with the numbers of its arrows, which begin at `first_arrow`, and the position of
+  /// the one before it that the same action sends.
   struct NumberedMessage {
     Message message;
     std::int64_t first_arrow = 0;
+    std::uint32_t before = kNoMessage;
   };
   enum class ArrowEnd { Start, Finish };
 
@@ -125,11 +129,11 @@ class TraceWriter {
   std::vector<std::int32_t> rows_;
   // The thread number of each track, from 1 on.
   std::map<Track, std::int64_t> threads_;
+  // By receiver.
   std::vector<NumberedMessage> messages_;
-  static constexpr std::uint32_t kNoMessage = UINT32_MAX;
-  // The message that each action sends, or kNoMessage.
+  // The last message that each action sends, or kNoMessage.
   std::vector<std::uint32_t> sent_;
-  // The message that each action receives, or kNoMessage.
+  // The first message that each action receives, or kNoMessage; the others follow it.
   std::vector<std::uint32_t> received_;
   JsonWriter writer_;
 };
@@ -157,9 +161,9 @@ TraceWriter::TraceWriter(const Timeline& timeline, const Topology& topology, con
     // Data that stays on its device is not sent, so that it has no arrow.
     if (timeline.actions[message.transfer].size == Bytes{}) continue;
     const auto number = static_cast<std::uint32_t>(messages_.size());
-    sent_[message.transfer] = number;
-    received_[message.receiver] = number;
-    messages_.push_back({.message = message, .first_arrow = arrow});
+    const std::uint32_t before = std::exchange(sent_[message.transfer], number);
+    if (received_[message.receiver] == kNoMessage) received_[message.receiver] = number;
+    messages_.push_back({.message = message, .first_arrow = arrow, .before = before});
     arrow += static_cast<std::int64_t>(
         std::max(devices_of(message.transfer).size(), devices_of(message.receiver).size()));
   }
@@ -207,10 +211,13 @@ void TraceWriter::write_name(std::string_view kind, std::int64_t process,
 
 void TraceWriter::write_action(std::size_t action) {
   for (const DeviceIndex device : devices_of(action)) write_slice(action, device);
-  const std::uint32_t sent = sent_[action];
-  const std::uint32_t received = received_[action];
-  if (sent != kNoMessage) write_arrow_ends(messages_[sent], ArrowEnd::Start);
-  if (received != kNoMessage) write_arrow_ends(messages_[received], ArrowEnd::Finish);
+  for (std::uint32_t sent = sent_[action]; sent != kNoMessage; sent = messages_[sent].before) {
+    write_arrow_ends(messages_[sent], ArrowEnd::Start);
+  }
+  for (std::size_t i = received_[action]; i < messages_.size(); ++i) {
+    if (messages_[i].message.receiver != action) break;
+    write_arrow_ends(messages_[i], ArrowEnd::Finish);
+  }
 }
 
 void TraceWriter::write_slice(std::size_t action, DeviceIndex device) {
@@ -237,7 +244,7 @@ void TraceWriter::write_slice(std::size_t action, DeviceIndex device) {
 /// order of the devices.
 void TraceWriter::write_arrow_ends(const NumberedMessage& numbered, ArrowEnd end) {
   const bool is_start = end == ArrowEnd::Start;
-  const auto& [message, first_arrow] = numbered;
+  const Message& message = numbered.message;
   const std::size_t count =
       std::max(devices_of(message.transfer).size(), devices_of(message.receiver).size());
   const std::size_t action = is_start ? message.transfer : message.receiver;
@@ -247,7 +254,7 @@ void TraceWriter::write_arrow_ends(const NumberedMessage& numbered, ArrowEnd end
     writer_.open_object(Layout::Line);
     writer_.key("ph").text(is_start ? "s" : "f");
     if (!is_start) writer_.key("bp").text("e");
-    writer_.key("id").integer(first_arrow + static_cast<std::int64_t>(arrow));
+    writer_.key("id").integer(numbered.first_arrow + static_cast<std::int64_t>(arrow));
     writer_.key("name").text(slice_name(timeline_.actions[message.transfer].action));
     writer_.key("cat").text("transfer");
     writer_.key("ts").raw(microseconds(timeline_.actions[action].start));
