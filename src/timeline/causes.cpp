@@ -142,11 +142,20 @@ bool Causes::feeds(LaneIndex from, LaneIndex to) const {
   return !made || !wanted || (made->begin < wanted->end && wanted->begin < made->end);
 }
 
-/// Returns the action needed by `action` that ends last; of equals, the first.
+/// Returns the action needed by `action` that ends last; of equals, the first. What is still sent to
+/// other stages when `action` starts had arrived at this one by then, at an unknown moment: it comes
+/// behind what ends just then.
 std::optional<std::size_t> Causes::last_needed(std::size_t action, bool computed) const {
+  const Duration start = at(action).start;
+  const bool sends_to_several = !timeline_.skips.empty();
+  const auto moment = [&](std::size_t needed) {
+    const Duration end = at(needed).end;
+    const bool goes_on = sends_to_several && end > start;
+    return std::pair{goes_on ? start : end, !goes_on};
+  };
   std::optional<std::size_t> last;
   visit_needed(action, computed, [&](std::size_t needed) {
-    if (!last || at(*last).end < at(needed).end) last = needed;
+    if (!last || moment(*last) < moment(needed)) last = needed;
   });
   return last;
 }

@@ -9,11 +9,11 @@ MILLISECOND = 10**6  # nanoseconds
 MEGABYTE = 10**6
 
 
-def layer(name, output, inputs):
+def layer(name, output, inputs, forward=1, backward=2):
     """A layer with too many parameters for two of them on one device."""
     return {"name": name, "parameter_bytes": 400 * MEGABYTE, "inputs": inputs,
-            "measurements": [{"batch_size": 1, "forward_ns": MILLISECOND,
-                              "backward_ns": 2 * MILLISECOND, "output_bytes": output,
+            "measurements": [{"batch_size": 1, "forward_ns": forward * MILLISECOND,
+                              "backward_ns": backward * MILLISECOND, "output_bytes": output,
                               "stash_bytes": 0}]}
 
 
@@ -25,13 +25,13 @@ def profile():
             "layers": [layer("a", MEGABYTE, []), layer("b", 0, ["a"]), layer("c", 0, ["a", "b"])]}
 
 
-def topology(memory=1000 * MEGABYTE):
-    """Three servers of one device; a megabyte takes a millisecond from one to another."""
+def topology(memory=1000 * MEGABYTE, servers=3):
+    """Servers of one device; a megabyte takes a millisecond from one to another."""
     link = {"bandwidth": "1 GB/s", "latency": "0 ns", "source": "made up"}
     wide = {"bandwidth": "1 TB/s", "latency": "0 ns", "source": "made up"}
     return {"schema": "dapple-topology/1", "name": "made", "source": "made up",
             "devices": {"gpu": {"memory": f"{memory} B", "reserved": "0 B"}},
-            "servers": [{"name": "s", "count": 3, "device": "gpu", "devices": 1,
+            "servers": [{"name": "s", "count": servers, "device": "gpu", "devices": 1,
                          "nics": [link], "links": {"kind": "switch", **wide}}],
             "network": {"kind": "switch", **wide}}
 
@@ -89,6 +89,39 @@ class SkipTensors(ToolTest):
         self.assertEqual(self.run_tool("report", "plan.json", "-o", "page.html").returncode, DONE)
         with open(os.path.join(self.folder, "page.html"), encoding="utf-8") as page:
             self.assertIn("direct skip tensors", page.read())
+
+    def test_what_arrived_early_is_no_cause(self):
+        # Layer a's 10 MB take 10 ms to layer d, and its kilobyte next to nothing to layers b and c.
+        # Forwards of 1, 5, 10 and 1 ms follow each other, and then the gradient of the 10 MB goes
+        # straight back: 17 of 27 ms are forwards, and what a sends decides nothing.
+        model = profile()
+        model["layers"] = [layer("a", 10 * MEGABYTE, [], backward=0),
+                           layer("b", 0, ["a"], forward=5, backward=0),
+                           layer("c", 0, ["b"], forward=10, backward=0),
+                           layer("d", 0, ["a", "c"], backward=0)]
+        model["layers"].insert(1, {**layer("small", 0, ["a"], forward=0, backward=0),
+                                   "parameter_bytes": 0})
+        model["layers"][2]["inputs"] = ["small"]
+        model["layers"][3]["inputs"] = ["small", "b"]
+        run = self.run_plan(model, topology(servers=4), "--skip-tensors", "direct", "--contention",
+                            "off", "--trace", "trace.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("simulate", "plan.json", "-v", "--timeline", "timeline.json")
+        self.assertIn("Critical path  forward 63.0 %, gradients 37.0 %", run.stdout)
+        self.assertEqual(self.read("timeline.json")["skips"], [[0, 2], [0, 3]])
+        run = self.run_tool("diff", "plan.json", "timeline.json")
+        self.assertRegex(run.stdout, r"waiting between actions +0 ms +0 ms +same")
+        arrows = {"s": [], "f": []}
+        for event in self.read("trace.json")["traceEvents"]:
+            if event["ph"] in arrows:
+                arrows[event["ph"]].append(event["id"])
+        self.assertEqual(sorted(arrows["s"]), sorted(arrows["f"]))
+        self.assertEqual(len(set(arrows["s"])), len(arrows["s"]))
+        for skips in ([[0, 1]], [[0]], [0, 2], [["0", 2]], 3):
+            timeline = {**self.read("timeline.json"), "skips": skips}
+            run = self.run_tool("diff", "plan.json", self.write("bad.json", timeline))
+            self.assertEqual(run.returncode, BAD_INPUT, run.stdout)
+            self.assertIn("/skips", run.stderr)
 
     def test_other_ways_are_false_or_refused(self):
         plan = self.verified_plan(profile(), topology(), "--skip-tensors", "direct")
