@@ -135,7 +135,8 @@ void PlanComparer::search(TradeOffPlan plan) {
       take(plan, std::move(*made));
     } else {
       const auto& infeasible = std::get<planner::Infeasible>(result);
-      const bool has_no_plans = infeasible.is_certain && !infeasible.stopped;
+      const bool has_no_plans =
+          !infeasible.stopped && (infeasible.is_certain || infeasible.lower_bound.is_infinite());
       plan.remark = has_no_plans ? "no plan fits" : "none found";
       if (infeasible.missing() > Bytes{}) {
         plan.remark += fmt::format(", {} short", report::show(infeasible.missing()));
