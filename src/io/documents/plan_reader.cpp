@@ -500,6 +500,12 @@ Parallelism read_own_parallelism(const Field& field) {
   return parallelism;
 }
 
+SkipTensors read_skip_tensors(const Field& field) {
+  const bool is_direct =
+      field.present() && read_choice(field, {"forwarded", "direct"}) == std::size_t{1};
+  return is_direct ? SkipTensors::Direct : SkipTensors::Forwarded;
+}
+
 ReadPlan read_plan_document(const Field& field) {
   ObjectReader object(field);
   ReadPlan read;
@@ -511,11 +517,8 @@ ReadPlan read_plan_document(const Field& field) {
   bool is_sound = read_description(topology, document.topology);
   const Field runtime = object.field("runtime");
   if (runtime.present()) document.runtime = read_runtime(runtime);
-  const Field skip_tensors = object.field("skip_tensors");
-  if (skip_tensors.present() && read_choice(skip_tensors, {"forwarded", "direct"}) == 1U) {
-    document.plan.skip_tensors = SkipTensors::Direct;
-    document.profile.skip_tensors = SkipTensors::Direct;
-  }
+  document.plan.skip_tensors = read_skip_tensors(object.field("skip_tensors"));
+  document.profile.skip_tensors = document.plan.skip_tensors;
   const Field parallelism = object.field("parallelism");
   if (parallelism.present()) document.plan.parallelism = read_own_parallelism(parallelism);
   const Field stage_forms = object.field("stage_forms");
