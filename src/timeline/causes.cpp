@@ -142,9 +142,9 @@ bool Causes::feeds(LaneIndex from, LaneIndex to) const {
   return !made || !wanted || (made->begin < wanted->end && wanted->begin < made->end);
 }
 
-/// Returns the action needed by `action` that ends last; of equals, the first. What is still sent to
-/// other stages when `action` starts had arrived at this one by then, at an unknown moment: it comes
-/// behind what ends just then.
+/// Returns the action needed by `action` that ends last; of equals, the first. What is still sent
+/// to other stages when `action` starts had arrived at this one by then, at an unknown moment: it
+/// comes behind what ends just then.
 std::optional<std::size_t> Causes::last_needed(std::size_t action, bool computed) const {
   const Duration start = at(action).start;
   const bool sends_to_several = !timeline_.skips.empty();
