@@ -485,17 +485,12 @@ BoundaryCost CostModel::transfers_between(const Plan& plan, std::size_t from,
   return cost;
 }
 
-/// Adds the transfers between stages that are no neighbours.
+/// Adds the transfers of tensors that skip stages.
 void CostModel::add_skips(const Plan& plan, PlanCost& cost) const {
   for (std::size_t to = 2; to < plan.stages.size(); ++to) {
-    const LayerRange skipped{0, plan.stages[to - 1].layers.begin};
-    const std::vector<LayerIndex> layers =
-        layers_consumed(profile_, skipped, plan.stages[to].layers);
-    std::size_t from = 0;
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      const bool is_first = i == 0 || layers[i].value >= plan.stages[from].layers.end;
-      if (!is_first) continue;
-      while (layers[i].value >= plan.stages[from].layers.end) ++from;
+    for (std::size_t from = 0; from + 1 < to; ++from) {
+      const LayerRange consumers = plan.stages[to].layers;
+      if (layers_consumed(profile_, plan.stages[from].layers, consumers).empty()) continue;
       cost.skips.push_back({.from = index_at<StageIndex>(from),
                             .to = index_at<StageIndex>(to),
                             .transfers = transfers_between(plan, from, to)});

@@ -79,7 +79,7 @@ struct TransportOutput {
   }
 };
 
-/// What is to be transported: `parts` by pair of stages that exchange tensors, and the all-reduces
+/// The work of a transport: `parts` by pair of stages that exchange tensors, and the all-reduces
 /// and collectives of the costs. It must outlive the transport.
 struct TransportWork {
   const PlanCost& costs;

@@ -236,7 +236,7 @@ void Causes::visit_receivers_of(std::size_t transfer, const Visit& visit) const 
   for (const StageNeed& need : kNeeds) {
     if (need.needed != own.kind) continue;
     visit_stage(need.action, StageIndex{own.stage.value - need.stages_on});
-    // Who gets what this stage sends is on the other side of it than those from whom it gets.
+    // A stage receives from one side and sends to the other, so the sign is reversed.
     visit_skipped_from(own.stage, -need.stages_on,
                        [&](StageIndex stage) { visit_stage(need.action, stage); });
   }

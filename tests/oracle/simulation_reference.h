@@ -109,7 +109,7 @@ class SharedLinks {
     streams_.push_back(std::move(stream));
   }
 
-  /// Of every device that takes part. Its end is filled in by run().
+  /// Adds a flow for every device that takes part. run() fills in the end of the interval.
   void add_collectives(const std::vector<ReplicaCost>& replicas, NicUse use, Interval& interval) {
     if (use.time.ns == 0) return;
     for (const ReplicaCost& replica : replicas) {

@@ -8,12 +8,12 @@
 #include <variant>
 #include <vector>
 
-#include "../oracle/simulation_reference.h"
 #include "../support/random_collectives.h"
 #include "dapple/plan/runtime.h"
 #include "dapple/planner/families/reschedule.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/bounds/earliest_start_bound.h"
+#include "reference_checks.h"
 
 namespace dapple {
 namespace {
@@ -30,15 +30,7 @@ TEST_CASE("with collectives on shared links the simulator meets the equations ex
         dice, {.slowdown = true, .mixed = i % 3 == 0, .most_micro_batches = 3});
     INFO("instance " << i << ": " << text_of(pipeline));
     const simulate::SimulationResult result = pipeline.run(kShared);
-    const ReferenceTimes expected = Reference(pipeline, kShared).run();
-    const ReferenceTimes times = times_of(pipeline, result);
-    REQUIRE((times.forward == expected.forward));
-    REQUIRE((times.backward == expected.backward));
-    REQUIRE((times.activation == expected.activation));
-    REQUIRE((times.gradient == expected.gradient));
-    REQUIRE((times.reduction == expected.reduction));
-    REQUIRE((times.tied == expected.tied));
-    REQUIRE((times.step == expected.step));
+    require_reference_times(pipeline, kShared, result);
     if (result.iteration > pipeline.run(Contention::Shared).iteration) ++slowed;
   }
   CHECK(slowed > scaled(800) / 4);

@@ -4,9 +4,9 @@
 
 #include <tuple>
 
-#include "../oracle/simulation_reference.h"
 #include "../support/random_pipeline.h"
 #include "dapple/search/bounds/bound.h"
+#include "reference_checks.h"
 
 namespace dapple {
 namespace {
@@ -49,14 +49,7 @@ TEST_CASE("uniform stages without transfers take (M + S - 1)(F + B), policy A an
 
 void check_against_reference(const Pipeline& pipeline, Contention contention) {
   const simulate::SimulationResult result = pipeline.run(contention);
-  const ReferenceTimes expected = Reference(pipeline, contention).run();
-  const ReferenceTimes times = times_of(pipeline, result);
-  REQUIRE((times.forward == expected.forward));
-  REQUIRE((times.backward == expected.backward));
-  REQUIRE((times.activation == expected.activation));
-  REQUIRE((times.gradient == expected.gradient));
-  REQUIRE((times.reduction == expected.reduction));
-  REQUIRE((times.step == expected.step));
+  const ReferenceTimes expected = require_reference_times(pipeline, contention, result);
   std::int64_t end = 0;
   for (const std::vector<Interval>& steps : expected.step) end = std::max(end, steps.back().end);
   REQUIRE(result.iteration.ns == end);

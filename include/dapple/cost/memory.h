@@ -58,7 +58,7 @@ struct StageContext {
 
 /// The sizes of the tensors of one micro-batch that a device of a stage exchanges with others.
 struct StageTensors {
-  /// What is exchanged with a stage that is no neighbour.
+  /// A stage that is not a neighbour, and the size of the tensors exchanged with it.
   struct Skip {
     StageIndex stage;
     Bytes size;
