@@ -20,10 +20,16 @@ std::string range(std::int64_t from, std::int64_t to) {
   return from == to ? fmt::format("{}", from) : fmt::format("{} to {}", from, to);
 }
 
+std::string limit_text(double seconds) {
+  return fmt::format("stopped by --time-limit {}", seconds);
+}
+
+std::string limit_text(Duration time_limit) {
+  return limit_text(static_cast<double>(time_limit.ns) / kNanosecondsPerSecond);
+}
+
 std::string stop_text(StopReason reason, std::optional<Duration> time_limit) {
-  const double limit = static_cast<double>(time_limit.value_or(Duration{}).ns) * 1e-9;
-  return reason == StopReason::Signal ? "interrupted"
-                                      : fmt::format("stopped by --time-limit {}", limit);
+  return reason == StopReason::Signal ? "interrupted" : limit_text(time_limit.value_or(Duration{}));
 }
 
 std::string_view idle_text(WhyIdle why) {
@@ -94,6 +100,14 @@ std::string warning_of_stopped_comparison(StopReason reason, std::optional<Durat
   return fmt::format(
       "the comparison of plans on devices of varying speed was {} before it was through",
       stop_text(reason, time_limit));
+}
+
+std::string with_rounded_limit(std::string warning, Duration time_limit) {
+  const std::string exact = limit_text(time_limit);
+  const std::size_t place = warning.find(exact);
+  if (place == std::string::npos) return warning;
+  const double rounded = static_cast<double>(time_limit.ns) * 1e-9;
+  return warning.replace(place, exact.size(), limit_text(rounded));
 }
 
 std::string warning_of_reschedule_stop(StopReason reason) {

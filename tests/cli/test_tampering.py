@@ -491,6 +491,20 @@ class Tampering(ToolTest):
                         self.assertIsNone(plan["request"]["stopped_by"])
                     self.assertIn(self.verify(plan).returncode, (DONE, NOT_VERIFIED))
 
+    def test_the_time_limit_of_a_warning_may_be_rounded_as_in_older_files(self):
+        result = self.run_tool("--model", tool.ROOT / "profiles" / "vgg-19.json", "--topo",
+                               tool.DGX1, "--no-baselines", "--time-limit", "0.000007",
+                               "-o", "plan.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        plan = self.read("plan.json")
+        said = "the search was stopped by --time-limit 7e-06 before the gap was closed"
+        self.assertEqual(plan["warnings"][-1], said)
+        self.assertIn(self.verify(plan).returncode, (DONE, NOT_VERIFIED))
+        plan["warnings"][-1] = said.replace("7e-06", "7.000000000000001e-06")
+        self.assertIn(self.verify(plan).returncode, (DONE, NOT_VERIFIED))
+        plan["warnings"][-1] = said.replace("7e-06", "8e-06")
+        self.assert_refused("stopped", "limit", plan, ("/warnings",))
+
     def test_what_is_weaker_and_true_is_no_false_claim(self):
         plan = copy.deepcopy(self.plans["zb-h1"])
         plan["predicted"]["speedup_over_one_device"] = None

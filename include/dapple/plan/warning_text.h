@@ -67,6 +67,9 @@ std::string warning_of_stop(StopReason reason, std::optional<Duration> time_limi
                             PlannerKind planner);
 /// Says what ended the comparison of plans with devices that are not equally fast.
 std::string warning_of_stopped_comparison(StopReason reason, std::optional<Duration> time_limit);
+/// Returns one of these warnings as older files have it, in which the limit was rounded twice: a
+/// minute was "60.00000000000001" seconds.
+std::string with_rounded_limit(std::string warning, Duration time_limit);
 /// Says what ended the search for the orders or depths of a rescheduled plan.
 std::string warning_of_reschedule_stop(StopReason reason);
 

@@ -78,6 +78,7 @@ std::vector<std::string> parts_of(const planner::SearchProgress& progress) {
     // Rounded up to the decimals shown.
     parts.push_back("gap at most " + report::show_percent(std::ceil(1000 * gap) / 1000));
   }
+  if (!progress.part.empty()) parts.push_back(progress.part);
   parts.push_back(report::show_count(progress.states) + " partial plans");
   if (progress.candidates > 0)
     parts.push_back(report::show_count(progress.candidates) + " complete");

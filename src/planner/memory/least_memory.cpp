@@ -629,19 +629,27 @@ std::variant<search::Candidate, Infeasible> find_any_plan(
   search::Allowance allowance(
       {.work = kWorkOfAnyPlan, .kept = options.memory_limit, .should_stop = should_stop});
   search::SearchProblem problem = least_problem(costs, options, options.pins, sizes);
+  // More samples allow more replicas, which then hold less state each.
+  const bool may_need_less = costs.topology().description().shards_optimizer;
   std::optional<LeastMemory> closest;
+  bool is_known = true;
   for (const std::int64_t size : sizes) {
     if (size < problem.micro_batch_size) continue;
     problem.micro_batch_size = size;
     LeastMemory least = least_memory(costs, problem, costs.topology().device_count(), allowance);
     if (least.is_known && least.can_run(options.ignore_memory)) return std::move(least.plan);
+    is_known = is_known && least.is_known;
     // A larger micro-batch needs more memory but makes fewer stage passes.
-    const bool may_do = least.is_known && least.fits(options.ignore_memory);
-    if (!closest) closest = std::move(least);
+    const bool may_do = least.is_known && (may_need_less || least.fits(options.ignore_memory));
+    const bool is_closer = !closest || (least.is_known && !closest->fits(options.ignore_memory) &&
+                                        least.missing < closest->missing);
+    if (is_closer) closest = std::move(least);
     if (!may_do) break;
   }
   if (allowance.is_stopped()) return stopped_before_a_plan();
-  return explain_infeasible(costs, options, sizes, *closest);
+  Infeasible infeasible = explain_infeasible(costs, options, sizes, *closest);
+  infeasible.is_certain = infeasible.is_certain && is_known;
+  return infeasible;
 }
 
 }  // namespace dapple::planner

@@ -162,7 +162,7 @@ DapplePlans DapplePlanner::run() {
                    ? std::vector{usual_gradients(context_.options)}
                    : gradient_synchronizations(context_.options, context_.profile);
   open();
-  search_at_both_widths();
+  if (!context_.only_opening) search_at_both_widths();
   refine_best();
   return {.best = std::move(kept_), .record = record()};
 }

@@ -72,12 +72,10 @@ bool has_alike_devices(const Topology& topology) {
   return true;
 }
 
-/// Whether no plan fits where the search for the least memory finds none: it does not try all
-/// numbers of replicas that shard state, nor other forms of parallelism than the first, nor
-/// micro-batches that are dealt.
+/// Whether no plan fits where the search for the least memory finds none: it does not try other
+/// forms of parallelism than the first, nor micro-batches that are dealt.
 bool is_least_memory_proven(const PlanningContext& context) {
-  return !may_fit_only_dealt(context.options) && !context.topology.description().shards_optimizer &&
-         context.profile.stage_forms.empty();
+  return !may_fit_only_dealt(context.options) && context.profile.stage_forms.empty();
 }
 
 /// Whether the plan is of the family that these options ask for or, where they name none, under

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dapple/planner/baselines/baselines.h"
-#include "dapple/planner/parallelism/plan_parallelisms.h"
+#include "dapple/planner/parallelism/asked_parallelisms.h"
 #include "dapple/planner/request/planner_options.h"
 
 namespace dapple::planner {

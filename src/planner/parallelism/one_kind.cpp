@@ -9,6 +9,7 @@
 #include "dapple/core/error.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/parallelism/asked_parallelisms.h"
 #include "dapple/planner/result/made_plan.h"
 #include "dapple/search/placement/placement_space.h"
 #include "dapple/topology/servers_of_kind.h"

@@ -9,20 +9,20 @@
 #include <utility>
 
 #include "dapple/core/error.h"
-#include "dapple/cost/compatible.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/make_plan.h"
+#include "dapple/planner/parallelism/asked_parallelisms.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/planner/restricted/restricted.h"
 #include "dapple/profile/variants.h"
-#include "dapple/search/placement/placement_space.h"
 #include "dapple/topology/servers_of_kind.h"
 #include "planner/candidates/work_lower_bound.h"
 #include "planner/parallelism/best_uniform.h"
 #include "planner/parallelism/one_kind.h"
+#include "planner/parallelism/part_progress.h"
 #include "planner/request/asked_families.h"
 #include "planner/request/part_of_search.h"
 #include "planner/request/stop_question.h"
@@ -66,6 +66,9 @@ struct Part {
   bool is_mixed() const { return !stage_forms.empty(); }
 };
 
+/// The part of the time limit that first plans of all parts may take together.
+constexpr double kPartOfLookingAhead = 0.5;
+
 class ParallelismComparison {
  public:
   /// Compares the forms `among` some, or all where that is null.
@@ -75,7 +78,8 @@ class ParallelismComparison {
       : context_(context),
         restriction_(restriction),
         among_(among),
-        is_stopped_(context.progress) {}
+        is_stopped_(context.progress),
+        progress_(context.progress) {}
 
   std::variant<MadePlan, Infeasible> run();
 
@@ -83,10 +87,14 @@ class ParallelismComparison {
   void take_parts();
   void refuse_without_parts() const;
   void take_plan_of_one_kind();
+  PlannerOptions options_to_look_ahead() const;
+  void sort_by_first_plans();
   void look_ahead();
+  void make_first_plans(bool only_opening);
+  void begin(const Part& part);
   void take_plan_of_other_layers(Part& part) const;
   PlanningContext context_to_look_ahead(Part& part, const PlannerOptions& options,
-                                        Duration fastest) const;
+                                        Duration fastest);
   void search(Part& part);
   void settle_mixed_plan();
   void take(Part& part, MadePlan made);
@@ -97,7 +105,7 @@ class ParallelismComparison {
   Part* part_of(const Parallelism& form, const std::vector<Parallelism>& stage_forms);
   std::vector<ParallelismRecord> records();
   void merge_schedules(PlanDocument& document) const;
-  PlanningContext context_of(const Part& part, const PlannerOptions& options) const;
+  PlanningContext context_of(const Part& part, const PlannerOptions& options);
   void leave_out_unused_forms();
   bool is_best(const Part& part) const {
     return part.parallelism == best_parallelism_ && part.stage_forms == best_stage_forms_;
@@ -107,6 +115,7 @@ class ParallelismComparison {
   const std::optional<PlanRestriction>& restriction_;
   const std::set<Parallelism>* among_;
   StopQuestion is_stopped_;
+  PartProgress progress_;
   std::vector<AskedParallelism> asked_;
   std::vector<Part> parts_;
   std::optional<MadePlan> best_;
@@ -182,9 +191,8 @@ void ParallelismComparison::refuse_without_parts() const {
 
 /// Returns the context for a part: plans no faster than those of the parts before need not be
 /// found.
-PlanningContext ParallelismComparison::context_of(const Part& part,
-                                                  const PlannerOptions& options) const {
-  PlanningContext context{part.inputs->profile, part.topology, options, context_.progress};
+PlanningContext ParallelismComparison::context_of(const Part& part, const PlannerOptions& options) {
+  PlanningContext context{part.inputs->profile, part.topology, options, progress_.follower()};
   context.pool = part.pool.get();
   if (best_) context.to_beat = best_->document.prediction.iteration;
   if (part.first.is_infinite()) return context;
@@ -233,7 +241,7 @@ void ParallelismComparison::take_plan_of_other_layers(Part& part) const {
 /// faster than those found for any.
 PlanningContext ParallelismComparison::context_to_look_ahead(Part& part,
                                                              const PlannerOptions& options,
-                                                             Duration fastest) const {
+                                                             Duration fastest) {
   const bool may_take_others = !part.parallelism.recomputed_layers.is_all() && !restriction_ &&
                                context_.pool == nullptr && !asks_for_families(context_.options);
   if (may_take_others) take_plan_of_other_layers(part);
@@ -244,41 +252,71 @@ PlanningContext ParallelismComparison::context_to_look_ahead(Part& part,
   return context;
 }
 
-/// Makes the first plan of every part whose bound is below those before, by the DAPPLE planner, and
-/// sorts the parts by their times.
-void ParallelismComparison::look_ahead() {
-  if (context_.options.planner != PlannerKind::Exact || parts_.size() == 1) return;
+/// Returns the options with which parts are looked at before any is searched: those of the DAPPLE
+/// planner.
+PlannerOptions ParallelismComparison::options_to_look_ahead() const {
   PlannerOptions options = context_.options;
   options.planner = PlannerKind::Dapple;
   options.baselines = false;
   options.every_family = false;
   if (asks_for_families(context_.options)) options.family.reset();
+  return options;
+}
+
+/// Sorts the parts by the times of their first plans, those with several forms last.
+void ParallelismComparison::sort_by_first_plans() {
+  std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
+    return std::pair(a.is_mixed(), a.first) < std::pair(b.is_mixed(), b.first);
+  });
+}
+
+/// Bounds every part by its work, and makes the first plan of those whose bound is below the plans
+/// before, by the DAPPLE planner: first of opening plans alone, so that a good form is soon known
+/// where there are many, and then of all its plans. In the end, parts are sorted by their times.
+void ParallelismComparison::look_ahead() {
+  if (context_.options.planner != PlannerKind::Exact || parts_.size() == 1) return;
   // The DAPPLE planner deals no micro-batches, which the plans that are asked for may.
   for (Part& part : parts_) {
     part.lower_bound = work_lower_bound(context_of(part, context_.options));
   }
-  // Parts with several forms come last.
-  const auto by = [](const auto& key) {
-    return [key](const Part& a, const Part& b) {
-      return std::pair(a.is_mixed(), key(a)) < std::pair(b.is_mixed(), key(b));
-    };
-  };
+  std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
+    return std::pair(a.is_mixed(), *a.lower_bound) < std::pair(b.is_mixed(), *b.lower_bound);
+  });
+  make_first_plans(true);
+  sort_by_first_plans();
   // Those in which only some layers recompute follow the others, whose plans they may have.
-  std::stable_sort(parts_.begin(), parts_.end(), by([](const Part& part) {
-                     return std::pair(!part.parallelism.recomputed_layers.is_all(),
-                                      *part.lower_bound);
-                   }));
+  std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
+    const auto key = [](const Part& part) {
+      return std::pair(part.is_mixed(), !part.parallelism.recomputed_layers.is_all());
+    };
+    return key(a) < key(b);
+  });
+  make_first_plans(false);
+  sort_by_first_plans();
+}
+
+/// Makes the first plan, or only opening plans, of every part whose bound is below the plans
+/// before, until part of the time limit is over.
+void ParallelismComparison::make_first_plans(bool only_opening) {
+  const PlannerOptions options = options_to_look_ahead();
+  std::optional<PartOfSearch> time;
+  if (progress_.follower() != nullptr) time.emplace(progress_, kPartOfLookingAhead);
+  const StopQuestion is_over(time ? &*time : nullptr);
   // These plans are among those that are asked for, unless that is another family alone.
   const bool are_asked_for = !asks_for_families(context_.options) || context_.options.every_family;
   Duration fastest = Duration::infinite();
   for (const Part& part : parts_) fastest = std::min(fastest, part.first);
   for (Part& part : parts_) {
-    if (is_stopped_()) break;
+    if (is_over()) break;
+    if (only_opening && !part.parallelism.recomputed_layers.is_all()) continue;
     if (are_asked_for && *part.lower_bound >= fastest) continue;
     // A faster plan of another family would not be asked for.
     if (!are_asked_for && part.is_first_of_one_kind) continue;
-    auto made = plan_as_restricted(context_to_look_ahead(part, options, fastest),
-                                   restriction_for(restriction_, part.parallelism));
+    begin(part);
+    PlanningContext context = context_to_look_ahead(part, options, fastest);
+    context.progress = time ? &*time : nullptr;
+    context.only_opening = only_opening;
+    auto made = plan_as_restricted(context, restriction_for(restriction_, part.parallelism));
     if (auto* plan = std::get_if<MadePlan>(&made)) {
       // A first plan under another family may be faster.
       if (plan->document.prediction.iteration < part.first) {
@@ -295,7 +333,22 @@ void ParallelismComparison::look_ahead() {
       if (part.is_settled) take(part, std::move(infeasible));
     }
   }
-  std::stable_sort(parts_.begin(), parts_.end(), by([](const Part& part) { return part.first; }));
+}
+
+/// Tells that a part is searched from now on.
+void ParallelismComparison::begin(const Part& part) {
+  if (parts_.size() == 1) return progress_.begin("", Duration::infinite());
+  std::optional<Duration> bound = Duration::infinite();
+  for (const Part& other : parts_) {
+    if (&other == &part || other.outcome == ParallelismOutcomeKind::NoneFits) continue;
+    if (!other.lower_bound) bound.reset();
+    if (bound && other.lower_bound) bound = std::min(*bound, *other.lower_bound);
+  }
+  const std::string form = part.is_mixed()
+                               ? fmt::format("any of {} forms", part.stage_forms.size() + 1)
+                               : short_text(part.parallelism);
+  progress_.begin(fmt::format("form {} of {} ({})", &part - parts_.data() + 1, parts_.size(), form),
+                  bound);
 }
 
 /// Searches a part. The baselines are those of the first part that is searched.
@@ -316,6 +369,7 @@ void ParallelismComparison::search(Part& part) {
   // Parts that were not come to are left with the bound of their work; a stop before any plan takes
   // the first one that is found without a search.
   if (is_stopped_() && best_) return;
+  begin(part);
   auto made = plan_as_restricted(context, restriction_for(restriction_, part.parallelism));
   if (auto* plan = std::get_if<MadePlan>(&made)) {
     take(part, std::move(*plan));
@@ -639,335 +693,6 @@ void look_for_sharded_remedy(Infeasible& infeasible, const PlanningContext& cont
     return;
   }
 }
-
-/// Returns what the target runtime lacks for a form of parallelism; empty if it lacks nothing.
-std::string lack_of(const std::optional<PlanRestriction>& restriction, const Parallelism& form) {
-  if (!restriction) return "";
-  const char* what = nullptr;
-  if (form.tensor > 1 && !restriction->tensor_parallel) what = "tensor parallelism";
-  if (form.sequence && !restriction->sequence_parallel) what = "sequence parallelism";
-  if (form.context > 1 && !restriction->context_parallel) what = "context parallelism";
-  if (form.experts > 1 && !restriction->expert_parallel) what = "expert parallelism";
-  const bool has_whole_sequence = form.tensor > 1 && !form.sequence;
-  if (form.experts > 1 && has_whole_sequence && restriction->experts_need_sequence) {
-    what = "experts beside tensor parallelism without sequence parallelism";
-  }
-  if (form.context > 1 && form.full_shards == 1 && restriction->context_shards_state) {
-    what = "context parallelism with whole parameters";
-  }
-  if (!restriction->recomputed_parts.includes(form.recomputes) ||
-      !restriction->recomputed_layers.has(form.recomputation())) {
-    what = "such recomputation";
-  }
-  if (form.shards_optimizer && !restriction->shards_optimizer) what = "sharded state";
-  if (form.full_shards > 1 && !restriction->shards_all_state) what = "sharded parameters";
-  return what == nullptr ? "" : "the files for " + restriction->runtime + " have no " + what;
-}
-
-/// Whether a schedule that is asked for has several stages on a device.
-bool may_have_loops(const PlannerOptions& options, const PlanRestriction& restriction) {
-  if (!options.every_family) return options.family && has_loops(*options.family);
-  return std::any_of(restriction.families.begin(), restriction.families.end(), has_loops);
-}
-
-/// Returns why the request excludes every plan of a form; empty if it does not.
-std::string exclusion_of(const PlanningContext& context,
-                         const std::optional<PlanRestriction>& restriction,
-                         const Parallelism& form) {
-  const PlannerOptions& options = context.options;
-  if (form.copies() > 1 && options.optimizer == OptimizerTiming::PerBucket) {
-    return "groups whose devices hold the same parameters update them all at the end";
-  }
-  // A rank may have no sample of a micro-batch.
-  if (options.global_batch_size < form.replicas_in_group()) {
-    return fmt::format("a batch of {} has no sample for each of {} data-parallel ranks",
-                       options.global_batch_size, form.replicas_in_group());
-  }
-  const std::int64_t samples = options.micro_batch_size.value_or(options.global_batch_size);
-  if (restriction && samples % form.replicas_in_group() != 0) {
-    return fmt::format("{} data-parallel ranks do not divide a batch of {}",
-                       form.replicas_in_group(), samples);
-  }
-  const bool is_every_nth = form.recomputed_layers.kind() == LayerSelection::Kind::EveryNth;
-  if (is_every_nth && restriction && restriction->recomputed_layers.every_nth &&
-      may_have_loops(options, *restriction)) {
-    return fmt::format(
-        "{} counts layers through all stages of a device, of which schedules that are asked for "
-        "have several",
-        restriction->runtime);
-  }
-  return lack_of(restriction, form);
-}
-
-/// Returns the forms with all state sharded, by rising number of shards: the pinned one, or all of
-/// which groups are parts of a server or whole servers.
-std::vector<Parallelism> fully_sharded_forms(const PlanningContext& context,
-                                             const Parallelism& form) {
-  const std::optional<std::int64_t>& pin = context.options.pins.shards;
-  const std::int64_t devices = context.topology.device_count();
-  const std::int64_t most = pin.value_or(devices / form.tensor);
-  std::vector<Parallelism> forms;
-  for (std::int64_t count = std::max<std::int64_t>(2, pin.value_or(2)); count <= most; ++count) {
-    Parallelism sharded = form;
-    sharded.full_shards = count;
-    if (!sharded.is_sound()) continue;
-    // A pinned number without groups is kept, so that the reason is named.
-    const bool has_groups =
-        pin || (devices % sharded.group_size() == 0 &&
-                std::holds_alternative<GroupedTopology>(group_devices(context.topology, sharded)));
-    if (has_groups) forms.push_back(sharded);
-  }
-  return forms;
-}
-
-/// Returns a form and, where its layers recompute and it is asked for, those in which only some of
-/// every stage do: the first ones, in numbers of at most three binary digits before zeros, 1 to 8,
-/// 10, 12, 14, 16, 20 and so on, and every second, third and fourth one.
-std::vector<Parallelism> recomputing_forms(const PlanningContext& context,
-                                           const std::optional<PlanRestriction>& restriction,
-                                           const Parallelism& form) {
-  const Pins& pins = context.options.pins;
-  if (pins.recomputation && pins.recomputation->parts != form.recomputes) return {};
-  std::vector<Parallelism> forms{form};
-  if (pins.recomputation) {
-    const LayerSelection layers = pins.recomputation->layers;
-    const bool is_in_all = layers.contains_all_of(layers_that_recompute(context.profile, form));
-    if (!is_in_all) forms.front().recomputed_layers = layers;
-    return forms;
-  }
-  if (form.recomputes.none() || !searches_some_layers(context, restriction)) return forms;
-  const auto add = [&](LayerSelection layers) {
-    forms.push_back(form);
-    forms.back().recomputed_layers = layers;
-  };
-  const std::int64_t most = layers_that_recompute(context.profile, form);
-  const bool has_first = !restriction || restriction->recomputed_layers.first;
-  for (std::int64_t layers = 1, step = 1; has_first && layers < most; layers += step) {
-    add(LayerSelection::first(layers));
-    if (layers == 8 * step) step *= 2;
-  }
-  const bool has_every_nth = !restriction || restriction->recomputed_layers.every_nth;
-  for (std::int64_t n = 2; has_every_nth && n <= std::min<std::int64_t>(most, 4); ++n) {
-    add(LayerSelection::every(n));
-  }
-  return forms;
-}
-
-/// Returns the ways to shard state of a form that has none sharded.
-std::vector<Parallelism> sharded_forms(const PlanningContext& context, const Parallelism& form) {
-  const Sharding asked = context.options.sharding;
-  const std::optional<std::int64_t>& shards = context.options.pins.shards;
-  std::vector<Parallelism> forms;
-  if (shards.value_or(1) == 1) {
-    if (asked == Sharding::None || asked == Sharding::Any) forms.push_back(form);
-    if (asked == Sharding::Optimizer || asked == Sharding::Any) {
-      forms.push_back(form);
-      forms.back().shards_optimizer = true;
-    }
-  }
-  if (asked != Sharding::Full && asked != Sharding::Any) return forms;
-  const std::vector<Parallelism> sharded = fully_sharded_forms(context, form);
-  forms.insert(forms.end(), sharded.begin(), sharded.end());
-  return forms;
-}
-
-/// Throws if the layers of all forms, of which each has its own, would take too much memory.
-void refuse_too_many(const std::vector<Parallelism>& forms, const ModelProfile& profile) {
-  constexpr std::size_t kMostLayers = 2'000'000;  // some GiB
-  if (forms.size() * profile.layers.size() <= kMostLayers) return;
-  throw Error(
-      ErrorKind::BadInput, "",
-      {{"/request/pins",
-        fmt::format("expected at most {} layers in all forms of parallelism together, which "
-                    "pinned degrees make fewer, got {} forms of {} layers",
-                    kMostLayers, forms.size(), profile.layers.size())}});
-}
-
-/// Returns the form with as many data-parallel ranks in a group as groups of that size have, or
-/// nothing if its own groups are not parts of them.
-std::optional<Parallelism> filled_to(Parallelism form, std::int64_t group_size) {
-  if (form.group_size() == group_size) return form;
-  const std::int64_t of_sample = form.tensor * form.context;
-  if (form.full_shards > 1 || group_size % of_sample != 0) return std::nullopt;
-  form.group_replicas = group_size / of_sample;
-  if (form.group_size() != group_size || !form.is_sound()) return std::nullopt;
-  return form;
-}
-
-/// Returns the inputs of a form, if it has groups on which sums of its work stay in their range.
-std::variant<PlanInputs, NoGroups> inputs_of(const PlanningContext& context,
-                                             const Parallelism& form) {
-  auto grouped = group_inputs(context.profile, context.topology, form);
-  const auto* const inputs = std::get_if<PlanInputs>(&grouped);
-  if (inputs == nullptr) return grouped;
-  const Topology topology{inputs->topology};
-  if (!check_compatible(inputs->profile, topology, context.options.global_batch_size).empty()) {
-    return NoGroups{"/layers", "times or sizes leave their range"};
-  }
-  return grouped;
-}
-
-/// Appends the sets of forms, of those that are asked for, that stages of one plan may have, and
-/// forms with more data-parallel ranks in a group that are in no set with another one.
-void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelism>& asked) {
-  const std::size_t uniform = asked.size();
-  std::set<std::int64_t> sizes;
-  for (const AskedParallelism& form : asked) {
-    if (std::holds_alternative<PlanInputs>(form.inputs)) {
-      sizes.insert(form.parallelism.group_size());
-    }
-  }
-  for (const std::int64_t size : sizes) {
-    std::vector<PlanInputs> sets;
-    for (std::size_t i = 0; i < uniform; ++i) {
-      if (!asked[i].parallelism.recomputed_layers.is_all() && !context.options.pins.recomputation)
-        continue;
-      const std::optional<Parallelism> form = filled_to(asked[i].parallelism, size);
-      if (!form || !exclusion_of(context, std::nullopt, *form).empty()) continue;
-      auto grouped = inputs_of(context, *form);
-      auto* inputs = std::get_if<PlanInputs>(&grouped);
-      if (inputs == nullptr) continue;
-      const auto set = std::find_if(sets.begin(), sets.end(), [&](const PlanInputs& some) {
-        return mixing_fault(some, *inputs).empty();
-      });
-      if (set == sets.end()) {
-        sets.push_back(std::move(*inputs));
-      } else {
-        set->profile.stage_forms.push_back(std::move(inputs->profile));
-      }
-    }
-    for (PlanInputs& set : sets) {
-      // A form with groups of its own size is among those above.
-      const bool is_one = set.profile.stage_forms.empty();
-      if (is_one && set.profile.parallelism.group_replicas == 1) continue;
-      AskedParallelism& mixed = asked.emplace_back();
-      mixed.parallelism = set.profile.parallelism;
-      mixed.stage_forms = stage_forms_of(set.profile);
-      mixed.inputs = std::move(set);
-    }
-  }
-}
-
-/// Whether plans may have stages with groups of different sizes: their replicas are together and
-/// share every micro-batch, and all devices are of one kind.
-bool may_mix_group_sizes(const PlanningContext& context) {
-  const PlannerOptions& options = context.options;
-  return options.mixes_group_sizes && options.planner == PlannerKind::Exact &&
-         options.replicas == Replicas::Together && !may_deal(options) && !options.pins.in_order &&
-         kinds_in_use(context.topology).size() == 1;
-}
-
-/// Whether stages may have larger groups of so many devices of a topology: all pools of
-/// interchangeable devices consist of such groups.
-bool have_pools_groups(const Topology& topology, std::int64_t devices) {
-  const std::vector<search::DevicePool> pools = search::device_pools(topology);
-  return std::all_of(pools.begin(), pools.end(),
-                     [&](const search::DevicePool& pool) { return pool.size % devices == 0; });
-}
-
-/// Whether stages may have a further form beside those of a set.
-bool may_join(const PlanInputs& set, const PlanInputs& further) {
-  if (!mixing_fault(set, further).empty()) return false;
-  for (const ModelProfile& form : set.profile.stage_forms) {
-    if (!mixing_fault({form, set.topology}, further).empty()) return false;
-  }
-  return have_pools_groups(Topology{set.topology},
-                           devices_per_replica(set.profile, further.profile));
-}
-
-/// Appends the sets of the first `uniform` forms in which stages of one plan may be although their
-/// groups have different sizes.
-void add_forms_of_any_size(const PlanningContext& context, std::size_t uniform,
-                           std::vector<AskedParallelism>& asked) {
-  std::vector<const PlanInputs*> forms;
-  for (std::size_t i = 0; i < uniform; ++i) {
-    const auto* inputs = std::get_if<PlanInputs>(&asked[i].inputs);
-    const bool is_in_all = asked[i].parallelism.recomputed_layers.is_all();
-    if (inputs != nullptr && (is_in_all || context.options.pins.recomputation)) {
-      forms.push_back(inputs);
-    }
-  }
-  std::stable_sort(forms.begin(), forms.end(), [](const PlanInputs* a, const PlanInputs* b) {
-    return a->profile.parallelism.group_size() < b->profile.parallelism.group_size();
-  });
-  std::vector<PlanInputs> sets;
-  for (const PlanInputs* const form : forms) {
-    const Topology topology{form->topology};
-    if (!check_compatible(form->profile, topology, context.options.global_batch_size).empty()) {
-      continue;
-    }
-    const auto set = std::find_if(sets.begin(), sets.end(),
-                                  [&](const PlanInputs& some) { return may_join(some, *form); });
-    if (set != sets.end()) {
-      set->profile.stage_forms.push_back(form->profile);
-    } else if (search::PlacementSpace(topology).is_complete()) {
-      sets.push_back(*form);
-    }
-  }
-  for (PlanInputs& set : sets) {
-    if (!has_larger_groups(set.profile)) continue;
-    AskedParallelism& mixed = asked.emplace_back();
-    mixed.parallelism = set.profile.parallelism;
-    mixed.stage_forms = stage_forms_of(set.profile);
-    mixed.inputs = std::move(set);
-  }
-}
-
-}  // namespace
-
-bool searches_some_layers(const PlanningContext& context,
-                          const std::optional<PlanRestriction>& restriction) {
-  if (context.options.recomputed_layers == RecomputedLayers::All ||
-      context.options.pins.recomputation || context.options.mixes_forms ||
-      (restriction && !restriction->recomputed_layers.has_some())) {
-    return false;
-  }
-  const std::vector<Parallelism> forms = parallelisms_of(context.profile);
-  return std::any_of(forms.begin(), forms.end(), [&](const Parallelism& form) {
-    return !form.recomputes.none() && (!restriction || form.recomputes == kWholeLayer);
-  });
-}
-
-std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
-                                                 const std::optional<PlanRestriction>& restriction,
-                                                 const std::set<Parallelism>* among) {
-  const PlannerOptions& options = context.options;
-  const auto is_pinned = [](const std::optional<std::int64_t>& pin, std::int64_t degree) {
-    return pin.value_or(degree) == degree;
-  };
-  std::vector<Parallelism> forms;
-  for (const Parallelism& parallelism : parallelisms_of(context.profile)) {
-    if (!is_pinned(options.pins.tensor, parallelism.tensor) ||
-        !is_pinned(options.pins.context, parallelism.context) ||
-        !is_pinned(options.pins.experts, parallelism.experts) ||
-        parallelism.tensor > options.max_tensor.value_or(parallelism.tensor)) {
-      continue;
-    }
-    for (const Parallelism& form : recomputing_forms(context, restriction, parallelism)) {
-      const std::vector<Parallelism> sharded = sharded_forms(context, form);
-      forms.insert(forms.end(), sharded.begin(), sharded.end());
-    }
-  }
-  if (among != nullptr) {
-    std::erase_if(forms, [&](const Parallelism& form) { return among->count(form) == 0; });
-  }
-  refuse_too_many(forms, context.profile);
-  std::sort(forms.begin(), forms.end());
-  std::vector<AskedParallelism> asked;
-  for (const Parallelism& form : forms) {
-    if (const std::string reason = exclusion_of(context, restriction, form); !reason.empty()) {
-      asked.push_back({.parallelism = form, .inputs = NoGroups{"/request", reason}});
-    } else {
-      asked.push_back({.parallelism = form, .inputs = inputs_of(context, form)});
-    }
-  }
-  const std::size_t uniform = asked.size();
-  if (options.mixes_forms) add_mixed_forms(context, asked);
-  if (may_mix_group_sizes(context)) add_forms_of_any_size(context, uniform, asked);
-  return asked;
-}
-
-namespace {
 
 /// Sets what the document says of the layers that recompute.
 void set_recomputed_layers(MadePlan& made, const PlanningContext& context,

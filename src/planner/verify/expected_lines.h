@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "planner/verify/claims.h"
@@ -16,7 +15,7 @@ struct ExpectedLine {
   bool has_figures = false;
   bool may_be_missing = false;
   // The line that files of older versions have in its place.
-  std::string_view older = {};
+  std::string older = {};
 
   bool matches(const std::string& line) const;
 };

@@ -9,7 +9,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/planner/baselines/baselines.h"
-#include "dapple/planner/parallelism/plan_parallelisms.h"
+#include "dapple/planner/parallelism/asked_parallelisms.h"
 #include "planner/one_family/plan_one_family.h"
 #include "planner/parallelism/best_uniform.h"
 #include "planner/request/stop_question.h"

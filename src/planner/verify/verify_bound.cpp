@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "dapple/planner/parallelism/plan_parallelisms.h"
+#include "dapple/planner/parallelism/asked_parallelisms.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"

@@ -13,7 +13,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/plan/warning_text.h"
-#include "dapple/planner/parallelism/plan_parallelisms.h"
+#include "dapple/planner/parallelism/asked_parallelisms.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/profile/variants.h"
@@ -386,7 +386,9 @@ void check_search(Claims& claims, const ClaimedPlan& claimed) {
   check_open(claims, claimed);
   std::vector<ExpectedLine> warnings = fixed_lines(warnings_of(document, claimed.topology));
   if (!warnings.empty() && is_gap_warning(warnings.back().text)) {
-    warnings.back().older = kSpentBudget;
+    warnings.back().older = std::string(kSpentBudget);
+  } else if (!warnings.empty() && document.request && document.request->time_limit) {
+    warnings.back().older = with_rounded_limit(warnings.back().text, *document.request->time_limit);
   }
   check_lines(claims, "/warnings", warnings, document.warnings);
 }

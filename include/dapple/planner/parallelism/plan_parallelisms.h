@@ -22,34 +22,6 @@
 
 namespace dapple::planner {
 
-/// A form of parallelism that the request covers, with what a plan of that form is made from, or
-/// why there is none on the topology.
-struct AskedParallelism {
-  Parallelism parallelism;
-  /// The other forms that single stages may have; empty where all stages have one form.
-  std::vector<Parallelism> stage_forms = {};
-  std::variant<PlanInputs, NoGroups> inputs;
-};
-
-/// Whether forms are searched in which only some layers of every stage recompute: this is asked
-/// for, some layers recompute in some form, and nothing else forbids it. O(layers * variants^2).
-bool searches_some_layers(const PlanningContext& context,
-                          const std::optional<PlanRestriction>& restriction);
-
-/// Returns the forms of parallelism that the options ask for, ascending: those of all layers'
-/// variants up to the largest degree that is allowed, or with the pinned degree alone, with sharded
-/// state, without, or both, as far as the target runtime has them. Where stages may differ, sets of
-/// these forms follow that can be mixed: for each size of groups that some form has, those that
-/// have it and, with more data-parallel ranks in a group, those with smaller ones. Where groups may
-/// have different sizes too, sets follow of forms with any sizes: each form, by rising size, is in
-/// the first one that mixing_fault() allows, whose first form has the smallest groups; all devices
-/// are of one kind, each pool of interchangeable ones consists of the larger groups, and all
-/// placements are tried. Forms that are
-/// not `among` some are left out, unless that is null. O(variants * (layers + devices)).
-std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
-                                                 const std::optional<PlanRestriction>& restriction,
-                                                 const std::set<Parallelism>* among = nullptr);
-
 /// Makes a plan as make_plan() and make_restricted_plan() do, of any form of parallelism that is
 /// asked for. Forms whose first plans are the fastest are searched first, and later ones only for
 /// plans that are faster than what was found.

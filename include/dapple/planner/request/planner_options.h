@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "dapple/core/quantity.h"
 #include "dapple/plan/optimality.h"
@@ -28,6 +29,8 @@ struct SearchProgress {
   std::optional<Duration> best;
   /// Lower bound on the iteration of every plan; missing while nothing is proven.
   std::optional<Duration> bound;
+  /// Which part of the space is searched, such as "form 2 of 9 (tensor 4)"; empty where it has one.
+  std::string part = {};
 };
 
 /// Receives the progress of the planner, and tells it when to stop. Called from one thread at a
@@ -124,6 +127,8 @@ struct PlanningContext {
   PlanPool* pool = nullptr;
   /// Whether the DAPPLE planner, too, looks for faster plans than that of the other part only.
   bool only_faster = false;
+  /// Whether the DAPPLE planner makes its opening plans only, which takes a fraction of its time.
+  bool only_opening = false;
 
   /// Returns the threshold, theta in docs/bounds.md, where the best plan takes `best`: plans whose
   /// bound is not below it need not be examined to reach the requested gap.
@@ -135,8 +140,8 @@ struct PlanningContext {
 
   /// Returns the same context with other options, which must outlive the result.
   PlanningContext with(const PlannerOptions& others) const {
-    return {profile,    topology,        others, progress,   to_beat,
-            first_plan, first_iteration, pool,   only_faster};
+    return {profile,    topology,        others, progress,    to_beat,
+            first_plan, first_iteration, pool,   only_faster, only_opening};
   }
 };
 

@@ -9,7 +9,7 @@
 
 #include "app/commands/plan/plan_folder.h"
 #include "dapple/io/documents/documents.h"
-#include "dapple/planner/parallelism/plan_parallelisms.h"
+#include "dapple/planner/parallelism/asked_parallelisms.h"
 #include "dapple/planner/result/made_plan.h"
 #include "dapple/profile/variants.h"
 #include "dapple/report/table.h"

@@ -1,0 +1,110 @@
+// The search over forms of parallelism: in which order it goes through them, what it tells
+// meanwhile, and what it proves where state is sharded and nothing fits.
+#include "dapple/planner/parallelism/plan_parallelisms.h"
+
+#include <catch2/catch.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "../../../support/pipeline.h"
+#include "../even_model.h"
+
+namespace dapple::planner {
+namespace {
+
+/// Keeps what it is told.
+class Listener : public Progress {
+ public:
+  void update(const SearchProgress& progress) override { told_.push_back(progress); }
+  const std::vector<SearchProgress>& told() const { return told_; }
+
+ private:
+  std::vector<SearchProgress> told_;
+};
+
+/// Two servers of two devices, with so many bytes each.
+Topology devices_with(std::int64_t memory) {
+  TopologyDescription description = small::cluster({.servers = 2, .devices = 2});
+  description.devices.front().memory = {memory};
+  return Topology(description);
+}
+
+/// One layer of 1,000 bytes of parameters and of gradients and 8,000 of optimizer state, of which a
+/// sample stashes a byte.
+ModelProfile one_layer() {
+  ModelProfile profile = small::model_of(
+      {{.forward = 10, .backward = 20, .output = 1, .parameters = 1'000, .stash = 1}});
+  profile.optimizer.state_bytes_per_parameter_byte = {8 * kOne.billionths};
+  return profile;
+}
+
+std::variant<MadePlan, Infeasible> plan_with_sharded_optimizer(std::int64_t memory) {
+  PlannerOptions options = small::batch(8);
+  options.sharding = Sharding::Optimizer;
+  options.baselines = false;
+  const Topology topology = devices_with(memory);
+  const ModelProfile profile = one_layer();
+  return make_plan_of_any_parallelism({profile, topology, options}, std::nullopt);
+}
+
+}  // namespace
+
+TEST_CASE("every form has a plan before one of them is searched") {
+  const ModelProfile profile = small::even_model(100, 10, 1);
+  const Topology topology = devices_with(1'000'000);
+  PlannerOptions options = small::batch(16);
+  options.sharding = Sharding::Any;
+  Listener listener;
+  const auto made =
+      make_plan_of_any_parallelism({profile, topology, options, &listener}, std::nullopt);
+  REQUIRE(std::holds_alternative<MadePlan>(made));
+  const std::size_t forms = std::get<MadePlan>(made).document.parallelisms.size();
+  REQUIRE(forms >= 4);
+
+  std::vector<std::string> order;
+  std::optional<Duration> best;
+  std::int64_t states = 0;
+  for (const SearchProgress& progress : listener.told()) {
+    if (order.empty() || order.back() != progress.part) order.push_back(progress.part);
+    if (best) CHECK(progress.best.value() <= *best);
+    best = progress.best;
+    if (best && progress.bound) CHECK(*progress.bound <= *best);
+    CHECK(progress.states >= states);
+    states = progress.states;
+  }
+  CHECK(best == std::get<MadePlan>(made).document.prediction.iteration);
+  // Forms with a bound above the best plan are left out.
+  std::set<std::string> forms_of_first_round;
+  std::size_t next = 0;
+  while (next < order.size() && forms_of_first_round.insert(order[next]).second) ++next;
+  CHECK(next >= 2);
+  CHECK(next < order.size());
+  for (const std::string& form : forms_of_first_round) {
+    CHECK(form.find(" of " + std::to_string(forms) + " (") != std::string::npos);
+  }
+}
+
+TEST_CASE("more samples than one let replicas share the state of a layer that fits no device") {
+  // A whole layer needs above 10,000 bytes; over four replicas, 2,000 and 8,000 / 4 and buffers.
+  const auto whole = plan_with_sharded_optimizer(11'500);
+  REQUIRE(std::holds_alternative<MadePlan>(whole));
+  const auto shared = plan_with_sharded_optimizer(6'000);
+  REQUIRE(std::holds_alternative<MadePlan>(shared));
+  CHECK(std::get<MadePlan>(shared).document.plan.stages.front().devices.size() > 1);
+}
+
+TEST_CASE("where state is sharded, it is proven that nothing fits") {
+  const auto made = plan_with_sharded_optimizer(3'500);
+  REQUIRE(std::holds_alternative<Infeasible>(made));
+  const auto& infeasible = std::get<Infeasible>(made);
+  CHECK(infeasible.is_certain);
+  CHECK_FALSE(infeasible.stopped);
+  // The closest plan is that of four replicas, not of one.
+  REQUIRE(infeasible.closest.stages.size() == 1);
+  CHECK(infeasible.closest.stages.front().devices.size() == 4);
+}
+
+}  // namespace dapple::planner
