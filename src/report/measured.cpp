@@ -28,29 +28,43 @@ std::string name_of(const LengthComparison& length) {
   return fmt::format("{} of stage {}", style_of(length.kind).words, stage);
 }
 
+/// Names the action that differs most from its prediction: "+140.0 %, micro-batch 3".
+std::string farthest_text(const LengthComparison& length) {
+  const LengthComparison::Single& farthest = length.farthest;
+  if (farthest.predicted == farthest.measured) return "same";
+  const bool is_bucket = reduces(length.kind);
+  const std::string text = change(farthest.predicted, farthest.measured);
+  if (length.kind == ActionKind::OptimizerStep) return text;
+  return fmt::format("{}, {} {}", text, is_bucket ? "bucket" : "micro-batch", farthest.index);
+}
+
 std::string length_table(const TimelineComparison& comparison, const TextStyle& style) {
   Table table{{{"action", Align::Left, 12},
                {"times", Align::Right},
                {"predicted", Align::Right},
                {"measured", Align::Right},
-               {"difference", Align::Right}}};
+               {"difference", Align::Right},
+               {"largest difference", Align::Left}}};
   for (const LengthComparison& length : comparison.lengths) {
     table.add_row({{name_of(length)},
                    {show_count(length.count)},
                    {show(length.predicted, length.predicted)},
                    {show(length.measured, length.predicted)},
-                   {change(length.predicted, length.measured)}});
+                   {change(length.predicted, length.measured)},
+                   {farthest_text(length)}});
   }
   table.add_row({{"waiting between actions"},
                  {""},
                  {show(comparison.predicted_waiting, comparison.predicted)},
                  {show(comparison.measured_waiting, comparison.predicted)},
-                 {change(comparison.predicted_waiting, comparison.measured_waiting)}});
+                 {change(comparison.predicted_waiting, comparison.measured_waiting)},
+                 {""}});
   table.add_row({{"iteration", Ink::Strong},
                  {""},
                  {show(comparison.predicted, comparison.predicted)},
                  {show(comparison.measured, comparison.predicted)},
-                 {change(comparison.predicted, comparison.measured)}});
+                 {change(comparison.predicted, comparison.measured)},
+                 {""}});
   return table.text(0, style);
 }
 
@@ -65,8 +79,8 @@ std::string write_measured(const MeasuredPair& pair, const TextStyle& style) {
   const bool is_much_waiting = 100 * waiting >= pair.comparison.predicted && waiting > Duration{};
   if (is_much_waiting) {
     text += fmt::format(
-        "Waiting between actions makes the iteration {} longer than predicted: devices had all "
-        "that\nthey needed and did not go on yet, as threads do that share a core.\n",
+        "Waiting between actions makes the iteration {} longer than predicted: devices had all\n"
+        "their inputs but did not continue yet, as happens to threads that share a core.\n",
         show(waiting, pair.comparison.predicted));
   }
   if (slower.empty()) {

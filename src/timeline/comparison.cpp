@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -21,10 +22,21 @@ struct Length {
   Duration median;
 };
 
-Duration median_of(std::vector<Duration> lengths) {
+/// The length of one action, with its micro-batch or bucket.
+struct SingleLength {
+  std::int32_t index = 0;
+  Duration length;
+};
+
+/// The lengths of the actions of one kind and stage, by lane.
+using LanesOfKind = std::map<LaneIndex, std::vector<SingleLength>>;
+
+Duration median_of(std::vector<SingleLength> lengths) {
   const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>((lengths.size() - 1) / 2);
-  std::nth_element(lengths.begin(), middle, lengths.end());
-  return *middle;
+  std::nth_element(
+      lengths.begin(), middle, lengths.end(),
+      [](const SingleLength& a, const SingleLength& b) { return a.length < b.length; });
+  return middle->length;
 }
 
 bool is_transfer(ActionKind kind) {
@@ -54,9 +66,8 @@ std::map<std::pair<Kind, std::int32_t>, Duration> beginnings_of_reductions(
 /// has begun it, for which the others wait. Several lanes may make a transfer together, so for
 /// transfers there is one length per micro-batch, from the first start to the last end, all stored
 /// under one lane.
-std::map<Kind, std::map<LaneIndex, std::vector<Duration>>> lengths_by_lane(
-    const Timeline& timeline) {
-  std::map<Kind, std::map<LaneIndex, std::vector<Duration>>> lengths;
+std::map<Kind, LanesOfKind> lengths_by_lane(const Timeline& timeline) {
+  std::map<Kind, LanesOfKind> lengths;
   std::map<std::pair<Kind, std::int32_t>, std::pair<Duration, Duration>> spans;
   const auto begun = beginnings_of_reductions(timeline);
   for (const TimedAction& timed : timeline.actions) {
@@ -64,7 +75,7 @@ std::map<Kind, std::map<LaneIndex, std::vector<Duration>>> lengths_by_lane(
     if (!is_transfer(kind.kind)) {
       Duration start = timed.start;
       if (reduces(kind.kind)) start = std::min(timed.end, begun.at(reduction_of(timed.action)));
-      lengths[kind][timed.lane].push_back(timed.end - start);
+      lengths[kind][timed.lane].push_back({timed.action.index, timed.end - start});
       continue;
     }
     const auto [found, is_new] =
@@ -74,21 +85,63 @@ std::map<Kind, std::map<LaneIndex, std::vector<Duration>>> lengths_by_lane(
     found->second.second = std::max(found->second.second, timed.end);
   }
   for (const auto& [key, span] : spans) {
-    lengths[key.first][LaneIndex{}].push_back(span.second - span.first);
+    lengths[key.first][LaneIndex{}].push_back({key.second, span.second - span.first});
   }
   return lengths;
 }
 
-std::map<Kind, Length> lengths_of(const Timeline& timeline) {
-  std::map<Kind, Length> longest;
-  for (const auto& [kind, lanes] : lengths_by_lane(timeline)) {
-    Length& length = longest[kind];
-    for (const auto& [lane, all] : lanes) {
-      length.count = std::max(length.count, static_cast<std::int64_t>(all.size()));
-      length.median = std::max(length.median, median_of(all));
+Length length_of(const LanesOfKind& lanes) {
+  Length length;
+  for (const auto& [lane, all] : lanes) {
+    length.count = std::max(length.count, static_cast<std::int64_t>(all.size()));
+    length.median = std::max(length.median, median_of(all));
+  }
+  return length;
+}
+
+Duration distance(const LengthComparison::Single& single) {
+  return std::max(single.predicted, single.measured) - std::min(single.predicted, single.measured);
+}
+
+/// Returns for each lane of the measured timeline the lane of the predicted one that has its first
+/// device; those without one are left out. Replicas that run together share a predicted lane.
+std::map<LaneIndex, LaneIndex> predicted_lanes(const Timeline& predicted,
+                                               const Timeline& measured) {
+  std::map<DeviceIndex, LaneIndex> lane_of;
+  for (std::size_t lane = 0; lane < predicted.lanes.size(); ++lane) {
+    for (const DeviceIndex device : predicted.lanes[lane].devices) {
+      lane_of.try_emplace(device, index_at<LaneIndex>(lane));
     }
   }
-  return longest;
+  std::map<LaneIndex, LaneIndex> lanes;
+  for (std::size_t lane = 0; lane < measured.lanes.size(); ++lane) {
+    const auto found = lane_of.find(measured.lanes[lane].devices.front());
+    if (found != lane_of.end()) lanes.emplace(index_at<LaneIndex>(lane), found->second);
+  }
+  return lanes;
+}
+
+/// Returns the action of one kind and stage whose lengths differ most; actions that only one of the
+/// timelines has are left out. `lanes` are the predicted_lanes(). O(actions log actions).
+LengthComparison::Single farthest_of(const LanesOfKind& predicted, const LanesOfKind& measured,
+                                     ActionKind kind, const std::map<LaneIndex, LaneIndex>& lanes) {
+  std::map<std::pair<LaneIndex, std::int32_t>, Duration> foreseen;
+  for (const auto& [lane, all] : predicted) {
+    for (const SingleLength& one : all) foreseen.try_emplace({lane, one.index}, one.length);
+  }
+  std::optional<LengthComparison::Single> farthest;
+  for (const auto& [lane, all] : measured) {
+    const auto own = lanes.find(lane);
+    // Transfers are all stored under one lane.
+    if (!is_transfer(kind) && own == lanes.end()) continue;
+    for (const SingleLength& one : all) {
+      const auto same = foreseen.find({is_transfer(kind) ? lane : own->second, one.index});
+      if (same == foreseen.end()) continue;
+      const LengthComparison::Single both{one.index, same->second, one.length};
+      if (!farthest || distance(both) > distance(*farthest)) farthest = both;
+    }
+  }
+  return farthest.value_or(LengthComparison::Single{});
 }
 
 Duration waiting_on_path(const Timeline& timeline) {
@@ -106,15 +159,19 @@ TimelineComparison compare_timelines(const Timeline& predicted, const Timeline& 
                                 .lengths = {},
                                 .predicted_waiting = waiting_on_path(predicted),
                                 .measured_waiting = waiting_on_path(measured)};
-  const std::map<Kind, Length> found = lengths_of(measured);
-  for (const auto& [kind, foreseen] : lengths_of(predicted)) {
+  const std::map<Kind, LanesOfKind> found = lengths_by_lane(measured);
+  const std::map<LaneIndex, LaneIndex> lanes = predicted_lanes(predicted, measured);
+  for (const auto& [kind, expected] : lengths_by_lane(predicted)) {
     const auto same = found.find(kind);
     if (same == found.end()) continue;
-    comparison.lengths.push_back({.stage = kind.stage,
-                                  .kind = kind.kind,
-                                  .count = foreseen.count,
-                                  .predicted = foreseen.median,
-                                  .measured = same->second.median});
+    const Length foreseen = length_of(expected);
+    comparison.lengths.push_back(
+        {.stage = kind.stage,
+         .kind = kind.kind,
+         .count = foreseen.count,
+         .predicted = foreseen.median,
+         .measured = length_of(same->second).median,
+         .farthest = farthest_of(expected, same->second, kind.kind, lanes)});
   }
   return comparison;
 }

@@ -15,12 +15,21 @@ namespace dapple {
 /// it is the time from the first start to the last end of the transfers of one micro-batch, as the
 /// median over micro-batches.
 struct LengthComparison {
+  /// One of the actions, by its micro-batch or bucket.
+  struct Single {
+    std::int32_t index = 0;
+    Duration predicted;
+    Duration measured;
+  };
+
   StageIndex stage;
   ActionKind kind = ActionKind::Forward;
   /// The number of micro-batches or buckets.
   std::int64_t count = 0;
   Duration predicted;
   Duration measured;
+  /// The action whose length differs most from its predicted one, of any lane; the first of equals.
+  Single farthest = {};
 
   /// Returns how much longer than predicted all of the actions took on their stream.
   Duration beyond() const { return count * (measured - predicted); }

@@ -43,6 +43,10 @@ std::string write_measurement_json(const MeasurementDocument& document) {
     write_action(writer, length);
     writer.key("count").integer(length.count);
     write_times(writer, length.predicted, length.measured);
+    writer.key("farthest").open_object(Layout::Line);
+    writer.key("index").integer(length.farthest.index);
+    write_times(writer, length.farthest.predicted, length.farthest.measured);
+    writer.close();
     writer.close();
   }
   writer.close();

@@ -46,6 +46,30 @@ TEST_CASE("of computations the median is compared, on the device where it is lon
   CHECK(comparison.lengths[0].predicted == Duration{10});
   CHECK(comparison.lengths[0].measured == Duration{13});
   CHECK(comparison.lengths[0].beyond() == Duration{9});
+  // The median hides the last forward of device 0.
+  CHECK(comparison.lengths[0].farthest.index == 2);
+  CHECK(comparison.lengths[0].farthest.predicted == Duration{10});
+  CHECK(comparison.lengths[0].farthest.measured == Duration{50});
+}
+
+TEST_CASE("each replica is compared with the prediction of its own device") {
+  const std::vector<Timeline::LaneName> lanes{{{StageIndex{0}}, {DeviceIndex{4}}},
+                                              {{StageIndex{0}}, {DeviceIndex{2}}}};
+  const Timeline predicted{
+      .lanes = lanes,
+      .actions = {action(0, K::Forward, 0, 0, 10), action(0, K::Forward, 1, 10, 20),
+                  action(1, K::Forward, 0, 0, 30), action(1, K::Forward, 1, 30, 60)},
+      .memory = {}};
+  // The lanes stand in the other order, and only one action takes less time than predicted.
+  const Timeline measured{
+      .lanes = {lanes[1], lanes[0]},
+      .actions = {action(0, K::Forward, 0, 0, 30), action(0, K::Forward, 1, 30, 55),
+                  action(1, K::Forward, 0, 0, 10), action(1, K::Forward, 1, 10, 21)},
+      .memory = {}};
+  const LengthComparison length = find(compare_timelines(predicted, measured), K::Forward);
+  CHECK(length.farthest.index == 1);
+  CHECK(length.farthest.predicted == Duration{30});
+  CHECK(length.farthest.measured == Duration{25});
 }
 
 TEST_CASE("a transfer lasts from its first part's start to its last part's end") {
@@ -59,6 +83,8 @@ TEST_CASE("a transfer lasts from its first part's start to its last part's end")
   const LengthComparison length = find(compare_timelines(predicted, measured), K::SendActivation);
   CHECK(length.predicted == Duration{4});
   CHECK(length.measured == Duration{7});
+  CHECK(length.farthest.predicted == Duration{4});
+  CHECK(length.farthest.measured == Duration{7});
 }
 
 TEST_CASE("a reduction begins with its last member, of replicas and of tied stages") {
