@@ -344,13 +344,14 @@ std::string warning_of_times(const Gpu& gpu, const Calibration& calibration, boo
 /// Returns the warning that memory is estimated, with what is known of how far off it is.
 std::string warning_of_memory(const Framework& framework) {
   if (framework.name.empty()) {
-    return "memory is estimated without what frameworks keep beside the model, which estimate "
+    return "memory is estimated without what frameworks keep in addition to the model, which "
+           "estimate "
            "--framework counts: estimates of the fullest GPU of published runs were 23 % too low "
            "on "
            "average (docs/accuracy.md)";
   }
   return fmt::format(
-      "memory is estimated with what {} keeps beside the model: {} "
+      "memory is estimated with what {} keeps in addition to the model: {} "
       "(docs/accuracy.md)",
       framework.name, framework.source);
 }
@@ -469,6 +470,7 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
         "bounds are for that routing");
   }
   profile.sample = sample_of(architecture, gpu, options);
+  profile.precision = to_string(options.precision);
   profile.device = gpu.name;
   profile.optimizer = optimizer_of(options, rates);
   chain(make_layers(estimator, rates, options), profile);

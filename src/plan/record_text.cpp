@@ -63,7 +63,11 @@ std::string_view outcome_text(FamilyOutcomeKind kind) {
   throw Bug("this outcome of a family is worded with its figures");
 }
 
-std::string outcome_text(const ParallelismReason& reason) {
+/// How by how much a plan is slower is stated, always rounded up: in tenths of a percent or, in
+/// older files, in whole percents.
+enum class SlowerBy { Tenths, Percents };
+
+std::string outcome_text(const ParallelismReason& reason, SlowerBy precision) {
   switch (reason.kind) {
     case ParallelismOutcomeKind::IsPlan:
       return "this plan";
@@ -71,10 +75,18 @@ std::string outcome_text(const ParallelismReason& reason) {
       const Duration found = reason.found.value_or(reason.plan);
       if (found == reason.plan) return "one as fast was found";
       // Only plans that are faster than the best of all are searched for.
-      return fmt::format(
-          "only faster plans were looked for; the best one seen is {:.0f} % slower",
-          std::ceil(100 *
-                    (static_cast<double>(found.ns) / static_cast<double>(reason.plan.ns) - 1)));
+      const auto as_text = [&]() -> std::string {
+        if (precision == SlowerBy::Percents) {
+          const double ratio = static_cast<double>(found.ns) / static_cast<double>(reason.plan.ns);
+          return fmt::format("{:.0f}", std::ceil(100 * (ratio - 1)));
+        }
+        const Wide beyond = Wide{1000} * (found - reason.plan).ns;
+        const auto tenths =
+            static_cast<std::int64_t>((beyond + reason.plan.ns - 1) / reason.plan.ns);
+        return fmt::format("{}.{}", tenths / 10, tenths % 10);
+      };
+      return fmt::format("only faster plans were looked for; the best one seen is {} % slower",
+                         as_text());
     }
     case ParallelismOutcomeKind::NotSearched:
       return "not searched";
@@ -216,6 +228,13 @@ std::string cut_of_runtime(const InexpressibleParts& parts) {
       parts.some_boundaries ? ", some boundaries" : "");
 }
 
+std::string with_older_runtime(std::string text, std::string_view target) {
+  constexpr std::string_view kName = "torchtitan";
+  const std::size_t place = target == kName ? text.find(kName) : std::string::npos;
+  if (place != std::string::npos) text.replace(place, kName.size(), "PyTorch's runtime");
+  return text;
+}
+
 std::vector<std::string> cuts_of_pins(const Pins& pins, const ModelProfile& profile) {
   std::vector<std::string> cuts = to_texts(pins, profile);
   for (std::string& cut : cuts) cut.insert(0, kCutPinned);
@@ -242,10 +261,22 @@ std::string text_of(const FamilyReason& reason) {
   return limit.empty() ? text : text + "; " + limit;
 }
 
-std::string text_of(const ParallelismReason& reason) {
-  const std::string text = outcome_text(reason);
+namespace {
+
+std::string text_of(const ParallelismReason& reason, SlowerBy precision) {
+  const std::string text = outcome_text(reason, precision);
   if (!reason.lower_bound) return text;
   return text + "; " + limit_of(reason.plan, *reason.lower_bound);
+}
+
+}  // namespace
+
+std::string text_of(const ParallelismReason& reason) {
+  return text_of(reason, SlowerBy::Tenths);
+}
+
+std::string older_text_of(const ParallelismReason& reason) {
+  return text_of(reason, SlowerBy::Percents);
 }
 
 std::string outside_space(const ModelProfile& profile, Sharding sharding, bool mixes_forms,

@@ -276,7 +276,7 @@ class Estimate(ToolTest):
     def test_what_a_framework_keeps_is_counted_and_said(self):
         run = self.estimate("--framework", "nanotron")
         self.assertEqual(run.returncode, DONE, run.stderr)
-        self.assertIn("memory is estimated with what nanotron keeps beside the model: ", run.stderr)
+        self.assertIn("memory is estimated with what nanotron keeps in addition to the model: ", run.stderr)
         self.assertEqual(self.read("out.json")["optimizer"]["framework_bytes_per_parameter_byte"],
                          1.5)
         run = self.estimate()
@@ -285,6 +285,87 @@ class Estimate(ToolTest):
         run = self.estimate("--framework", "none")
         self.assert_error(run, USAGE, "--framework: expected one of megatron-lm, nanotron, "
                           "nanotron-keeping-gathered, got none")
+
+    def test_the_framework_of_a_target_is_counted(self):
+        self.topology()
+        for words, framework in ((("--for", "megatron"), "megatron-lm"),
+                                 (("--for", "megatron-lm"), "megatron-lm"),
+                                 (("--framework", "megatron"), "megatron-lm"),
+                                 (("--for", "megatron", "--framework", "nanotron"), "nanotron"),
+                                 (("--for", "deepspeed"), None)):
+            with self.subTest(words=words):
+                run = self.plan("--sequence", "128", "--no-baselines", *words)
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                plan = self.read("plan.json")
+                kept = (f"memory is estimated with what {framework} keeps" if framework
+                        else "memory is estimated without what frameworks keep")
+                self.assertTrue(any(kept in warning for warning in plan["warnings"]),
+                                plan["warnings"])
+                if "--for" in words:
+                    self.assertEqual(plan["request"]["for"], words[1].removesuffix("-lm"))
+        self.assertEqual(self.plan("--sequence", "128", "--for", "megatron-lm", "--runtime",
+                                   "megatron-lm").returncode, DONE)
+        run = self.run_tool("export", "plan.json", "--to", "megatron-lm", "-o", "a.sh")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("export", "plan.json", "--to", "megatron", "-o", "b.sh")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual((self.folder / "a.sh").read_text(), (self.folder / "b.sh").read_text())
+        self.assertIn("--bf16", (self.folder / "a.sh").read_text())
+
+    def test_degrees_that_are_asked_for_are_estimated(self):
+        heads = {"num_attention_heads": 32, "num_key_value_heads": 16, "hidden_size": 256}
+        self.topology()
+
+        def tensor_degrees(*words):
+            run = self.run_tool("--model", self.configuration(**heads), "--topo", "t.json",
+                                "--global-batch", "16", "--sequence", "128", "--no-baselines", "-o",
+                                "plan.json", *words)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            plan = self.read("plan.json")
+            layer = plan["model"]["profile"]["layers"][1]
+            return (max(variant["tensor_parallel"] for variant in layer["variants"]),
+                    plan.get("parallelism", {}).get("tensor", 1))
+
+        # A group of sixteen takes all four servers of four devices.
+        topology = self.read("t.json")
+        topology["servers"][0]["count"] = 4
+        self.write("t.json", topology)
+        self.assertEqual(tensor_degrees()[0], 8)
+        self.assertEqual(tensor_degrees("--max-tensor", "2")[0], 8)
+        self.assertEqual(tensor_degrees("--max-tensor", "16")[0], 16)
+        self.assertEqual(tensor_degrees("--pin", "tensor=16"), (16, 16))
+        run = self.run_tool("verify", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+
+    def test_an_exported_decoder_has_the_names_of_torchtitan(self):
+        self.topology()
+        run = self.plan("--sequence", "128", "--for", "torchtitan", "--pin", "stages=2")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("plan.json")["model"]["profile"]["precision"], "bf16")
+        for target, name in (("torchtitan", "t.sh"), ("torch-csv", "t.csv")):
+            run = self.run_tool("export", "plan.json", "--to", target, "-o", name)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+        text = (self.folder / "t.sh").read_text()
+        self.assertIn('[["tok_embeddings"', text)
+        self.assertIn('"layers.0", "layers.1"', text)
+        self.assertIn('"norm", "output"]]', text)
+        # They are read back, and mean the same layers.
+        self.write("model.json", self.read("plan.json")["model"]["profile"])
+        run = self.run_tool("import", "plan", "t.sh", "t.csv", "--model", "model.json", "--topo",
+                            "t.json", "-o", "back.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual([stage["layers"] for stage in self.read("back.json")["stages"]],
+                         [stage["layers"] for stage in self.read("plan.json")["stages"]])
+        # The head is both modules, in this order.
+        for words, fault in (('"output", "norm"', 'expected a layer of the profile, got "output"'),
+                             ('"output"', 'expected a layer of the profile, got "output"'),
+                             ('"norm"', 'expected "output" behind "norm", got nothing'),
+                             ('"norm", "norm"', 'expected "output" behind "norm", got "norm"')):
+            with self.subTest(words=words):
+                self.write("wrong.sh", text.replace('"norm", "output"', words))
+                run = self.run_tool("import", "plan", "wrong.sh", "t.csv", "--model", "model.json",
+                                    "--topo", "t.json", "-o", "back.json")
+                self.assert_error(run, BAD_INPUT, "module_fqns_per_model_part", fault)
 
     def test_names_are_not_code(self):
         folder = self.folder / "$(touch x); \x1b[31m"

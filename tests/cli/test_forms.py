@@ -5,7 +5,7 @@ import json
 import shutil
 
 import tool
-from tool import BAD_INPUT, DONE, USAGE, ToolTest
+from tool import BAD_INPUT, DONE, NOT_VERIFIED, USAGE, ToolTest
 
 MEBIBYTE = 1 << 20
 MILLISECOND = 10**6  # nanoseconds
@@ -494,7 +494,7 @@ class Forms(ToolTest):
         self.assertIn("/parallelism", fault(parallelism={"tensor": 1, "data": 2, "sharding": "full",
                                                          "shards": 2}))
         request = {**whole["request"], "for": "megatron"}
-        self.assertIn("/request/per_stage: expected no such key beside", fault(request=request))
+        self.assertIn("/request/per_stage: expected no such key with", fault(request=request))
         for options, words in ((("--schedule", "auto"), "needs --schedule 1f1b or gpipe"),
                                (("--for", "megatron"), "cannot be used with --for"),
                                (("--alternatives", "2"), "cannot be used with --alternatives")):
@@ -694,7 +694,7 @@ class Forms(ToolTest):
                             ({"tensor": 1, "recompute": "full", "recompute_every": "2"},
                              'got "2"'),
                             ({"tensor": 1, "recompute": "full", "recompute_every": 2,
-                              "recomputed_layers": 2}, "beside recomputed_layers")):
+                              "recomputed_layers": 2}, "with recomputed_layers")):
             self.write("bad.json", {**first, "parallelism": form})
             self.assert_error(self.run_tool("validate", "bad.json"), BAD_INPUT,
                               "/parallelism/recompute_every", words)
@@ -705,7 +705,7 @@ class Forms(ToolTest):
         self.write("both.json", both)
         run = self.run_tool("export", "both.json", "--to", "megatron", "-o", "export")
         self.assert_error(run, BAD_INPUT, "/stages/0/recompute",
-                          "expected none beside recomputed parts of layers, core_attn+norm")
+                          "expected none with recomputed parts of layers, core_attn+norm")
         # Without such variants, whole layers are stages that recompute; parts are refused.
         bare = self.write("bare.json", self.mixture())
         run = self.run_tool("import", "plan", "--layout", "pp=2,dp=8,mbs=1,recompute=full",
@@ -858,7 +858,7 @@ class Forms(ToolTest):
         self.assertEqual(plan["parallelism"], {"tensor": 1, "recompute": "full"})
         reasons = {record["reason"] for record in plan["parallelisms"]
                    if "recompute_every" in record["parallelism"]}
-        self.assertEqual(reasons, {"PyTorch's runtime counts layers through all stages of a device, "
+        self.assertEqual(reasons, {"torchtitan counts layers through all stages of a device, "
                                    "of which schedules that are asked for have several"})
         # Megatron-LM has first layers instead.
         plan = self.planned(profile, topology, "--for", "megatron", "--recompute-layers", "auto")
@@ -953,7 +953,17 @@ class Forms(ToolTest):
         reasons = forms("--for", "torchtitan", "--shard", "auto", "--planner", "dapple")
         for lack in ("no expert parallelism", "no context parallelism with whole parameters",
                      "no sharded state"):
-            self.assertIn(f"the files for PyTorch's runtime have {lack}", reasons)
+            self.assertIn(f"the files for torchtitan have {lack}", reasons)
+        # Files of older versions name PyTorch's runtime instead.
+        plan = self.read("plan.json")
+        text = json.dumps(plan).replace("the files for torchtitan", "the files for PyTorch's runtime")
+        text = text.replace("what torchtitan cannot", "what PyTorch's runtime cannot")
+        self.assertNotEqual(json.loads(text)["search_space"]["cut"], plan["search_space"]["cut"])
+        for older, code in ((text, DONE), (text.replace("PyTorch's", "JAX's"), BAD_INPUT)):
+            self.write("older.json", older)
+            run = self.run_tool("verify", "older.json")
+            self.assertIn(run.returncode, (code, NOT_VERIFIED) if code == DONE else (code,),
+                          run.stdout + run.stderr)
         reasons = forms("--for", "megatron", "--shard", "auto", "--planner", "dapple")
         self.assertIn("the files for Megatron-LM have no sharded parameters", reasons)
         self.assertNotIn("the files for Megatron-LM have no expert parallelism", reasons)
@@ -969,7 +979,7 @@ class Forms(ToolTest):
                   "--global-batch", "4"),
                  "a batch of 4 has no sample for each of 8 data-parallel ranks"),
                 (("--pin", "experts=0"), "expected experts=N with N from 1 to 65536"),
-                (("--shard", "full", "--optimizer-step", "per-bucket"), "--shard: expected none")):
+                (("--shard", "full", "--optimizer-step", "per-bucket"), "--shard: sharded state cannot be used")):
             with self.subTest(words=words):
                 run = self.run_tool(*self.ground(), *words)
                 self.assertIn(run.returncode, (USAGE, BAD_INPUT), run.stdout + run.stderr)

@@ -102,6 +102,9 @@ struct InexpressibleParts {
   bool some_boundaries = false;
 };
 std::string cut_of_runtime(const InexpressibleParts& parts);
+/// Returns a text of a plan for the target, as named by --for, as files of older versions have it:
+/// they name PyTorch's runtime instead of torchtitan.
+std::string with_older_runtime(std::string text, std::string_view target);
 
 /// Returns one line for each pin; is_cut_of_pin() recognizes them.
 std::vector<std::string> cuts_of_pins(const Pins& pins, const ModelProfile& profile);
@@ -162,6 +165,8 @@ struct ParallelismReason {
 };
 /// Returns in a few words why the plan is of this form of parallelism or not.
 std::string text_of(const ParallelismReason& reason);
+/// Returns the same as files of older versions have it, which state whole percents.
+std::string older_text_of(const ParallelismReason& reason);
 
 /// Returns the forms of parallelism that no plan has that is made from this profile, with state
 /// sharded in this way and, where `mixes_forms`, stages in different forms or, where

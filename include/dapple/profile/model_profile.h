@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dapple/core/index.h"
@@ -185,6 +186,9 @@ struct SampleWork {
   friend bool operator==(const SampleWork&, const SampleWork&) = default;
 };
 
+/// The number formats that a profile may state.
+inline constexpr std::string_view kNumberFormats[] = {"fp32", "tf32", "bf16", "fp16"};
+
 struct ModelProfile {
   std::string name;
   std::string source;
@@ -194,6 +198,8 @@ struct ModelProfile {
   std::vector<std::string> warnings;
   std::optional<std::int64_t> global_batch_size;
   std::optional<SampleWork> sample = {};
+  /// The number format of activations and parameters, one of kNumberFormats; empty if not known.
+  std::string precision = {};
   /// The kind of device that was measured.
   std::string device;
   /// Further kinds that were measured, by rising name; every layer and every variant has their

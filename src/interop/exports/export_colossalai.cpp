@@ -12,6 +12,7 @@ namespace dapple::interop {
 Export export_colossalai(const ExportSubject& subject) {
   require_runs(subject, kColossalAi);
   const Plan& plan = subject.document.plan;
+  const ModelProfile& profile = subject.document.profile;
   const LayerRange blocks = find_blocks(subject.document.profile).layers;
   std::string counts;
   for (const StagePlan& stage : plan.stages) {
@@ -27,7 +28,7 @@ RECOMPUTE = {}  # then call model.gradient_checkpointing_enable()
 
 
 def plan(**options):
-    """The plugin with the plan's stages; precision and the like as options."""
+    """Returns the plugin with the plan's stages; other settings are passed as options."""
     return HybridParallelPlugin(
         tp_size={},
         pp_size={},
@@ -35,13 +36,17 @@ def plan(**options):
         num_microbatches={},
         num_layers_per_stage=[{}],
         dp_outside=False,
-        **options,
+{}        **options,
     )
 )",
       kPythonEncoding, heading_of(subject, "ColossalAI"), ranks_as_comment(subject),
       samples_per_rank(plan) * plan.num_micro_batches,
       plan.stages.front().recompute || recomputes_blocks(plan) ? "True" : "False",
-      subject.document.profile.tensor_parallel, plan.stages.size(), plan.num_micro_batches, counts);
+      subject.document.profile.tensor_parallel, plan.stages.size(), plan.num_micro_batches, counts,
+      profile.precision.empty()
+          ? std::string()
+          : fmt::format("        precision=\"{}\",\n",
+                        is_half_precision(profile) ? profile.precision : std::string("fp32")));
   if (plan.stages.front().recompute) {
     result.warnings.push_back(warn_of_block_inputs("ColossalAI"));
   }

@@ -10,6 +10,16 @@
 
 namespace dapple::interop {
 
+namespace {
+
+/// Returns the entry of the settings that chooses 16-bit numbers; empty where they are not known.
+std::string precision_of(const ModelProfile& profile) {
+  if (!is_half_precision(profile)) return "";
+  return fmt::format("\n    \"{}\": {{\"enabled\": True}},", profile.precision);
+}
+
+}  // namespace
+
 Export export_deepspeed(const ExportSubject& subject) {
   const Plan& plan = subject.document.plan;
   require_runs(subject, kDeepSpeed);
@@ -32,7 +42,7 @@ PARTS = [{}]  # stage s runs entries PARTS[s] to PARTS[s + 1] of `layers`
 CONFIG = {{
     "train_batch_size": {},
     "train_micro_batch_size_per_gpu": {},
-    "gradient_accumulation_steps": {},{}
+    "gradient_accumulation_steps": {},{}{}
 }}
 
 
@@ -54,7 +64,7 @@ class PlannedPipeline(PipelineModule):
       kPythonEncoding, heading_of(subject, "DeepSpeed"), ranks_as_comment(subject), topology, parts,
       plan.global_batch_size, samples_per_rank(plan), micro_batches_per_replica(plan),
       plan.parallelism.shards_optimizer ? "\n    \"zero_optimization\": {\"stage\": 1}," : "",
-      subject.document.profile.layers.size(),
+      precision_of(subject.document.profile), subject.document.profile.layers.size(),
       recomputes ? subject.document.profile.layers.size() : (recomputes_blocks(plan) ? 1U : 0U),
       fmt::format("{}(num_pp={}{}, num_dp={})", topology, plan.stages.size(), shares, replicas));
   if (degree != 1) {

@@ -80,6 +80,8 @@ Export export_megatron(const ExportSubject& subject) {
         fmt::format("  --expert-model-parallel-size {}\n  --expert-tensor-parallel-size {}\n",
                     form.experts, form.expert_tensor);
   }
+  // Without either Megatron-LM computes in single precision.
+  if (is_half_precision(profile)) result.text += fmt::format("  --{}\n", profile.precision);
   if (plan.parallelism.shards_optimizer) result.text += "  --use-distributed-optimizer\n";
   if (replicas_of_stages(plan) > 1 && plan.gradients.overlaps)
     result.text += "  --overlap-grad-reduce\n";

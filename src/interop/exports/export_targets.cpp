@@ -113,7 +113,7 @@ const std::vector<ExportTarget>& export_targets() {
       {"torchtitan",
        ".torchtitan.sh",
        "options of torchtitan",
-       &kTorch,
+       &kTorchtitan,
        {.order = true, .buckets = true, .steps_by_bucket = true},
        export_torchtitan},
       {"colossalai", ".colossalai.py", "arguments of ColossalAI's plugin", &kColossalAi, kGradients,

@@ -9,6 +9,7 @@
 #include "dapple/core/characters.h"
 #include "dapple/schedule/schedule.h"
 #include "interop/exports/exporting.h"
+#include "interop/graphs/torchtitan_modules.h"
 #include "interop/plans/plan_formats.h"
 
 namespace dapple::interop {
@@ -154,18 +155,25 @@ Export export_torch_csv(const ExportSubject& subject) {
 }
 
 Export export_torchtitan(const ExportSubject& subject) {
-  require_runs(subject, kTorch);
+  require_runs(subject, kTorchtitan);
   const Plan& plan = subject.document.plan;
   const ModelProfile& profile = subject.document.profile;
+  const TorchtitanModules modules(profile);
   std::string parts;
   for (const StagePlan& stage : plan.stages) {
     std::string names;
     for (std::int32_t l = stage.layers.begin; l < stage.layers.end; ++l) {
-      const nlohmann::json name = profile.layers[static_cast<std::size_t>(l)].name;
-      names += (names.empty() ? "" : ", ") + with_hidden_escaped(name.dump());
+      for (const nlohmann::json name : modules.names(LayerIndex{l})) {
+        names += (names.empty() ? "" : ", ") + with_hidden_escaped(name.dump());
+      }
     }
     parts += (parts.empty() ? "[" : ", [") + names + "]";
   }
+  const std::string names = modules.are_those_of_decoders()
+                                ? "The names of modules are those of torchtitan's decoders, such "
+                                  "as Llama 3: tok_embeddings, layers.N, norm and output"
+                                : "The names of modules are those of the profile's layers, and "
+                                  "torchtitan looks for modules of these names";
   const std::size_t groups = stages_by_device_group(plan).size();
   const std::size_t replicas = plan.stages.front().devices.size();
   // Without a pipeline torchtitan takes a local batch at a time, and accumulates gradients over as
@@ -177,6 +185,7 @@ Export export_torchtitan(const ExportSubject& subject) {
       "{}"
       "{}"
       "{}"
+      "# {}.\n"
       "PIPELINE_ARGS=(\n"
       "  --parallelism.pipeline_parallel_degree {}\n"
       "  --parallelism.data_parallel_replicate_degree {}\n"
@@ -190,7 +199,8 @@ Export export_torchtitan(const ExportSubject& subject) {
       heading_of(subject, "torchtitan"),
       has_pipeline ? "# The order is that of `export --to torch-csv`, saved as schedule.csv.\n"
                    : "",
-      ranks_as_comment(subject), groups, replicas, degrees_as_options(plan.parallelism, degree),
+      ranks_as_comment(subject), names, groups, replicas,
+      degrees_as_options(plan.parallelism, degree),
       has_pipeline ? fmt::format("  --parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
                                  "  --parallelism.pipeline_parallel_microbatch_size {}\n",
                                  samples_per_rank(plan))
@@ -199,8 +209,7 @@ Export export_torchtitan(const ExportSubject& subject) {
       samples_per_rank(plan) * (has_pipeline ? plan.num_micro_batches : 1), plan.global_batch_size,
       recomputation_of(plan));
   if (plan.stages.front().recompute) result.warnings.push_back(warn_of_block_inputs("torchtitan"));
-  result.warnings.emplace_back(
-      "the names of layers are the profile's: torchtitan looks for modules of these names");
+  result.warnings.push_back(names);
   return result;
 }
 

@@ -55,7 +55,7 @@ void check_replicas(const RuntimeLimits& runtime, const Plan& plan,
     faults.push_back(selection_fault(runtime, plan.parallelism));
   } else if (first.recompute && !parts.none()) {
     faults.push_back({"/stages/0/recompute",
-                      fmt::format("expected none beside recomputed parts of layers, {}, as {} has "
+                      fmt::format("expected none with recomputed parts of layers, {}, as {} has "
                                   "one answer, got both",
                                   to_text(parts), runtime.name)});
   }
@@ -234,7 +234,7 @@ void check_blocks(const RuntimeLimits& runtime, const ModelProfile& profile, con
     const bool is_beside = layers.end >= blocks.begin && layers.end <= blocks.end;
     if (s + 1 == plan.stages.size() || is_beside) continue;
     faults.push_back({fmt::format("/stages/{}/layers/1", s),
-                      fmt::format("expected a boundary beside a transformer block, between {} and "
+                      fmt::format("expected a boundary next to a transformer block, between {} and "
                                   "{}, as {} has one embedding and one head, got {}",
                                   blocks.begin, blocks.end, runtime.name, layers.end)});
   }
@@ -259,7 +259,7 @@ void check_degrees(const RuntimeLimits& runtime, const Parallelism& form,
     refuse("experts", "1", "expert parallelism", fmt::format("{}", form.experts));
   } else if (runtime.experts_need_sequence && form.experts > 1 && form.tensor > 1 &&
              !form.sequence) {
-    refuse("sequence", "true", "experts beside tensor parallelism without it", "false");
+    refuse("sequence", "true", "experts with tensor parallelism but without it", "false");
   }
   if (!runtime.shards_optimizer && form.shards_optimizer) {
     refuse("sharding", "none", "sharded state", "optimizer");
@@ -324,6 +324,10 @@ bool splits_backward(const Plan& plan) {
       return action.kind == ActionKind::InputGradient;
     });
   });
+}
+
+bool is_half_precision(const ModelProfile& profile) {
+  return profile.precision == "bf16" || profile.precision == "fp16";
 }
 
 std::int64_t samples_per_rank(const Plan& plan) {

@@ -58,6 +58,12 @@ inline constexpr RuntimeLimits kTorch{.name = "PyTorch's runtime",
                                       .context_parallel = true,
                                       .context_shards_state = true,
                                       .shards_all_state = true};
+/// The limits of torchtitan, which runs plans by PyTorch's runtime.
+inline constexpr RuntimeLimits kTorchtitan = [] {
+  RuntimeLimits limits = kTorch;
+  limits.name = "torchtitan";
+  return limits;
+}();
 /// The limits of a program built from plain modules, without tensor parallelism.
 inline constexpr RuntimeLimits kTorchModules{.name = "PyTorch's runtime",
                                              .any_order = true,
@@ -105,6 +111,9 @@ void require_runs(const ExportSubject& subject, const RuntimeLimits& runtime);
 
 /// Whether the plan's order splits backwards into input gradient and weight gradient. O(actions).
 bool splits_backward(const Plan& plan);
+
+/// Whether the profile states a number format of 16 bits, "bf16" or "fp16".
+bool is_half_precision(const ModelProfile& profile);
 
 /// Returns how many samples of a micro-batch one data-parallel rank processes: a replica, or a part
 /// of one. Requires: there are no faults_for() the plan.

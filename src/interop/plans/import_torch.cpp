@@ -13,6 +13,7 @@
 #include "dapple/core/error.h"
 #include "dapple/io/json/json_reader.h"
 #include "interop/graphs/counted_blocks.h"
+#include "interop/graphs/torchtitan_modules.h"
 #include "interop/plans/plan_formats.h"
 #include "interop/plans/plan_sketch.h"
 #include "interop/text/foreign_text.h"
@@ -66,15 +67,15 @@ class TorchImporter {
         roles_(files_by_role(
             files, {{"torchtitan's options, which say the modules of each stage", is_options, true},
                     {"a CSV schedule", is_schedule}})),
-        script_(roles_[0]->text, roles_[0]->name) {
-    std::int32_t position = 0;
-    for (const Layer& layer : ground.profile.layers) layer_of_.emplace(layer.name, position++);
-  }
+        script_(roles_[0]->text, roles_[0]->name),
+        modules_(ground.profile) {}
   ImportedPlan run();
 
  private:
   std::vector<LayerRange> read_stages() const;
   LayerRange read_stage(const io::Field& field, std::int32_t begin) const;
+  std::size_t read_further_parts(const io::ArrayReader& modules, std::size_t first,
+                                 const std::vector<std::string>& parts) const;
   std::size_t read_groups(std::size_t stages) const;
   void read_order(PlanSketch& sketch, std::size_t groups) const;
   bool read_recomputation(std::vector<std::string>& warnings) const;
@@ -85,7 +86,7 @@ class TorchImporter {
   // The file with the options, and that with the schedule or null.
   std::vector<const ForeignPlanFile*> roles_;
   ShellOptions script_;
-  std::map<std::string_view, std::int32_t> layer_of_;  // by name
+  TorchtitanModules modules_;
 };
 
 /// Reads the layers of a stage, which must be consecutive. Gaps between stages are checked later.
@@ -96,12 +97,12 @@ LayerRange TorchImporter::read_stage(const io::Field& field, std::int32_t begin)
   for (std::size_t i = 0; i < modules.size(); ++i) {
     const std::optional<std::string> name = io::read_text(modules.at(i));
     if (!name) continue;
-    const auto found = layer_of_.find(*name);
-    if (found == layer_of_.end()) {
+    const std::optional<LayerIndex> found = modules_.layer(*name);
+    if (!found) {
       modules.at(i).add(fmt::format("expected a layer of the profile, got \"{}\"", shown(*name)));
       continue;
     }
-    const std::int32_t position = found->second;
+    const std::int32_t position = found->value;
     if (i == 0) {
       range = {position, position + 1};
     } else if (position == range.end) {
@@ -115,8 +116,26 @@ LayerRange TorchImporter::read_stage(const io::Field& field, std::int32_t begin)
           shown(layers[static_cast<std::size_t>(range.end - 1)].name), shown(*name)));
       return range;
     }
+    const std::vector<std::string> parts = modules_.names(*found);
+    if (*name == parts.front()) i += read_further_parts(modules, i, parts);
   }
   return range;
+}
+
+/// Checks that all modules of a layer follow its first one, which is at `first`, and returns their
+/// number.
+std::size_t TorchImporter::read_further_parts(const io::ArrayReader& modules, std::size_t first,
+                                              const std::vector<std::string>& parts) const {
+  for (std::size_t part = 1; part < parts.size(); ++part) {
+    const std::size_t i = first + part;
+    const auto name = i < modules.size() ? io::read_text(modules.at(i)) : std::nullopt;
+    if (name == parts[part]) continue;
+    modules.at(std::min(i, modules.size() - 1))
+        .add(fmt::format("expected \"{}\" behind \"{}\", got {}", parts[part], parts[part - 1],
+                         name ? '"' + shown(*name) + '"' : std::string("nothing")));
+    return part - 1;
+  }
+  return parts.size() - 1;
 }
 
 std::vector<LayerRange> TorchImporter::read_stages() const {
@@ -214,7 +233,7 @@ void TorchImporter::read_order(PlanSketch& sketch, std::size_t groups) const {
     sketch.family = ScheduleFamily::Interleaved;
   } else {
     script_.refuse(csv ? csv->line : 0,
-                   fmt::format("expected the order as a CSV file beside this one, or {} of 1F1B, "
+                   fmt::format("expected the order as a CSV file next to this one, or {} of 1F1B, "
                                "GPipe or Interleaved1F1B, that fits the number of stages, got {}",
                                kSchedule,
                                csv        ? "the file's name alone"

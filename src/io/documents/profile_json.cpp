@@ -103,6 +103,12 @@ SampleWork read_sample(const Field& field) {
   return sample;
 }
 
+std::string read_precision(const Field& field) {
+  const std::vector<std::string_view> names(std::begin(kNumberFormats), std::end(kNumberFormats));
+  const std::optional<std::size_t> choice = read_choice(field, names);
+  return choice ? std::string(names[*choice]) : std::string();
+}
+
 void write_sample(JsonWriter& writer, const SampleWork& sample) {
   writer.open_object(JsonWriter::Layout::Line);
   writer.key("tokens").integer(sample.tokens);
@@ -133,6 +139,9 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
     profile.global_batch_size = read_integer(batch, kSampleRange);
   if (const Field sample = object.field("sample"); sample.present()) {
     profile.sample = read_sample(sample);
+  }
+  if (const Field precision = object.field("precision"); precision.present()) {
+    profile.precision = read_precision(precision);
   }
   const Field device = object.field("device");
   profile.device = read_device(device);
@@ -169,6 +178,7 @@ void write_profile(JsonWriter& writer, const ModelProfile& profile) {
   if (profile.global_batch_size)
     writer.key("global_batch_size").integer(*profile.global_batch_size);
   if (profile.sample) write_sample(writer.key("sample"), *profile.sample);
+  if (!profile.precision.empty()) writer.key("precision").text(profile.precision);
   writer.key("device").text(profile.device);
   if (profile.tensor_parallel != 1) writer.key("tensor_parallel").integer(profile.tensor_parallel);
   if (profile.batch_scaling) {

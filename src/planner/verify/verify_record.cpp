@@ -195,8 +195,9 @@ void check_record(Claims& claims, const ClaimedPlan& claimed) {
   if (claimed.restriction) {
     add(std::move(pinned));
     const bool is_1f1b = is_planned_as_1f1b(document.plan.family);
-    cut.push_back({.text = cut_of_runtime(inexpressible_parts(
-                       *claimed.restriction, claimed.restriction->least_depths && is_1f1b))});
+    const std::string text = cut_of_runtime(
+        inexpressible_parts(*claimed.restriction, claimed.restriction->least_depths && is_1f1b));
+    cut.push_back({.text = text, .older = with_older_runtime(text, claimed.restriction->target)});
   }
   for (const ParallelismRecord& record : document.parallelisms) {
     if (is_of(record, document.plan)) continue;

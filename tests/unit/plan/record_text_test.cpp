@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "dapple/plan/warning_text.h"
@@ -60,6 +62,26 @@ TEST_CASE("the warning about a gap names its causes, and is recognized in older 
         "some of the searches would have taken too long, and the bound holds also for placements "
         "and plans of zb-v, interleaved that were not tried: more time would not close the gap");
   CHECK_FALSE(is_gap_warning(kUnlimitedMemoryWarning));
+}
+
+TEST_CASE("by how much the best plan of a form is slower is rounded up, never to nothing") {
+  ParallelismReason reason{
+      .kind = ParallelismOutcomeKind::Found, .plan = Duration{1'000'000}, .found = Duration{}};
+  const std::string begin = "only faster plans were looked for; the best one seen is ";
+  for (const auto& [found, tenths, whole] : {std::tuple{1'000'001, "0.1", "1"},
+                                             {1'001'000, "0.1", "1"},
+                                             {1'001'001, "0.2", "1"},
+                                             {1'010'000, "1.0", "2"},
+                                             {1'098'765, "9.9", "10"},
+                                             {2'500'000, "150.0", "150"}}) {
+    reason.found = Duration{found};
+    CHECK(text_of(reason) == begin + tenths + " % slower");
+    // Older versions rounded in floating point.
+    CHECK(older_text_of(reason) == begin + whole + " % slower");
+  }
+  reason.found = reason.plan;
+  CHECK(text_of(reason) == "one as fast was found");
+  CHECK(older_text_of(reason) == text_of(reason));
 }
 
 }  // namespace

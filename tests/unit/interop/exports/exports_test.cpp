@@ -261,7 +261,7 @@ TEST_CASE("what a runtime cannot express is named with its place") {
     document.profile.layers[5].name = "block.3";
     CHECK_THAT(
         refusal(document, "megatron"),
-        Catch::Contains("/stages/0/layers/1: expected a boundary beside a transformer block, "
+        Catch::Contains("/stages/0/layers/1: expected a boundary next to a transformer block, "
                         "between 4 and 6"));
   }
   SECTION("dealt micro-batches") {
@@ -319,6 +319,54 @@ TEST_CASE("torchtitan gets the names of each stage's layers") {
   CHECK(made.warnings[1] ==
         "not in the files of torchtitan: the order of actions (torch-csv has it); gradient "
         "buckets of 25 MiB");
+}
+
+TEST_CASE("torchtitan gets the names of its own modules for an estimated decoder") {
+  PlanDocument document = document_of(two_by_two());
+  CHECK_THAT(exported(document, "torchtitan").text,
+             Catch::Contains("# The names of modules are those of the profile's layers"));
+  // Only estimates state a precision.
+  document.profile.precision = "bf16";
+  const Export made = exported(document, "torchtitan");
+  CHECK_THAT(made.text, Catch::Contains("'[[\"tok_embeddings\", \"layers.0\", \"layers.1\"], "
+                                        "[\"layers.2\", \"layers.3\", \"norm\", \"output\"]]'"));
+  CHECK_THAT(made.text,
+             Catch::Contains("# The names of modules are those of torchtitan's decoders"));
+  // Layers of other names are the profile's.
+  document.profile.layers.front().name = "patches";
+  CHECK_THAT(exported(document, "torchtitan").text,
+             Catch::Contains("'[[\"patches\", \"block.0\", \"block.1\"], [\"block.2\""));
+}
+
+TEST_CASE("the precision is written where the profile states it") {
+  PlanDocument document = document_of(two_by_two());
+  const auto text = [&](const char* target) { return exported(document, target).text; };
+  for (const char* target : {"megatron", "deepspeed", "colossalai"}) {
+    for (const char* word : {"bf16", "fp16", "precision"}) {
+      CHECK_THAT(text(target), !Catch::Contains(word));
+    }
+  }
+  document.profile.precision = "fp16";
+  CHECK_THAT(text("megatron"), Catch::Contains("  --fp16\n"));
+  CHECK_THAT(text("deepspeed"), Catch::Contains("    \"fp16\": {\"enabled\": True},\n"));
+  CHECK_THAT(text("colossalai"), Catch::Contains("        precision=\"fp16\",\n"));
+  // Megatron-LM and DeepSpeed compute in single precision unless told otherwise; TF32 is of that.
+  document.profile.precision = "tf32";
+  for (const char* target : {"megatron", "deepspeed"}) {
+    CHECK_THAT(text(target), !Catch::Contains("tf32") && !Catch::Contains("16\n"));
+  }
+  CHECK_THAT(text("colossalai"), Catch::Contains("        precision=\"fp32\",\n"));
+}
+
+TEST_CASE("torchtitan is named where it refuses a plan") {
+  PlanShape shape = two_by_two();
+  shape.stages[0].dealt = true;
+  shape.stages[1].dealt = true;
+  shape.num_micro_batches = 4;
+  CHECK_THAT(refusal(document_of(shape), "torchtitan"),
+             Catch::Contains("all replicas of torchtitan run one order"));
+  CHECK_THAT(refusal(document_of(shape), "torch-csv"),
+             Catch::Contains("all replicas of PyTorch's runtime run one order"));
 }
 
 TEST_CASE("a launcher's processes get the plan's ranks, from the server of rank 0 on") {

@@ -191,6 +191,17 @@ TEST_CASE("decimals of an optimizer are exact to nine places, and more are refus
   }
 }
 
+TEST_CASE("a profile may state the number format that it is computed in") {
+  CHECK(io::read_profile(kProfileText, "f.json").precision.empty());
+  const std::string text = replaced(kProfileText, R"("device": "D")", R"("precision": "bf16",
+  "device": "D")");
+  const ModelProfile profile = io::read_profile(text, "f.json");
+  CHECK(profile.precision == "bf16");
+  CHECK(io::write_profile(profile) == text);
+  CHECK(profile_faults(replaced(text, R"("bf16")", R"("int8")")) ==
+        Faults{R"(/precision: expected "fp32", "tf32", "bf16" or "fp16", got "int8")"});
+}
+
 TEST_CASE("an operation is kept as JSON text in one form") {
   const std::string text = replaced(
       kProfileText, R"("name": "a",)",
@@ -204,21 +215,20 @@ TEST_CASE("every fault of a profile is told with its place, in the order of the 
   text = replaced(text, R"("parameter_bytes": 200,)", "");
   text = replaced(text, R"("device": "D")", R"("device": 7, "color": "red")");
   text = replaced(text, R"("stash_bytes": 8)", R"("stash_bytes": 8.5)");
-  CHECK(
-      profile_faults(text) ==
-      Faults{
-          "/device: expected a name of 1 to 200 characters, none of them a control character, "
-          "got 7",
-          "/color: expected one of the keys \"schema\", \"name\", \"source\", \"notes\", "
-          "\"warnings\", "
-          "\"global_batch_size\", \"sample\", \"device\", \"tensor_parallel\", \"batch_scaling\", "
-          "\"optimizer\" or \"layers\", got an unknown key",
-          "/layers/0/measurements/0/forward_ns: expected an integer from 0 to "
-          "1000000000000000, got -3",
-          "/layers/1/parameter_bytes: expected an integer from 0 to 1000000000000000, but the "
-          "key is missing",
-          "/layers/1/measurements/0/stash_bytes: expected an integer from 0 to "
-          "1000000000000000, got 8.5"});
+  CHECK(profile_faults(text) ==
+        Faults{"/device: expected a name of 1 to 200 characters, none of them a control character, "
+               "got 7",
+               "/color: expected one of the keys \"schema\", \"name\", \"source\", \"notes\", "
+               "\"warnings\", "
+               "\"global_batch_size\", \"sample\", \"precision\", \"device\", \"tensor_parallel\", "
+               "\"batch_scaling\", "
+               "\"optimizer\" or \"layers\", got an unknown key",
+               "/layers/0/measurements/0/forward_ns: expected an integer from 0 to "
+               "1000000000000000, got -3",
+               "/layers/1/parameter_bytes: expected an integer from 0 to 1000000000000000, but the "
+               "key is missing",
+               "/layers/1/measurements/0/stash_bytes: expected an integer from 0 to "
+               "1000000000000000, got 8.5"});
 }
 
 struct BadProfile {
@@ -323,7 +333,7 @@ TEST_CASE("measurements stand by rising batch size, and a fixed part needs a sin
                                      R"("repeat": 2)", R"("fixed_overhead_ns": 1)");
   CHECK(profile_faults(replaced(fixed, R"({"batch_size": 1, "forward_ns": 30)",
                                 R"({"batch_size": 3, "forward_ns": 30)")) ==
-        Faults{"/layers/1/fixed_overhead_ns: expected no fixed_overhead_ns beside 2 measurements, "
+        Faults{"/layers/1/fixed_overhead_ns: expected no fixed_overhead_ns with 2 measurements, "
                "got one"});
 }
 
