@@ -115,12 +115,11 @@ std::vector<std::string> parts_of_list(const std::string& list) {
 }
 
 std::vector<OptionSpec> common_options() {
-  return {
-      {.name = "verbose", .letter = 'v', .text = "Show more of what is done and what is found."},
-      {.name = "quiet",
-       .letter = 'q',
-       .text = "Print only requested results, warnings and errors."},
-      {.name = "help", .letter = 'h', .text = "Print this help, or that of a command."}};
+  return {{.name = "verbose", .letter = 'v', .text = "Show more of what is done and found."},
+          {.name = "quiet",
+           .letter = 'q',
+           .text = "Print only requested results, warnings and errors."},
+          {.name = "help", .letter = 'h', .text = "Print this help, or that of a command."}};
 }
 
 std::string list_of(const std::vector<std::string>& words) {
@@ -163,8 +162,7 @@ Options::Options(const std::vector<std::string>& arguments, std::vector<OptionSp
     if (!values.empty() && !repeats) throw usage_error("--" + name, "given twice");
     values.push_back(value);
   }
-  if (has("quiet") && has("verbose"))
-    throw usage_error("--quiet", "expected no --verbose beside it");
+  if (has("quiet") && has("verbose")) throw usage_error("--quiet", "cannot be used with --verbose");
 }
 
 std::optional<std::string> Options::text(const std::string& name) const {
@@ -186,13 +184,13 @@ std::string Options::only_file(const std::string& name, const std::string& what)
   const std::optional<std::string> named = text(name);
   const std::size_t count = positional_.size() + (named ? 1 : 0);
   if (count == 1) return named ? *named : positional_.front();
-  if (count == 0) throw usage_error("--" + name, "expected " + what + ", got nothing");
+  if (count == 0) throw usage_error("--" + name, what + " is required");
   throw usage_error(printable(positional_.back()), "expected " + what + " and options, got more");
 }
 
 std::string Options::required(const std::string& name, const std::string& what) const {
   const auto value = text(name);
-  if (!value) throw usage_error("--" + name, "expected " + what + ", got nothing");
+  if (!value) throw usage_error("--" + name, what + " is required");
   return *value;
 }
 
@@ -247,18 +245,6 @@ std::optional<Duration> Options::positive_seconds(const std::string& name) const
                                   kMostSeconds, printable(*value)));
   }
   return Duration{static_cast<std::int64_t>(*time)};
-}
-
-std::optional<Factor> Options::proportion(const std::string& name, std::int64_t most) const {
-  const auto value = text(name);
-  if (!value) return std::nullopt;
-  const std::optional<Wide> billionths = scaled_fraction(*value);
-  if (!billionths || *billionths < 0 || *billionths > Wide{most} * kOne.billionths) {
-    throw usage_error("--" + name, fmt::format("expected a number such as \"50%\" or \"0.5\", at "
-                                               "least 0 and at most {}%, got \"{}\"",
-                                               100 * most, printable(*value)));
-  }
-  return Factor{static_cast<std::int64_t>(*billionths)};
 }
 
 std::optional<Factor> Options::fraction(const std::string& name) const {

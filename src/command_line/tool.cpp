@@ -229,7 +229,7 @@ int run_guarded(const Tool& tool, const std::vector<std::string>& arguments, Con
   } catch (const NobodyListens&) { return kEnvironment; } catch (const Error& error) {
     const auto tell = [&](const Error& told) {
       print_error(console, told);
-      if (told.kind() == ErrorKind::Usage) console.err << topic << " --help says more\n";
+      if (told.kind() == ErrorKind::Usage) console.err << topic << " --help shows the options\n";
     };
     if (tool.end_with_others != nullptr) tool.end_with_others(error, tell);
     tell(error);

@@ -373,7 +373,7 @@ void PlanValidator::check_samples(std::size_t stage) {
   };
   const auto replicas = static_cast<std::size_t>(replicas_of(plan_.stages[stage]));
   if (plan_.stages[stage].replication == Replication::Deal) {
-    return expect("no such key beside \"deal\", as replicas have whole micro-batches", "shares");
+    return expect("no such key with \"deal\", as replicas have whole micro-batches", "shares");
   }
   if (samples.size() != replicas) {
     return expect(fmt::format("a number for each of {} replicas", replicas), samples.size());

@@ -327,7 +327,7 @@ std::vector<std::string> search_headlines(const SearchRecord& search) {
         fmt::format("; {} cut (-v)", plural(static_cast<std::int64_t>(search.cut.size()), "part"));
   }
   std::vector<std::string> lines{std::move(counts)};
-  if (!search.outside.empty()) lines.push_back("not in it: " + search.outside);
+  if (!search.outside.empty()) lines.push_back("not searched: " + search.outside);
   return lines;
 }
 
@@ -345,7 +345,7 @@ std::vector<std::string> search_lines(const SearchRecord& search) {
   if (has_counts && !is_rescheduled && !search.searched.empty())
     lines.push_back("over " + joined(search.searched));
   for (const std::string& cut : search.cut) lines.push_back("left out: " + cut);
-  if (!search.outside.empty()) lines.push_back("not in it: " + search.outside);
+  if (!search.outside.empty()) lines.push_back("not searched: " + search.outside);
   return lines;
 }
 

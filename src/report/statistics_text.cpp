@@ -76,7 +76,8 @@ std::string titles_of(const Timeline& timeline, const std::vector<LaneIndex>& la
 
 }  // namespace
 
-std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
+std::string write_statistics(const Timeline& timeline, const TextStyle& style,
+                             Duration collectives) {
   if (timeline.actions.empty()) return {};
   const auto [lanes, path] = analyse(timeline);
   // The critical path ends with the iteration.
@@ -90,6 +91,13 @@ std::string write_statistics(const Timeline& timeline, const TextStyle& style) {
   add("Idle", idle_text(timeline, lanes, iteration));
   add("Critical path", path_text(timeline, path, iteration));
   add("Communication", exposed_text(timeline, lanes));
+  if (collectives > Duration{}) {
+    add("Collectives",
+        fmt::format("{} of the iteration, those within layers, which are a part of forwards and "
+                    "backwards above and not of communication",
+                    show_percent(static_cast<double>(collectives.ns) /
+                                 static_cast<double>(std::max<std::int64_t>(iteration.ns, 1)))));
+  }
   const std::vector<LaneIndex> slow = stragglers(lanes);
   if (!slow.empty()) {
     add("Stragglers", titles_of(timeline, slow, style) + ": busy over 5 % longer than the median");

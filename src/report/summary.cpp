@@ -133,9 +133,31 @@ std::string figure_lines(const std::vector<Figure>& figures, const TextStyle& st
   return text;
 }
 
+/// Returns which options keep a faster baseline from being the plan; "-" where the plan was not
+/// chosen for its time alone, or by no options that are known. A plan is never slower than a
+/// baseline that its options allow.
+std::string why_not_chosen(const PlanDocument& document) {
+  if (!document.request || document.request->jitter) return "-";
+  const PlanRequest& request = *document.request;
+  std::vector<std::string> options;
+  for (const std::string& pin : to_texts(request.pins, document.original_profile())) {
+    options.push_back("--pin " + printable(pin));
+  }
+  if (!request.target.empty()) options.push_back("--for " + request.target);
+  if (request.family) {
+    const std::string family(to_string(*request.family));
+    if (request.family != ScheduleFamily::OneFOneB) options.push_back("--schedule " + family);
+  }
+  return options.empty() ? "-" : fmt::format("not allowed by {}", fmt::join(options, ", "));
+}
+
 /// Returns the cell with the causes for which a baseline loses: only the largest cause on a narrow
 /// terminal.
-Cell reason_cell(const Baseline& baseline, const Prediction& ours, const TextStyle& style) {
+Cell reason_cell(const Baseline& baseline, const PlanDocument& document, const TextStyle& style) {
+  const Prediction& ours = document.prediction;
+  if (baseline.feasible && baseline.iteration < ours.iteration) {
+    return {why_not_chosen(document)};
+  }
   const bool is_narrow = style.wraps && style.width < kRoomForBars;
   const CauseCount count = is_narrow ? CauseCount::Largest : CauseCount::All;
   return {loses_by(baseline, ours, count), baseline.feasible ? Ink::Plain : Ink::Bad};
@@ -154,7 +176,7 @@ std::string baseline_table(const PlanDocument& document, const TextStyle& style)
     if (wide) cells.push_back({printable(baseline.shape)});
     cells.push_back({show(baseline.iteration, document.prediction.iteration)});
     cells.push_back({factor_text(baseline.iteration, document.prediction.iteration)});
-    cells.push_back(reason_cell(baseline, document.prediction, style));
+    cells.push_back(reason_cell(baseline, document, style));
     table.add_row(std::move(cells));
   }
   return table.text(0, style) + '\n';

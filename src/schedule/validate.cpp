@@ -211,7 +211,7 @@ void StageValidator::check_backward(std::int32_t index) {
   const Action weights = action(ActionKind::WeightGradient, index);
   const bool split = is_split(index);
   if (split && is_present(whole)) {
-    report(fmt::format("{} stands beside its own parts: a backward is run once", to_text(whole)));
+    report(fmt::format("{} is listed with its own parts: a backward is run once", to_text(whole)));
   } else if (split) {
     check_presence(input);
     check_presence(weights);

@@ -191,7 +191,7 @@ class Calibrate(ToolTest):
             self.assertEqual(int(self.priced({**row, "memory_of": of})["estimated_bytes"]), size)
         run = self.calibrate(self.table([{**row, "memory_of": "last_stage", "memory_bytes": ""}]),
                              "--gpus", "true.json")
-        self.assert_error(run, BAD_INPUT, "line 4: memory_of: expected memory_bytes beside")
+        self.assert_error(run, BAD_INPUT, "line 4: memory_of: last_stage needs memory_bytes")
         run = self.calibrate(self.table([{**row, "memory_of": "first"}]), "--gpus", "true.json")
         self.assert_error(run, BAD_INPUT, "memory_of: expected all or last_stage", 'got "first"')
 

@@ -109,7 +109,7 @@ class Deal(ToolTest):
                 (("--schedule", "auto"), "needs --schedule 1f1b or gpipe"),
                 (("--replicas", "independent"), "needs --replicas together"),
                 (("--planner", "dapple"), "needs --planner exact"),
-                (("--runtime", "deepspeed"), "needs transfers beside computations"),
+                (("--runtime", "deepspeed"), "needs transfers that overlap with computation"),
                 (("--pin", "depths=least"), "got depths=least"),
                 (("--for", "torch-csv"), "cannot be used with --for"),
                 (("--proof", "p.json"), "cannot be used with --proof"),

@@ -38,7 +38,7 @@ class Executing(ToolTest):
         for arguments, expected in (
                 (("walk",), "walk: unknown command"),
                 (("--plan", "p"), "--plan: expected a command before the options"),
-                (("replay",), "--plan: expected a plan file, got nothing"),
+                (("replay",), "--plan: a plan file is required"),
                 (("replay", "--plan", "p", "--iterations", "0"),
                  "--iterations: expected a whole number from 1 to 100000, got \"0\""),
                 (("replay", "--plan", "p", "--pace", "-1"), "--pace: expected a number above 0"),
@@ -136,7 +136,7 @@ class Executing(ToolTest):
         named = result.stdout.split("Slower than predicted", 1)[1].splitlines()[1]
         self.assertIn("of stage 1", named)
         # The other way round it is no plan; another plan's timeline is refused.
-        self.assert_error(self.run_tool("diff", "measured.json", "plan.json"), BAD_INPUT, "expected a plan of ours, got a timeline of ours")
+        self.assert_error(self.run_tool("diff", "measured.json", "plan.json"), BAD_INPUT, "expected a plan, got a dapple-timeline file")
         self.make_plan("other.json")
         refused = self.run_tool("diff", "other.json", "measured.json")
         self.assert_error(refused, BAD_INPUT, "measured.json: /plan_sha256: expected")

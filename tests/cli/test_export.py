@@ -612,7 +612,7 @@ class Exporting(ToolTest):
 
     def test_the_target_must_be_known(self):
         plan = self.plan()
-        self.assert_error(self.run_tool("export", plan), USAGE, "--to: expected one of megatron, ")
+        self.assert_error(self.run_tool("export", plan), USAGE, "--to: a target (one of megatron, ")
         self.assert_error(self.run_tool("export", plan, "--to", "tensorflow"), USAGE,
                           "--to: expected megatron, deepspeed, ", "got \"tensorflow\"")
 

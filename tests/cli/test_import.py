@@ -122,25 +122,24 @@ class OtherKinds(ToolTest):
         topology = self.write("2x2.json", tool.small_topology())
         profile = self.write("small.json", tool.small_profile())
         smi, graph = SAMPLES / "box.smi.txt", SAMPLES / "pair.gpus=4.txt"
-        ours = "of ours, got a file of "
         for command, words in (
                 (("--model", smi, "--topo", topology),
-                 f"expected a layer profile {ours}nvidia-smi, which dapple-plan import topology"),
+                 f"expected a layer profile, got a file of nvidia-smi, which dapple-plan import topology"),
                 (("--model", profile, "--topo", graph),
-                 f"expected a topology {ours}pipedream, which dapple-plan import model takes"),
+                 f"expected a topology, got a file of pipedream, which dapple-plan import model takes"),
                 (("import", "plan", graph, "--model", graph, "--topo", topology),
-                 f"expected a layer profile {ours}pipedream, which dapple-plan import model"),
+                 f"expected a layer profile, got a file of pipedream, which dapple-plan import model"),
                 (("import", "plan", smi, "--model", profile, "--topo", topology),
                  "got a file of nvidia-smi, which dapple-plan import topology takes"),
                 (("import", "model", topology),
-                 "got a topology of ours, which --topo takes"),
+                 "got a topology, which --topo takes"),
                 (("import", "topology", profile),
-                 "got a layer profile of ours, which --model takes"),
+                 "got a layer profile, which --model takes"),
                 (("export", SAMPLES / "pair.megatron.sh", "--to", "megatron"),
-                 f"expected a plan {ours}megatron, which dapple-plan import plan takes"),
+                 f"expected a plan, got a file of megatron, which dapple-plan import plan takes"),
                 (("validate", graph),
-                 f"expected a plan {ours}pipedream, which dapple-plan import plan takes"),
-                (("diff", smi, smi), f"expected a plan {ours}nvidia-smi")):
+                 f"expected a plan, got a file of pipedream, which dapple-plan import plan takes"),
+                (("diff", smi, smi), f"expected a plan, got a file of nvidia-smi")):
             with self.subTest(command=command):
                 self.assert_error(self.run_tool(*command), BAD_INPUT, words)
 
@@ -225,7 +224,7 @@ class Models(ToolTest):
         piper = SAMPLES / "small.piper.json"
         self.assert_error(self.run_tool("import", "model", piper), USAGE, "--optimizer: expected")
         self.assert_error(self.run_tool("import", "model", piper, "--optimizer", "adam"), USAGE,
-                          "--profile-device: expected the kind of device")
+                          "--profile-device: the kind of device")
         self.assert_error(self.run_tool("import", "model", piper, *self.ASKED, "--layers", "3"),
                           USAGE, "--layers: expected none for a Piper graph")
         self.assert_error(self.run_tool("import", "model"), USAGE, "expected one file or more")

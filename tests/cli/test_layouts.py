@@ -109,16 +109,37 @@ class Layouts(ToolTest):
                 ("pp=2,mbs=1,tp=2", "tp: expected 1, the tensor-parallel degree"),
                 ("pp=2,mbs=1,cp=2", "variants, tensor 1, got tensor 1, context 2"),
                 ("pp=2,mbs=1,ep=2", "variants, tensor 1, got tensor 1, experts 2"),
-                ("pp=2,mbs=1,etp=2", "etp: expected ep=... beside it"),
+                ("pp=2,mbs=1,etp=2", "etp: needs ep=..."),
                 ("pp=2,mbs=1,zero=2", "zero: expected 0, 1 or 3"),
-                ("pp=2,mbs=1,zero=3", "zero: expected fsdp=... or dp=... beside 3"),
-                ("pp=2,mbs=1,fsdp=2", "fsdp: expected zero=3 beside it"),
+                ("pp=2,mbs=1,zero=3", "zero: 3 needs fsdp=... or dp=..."),
+                ("pp=2,mbs=1,fsdp=2", "fsdp: needs zero=3"),
                 ("pp=2,mbs=1,gbs=3", "global batch size: expected"),
                 ("pp=2,mbs=\x1b[31m", "mbs: expected a number")):
             with self.subTest(layout=layout):
                 run = self.run_tool("simulate", "--layout", layout, *self.ground())
                 self.assert_error(run, BAD_INPUT, "error: --layout: ", fault)
                 self.assertNotIn("\x1b", run.stderr)
+
+    def test_that_experts_are_divided_unless_told_otherwise_is_said(self):
+        experts = {"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 6,
+                   "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 128,
+                   "vocab_size": 1000, "num_local_experts": 4, "num_experts_per_tok": 2}
+        run = self.run_tool("estimate", self.write("config.json", experts), "--gpu", "H100",
+                            "--sequence", "128", "-o", "experts.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        topology = tool.small_topology("1 GiB")
+        topology["devices"] = {"H100-80GB": {"memory": "80 GiB"}}
+        topology["servers"][0].update(device="H100-80GB", devices=4)
+        ground = ("--model", "experts.json", "--topo", self.write("t.json", topology),
+                  "--global-batch", "16")
+        run = self.run_tool("simulate", "--layout", "pp=1,tp=2,ep=2,mbs=1", *ground)
+        self.assert_error(run, BAD_INPUT, "got tensor 2, experts 2 x 2; each expert is divided "
+                          "among 2 devices", "with etp=1", "every device holds whole experts")
+        run = self.run_tool("simulate", "--layout", "pp=1,tp=2,ep=2,etp=1,mbs=1", *ground)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("simulate", "--layout", "pp=1,tp=2,ep=2,etp=2,mbs=1", *ground)
+        self.assert_error(run, BAD_INPUT, "got tensor 2, experts 2 x 2")
+        self.assertNotIn("etp=1", run.stderr)
 
     def test_options_that_do_not_go_together(self):
         layout = ("--layout", "pp=2,mbs=1", *self.ground())
@@ -136,7 +157,7 @@ class Layouts(ToolTest):
                 ((plan, "--global-batch", "4"), "--global-batch: needs --layout"),
                 ((plan, "--time-scale", "2"), "--time-scale: needs --layout"),
                 (("--layout", "mbs=1,gbs=4", *self.ground(), "--global-batch", "4"),
-                 "--global-batch: expected none beside gbs, which says it, got both"),
+                 "--global-batch: expected none with gbs, which states it, got both"),
                 ((*table, "--json"), "--json: needs one plan"),
                 ((*table, "--trace", "t.json"), "--trace: needs one plan"),
                 ((*table, "--asynchronous"), "--asynchronous: needs one plan")):
@@ -146,7 +167,7 @@ class Layouts(ToolTest):
                              ("gbs", "--global-batch")):
             run = self.run_tool("import", "plan", "--layout", "pp=2,dp=2,mbs=1,gbs=8",
                                 *self.ground(), option, "2")
-            self.assert_error(run, USAGE, f"{option}: expected none beside {word}")
+            self.assert_error(run, USAGE, f"{option}: expected none with {word}")
 
     def test_a_table_has_a_row_for_each_layout(self):
         table = ("\n# what we ran\npp, dp,mbs,layers,recompute\r\n2,2,1,,\r\n4,1,1,1:2:2:1,full\n"

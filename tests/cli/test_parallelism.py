@@ -1,6 +1,7 @@
 """Plans whose devices are groups with tensor parallelism: planned, costed, verified, exchanged."""
 
 import json
+import math
 
 import tool
 from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
@@ -83,6 +84,43 @@ class Parallelism(ToolTest):
             run = self.run_tool(*self.ground("350 MiB", **large), *option)
             self.assertEqual(run.returncode, INFEASIBLE, run.stdout + run.stderr)
             self.assertIn("leaving out pinned degrees and --max-tensor", run.stderr)
+
+    def test_options_without_effect_are_named(self):
+        plain = ("--model", self.write("plain.json", tool.small_profile()), "--topo",
+                 self.write("t.json", self.topology()), "-o", "plan.json")
+        texts = {"--max-tensor": "with tensor parallelism", "--per-stage": "in another form",
+                 "--recompute-layers": "that recompute"}
+        for words in (("--max-tensor", "2"), ("--per-stage",), ("--recompute-layers", "auto")):
+            with self.subTest(words=words):
+                run = self.run_tool(*plain, *words)
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                said = [text for text in self.read("plan.json")["warnings"]
+                        if "has no effect, as the profile has no variants of layers " in text]
+                self.assertEqual(len(said), 1, said)
+                self.assertTrue(said[0].startswith(words[0]), said)
+                self.assertIn(texts[words[0]], said[0])
+                run = self.run_tool("verify", "plan.json")
+                self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        for words in ((), ("--max-tensor", "2"), ("--per-stage",)):
+            for text in self.planned(*words)["warnings"]:
+                self.assertNotIn("has no effect", text)
+
+    def test_reasons_in_whole_percents_are_verified_too(self):
+        plan = self.planned()
+        places = [i for i, record in enumerate(plan["parallelisms"])
+                  if "the best one seen is" in record["reason"]]
+        self.assertTrue(places, plan["parallelisms"])
+        record = plan["parallelisms"][places[0]]
+        slower = record["iteration_ns"] / plan["predicted"]["iteration_ns"] - 1
+        tenths, end = f"{math.ceil(slower * 1000) / 10:.1f}", record["reason"].split(" % slower")[1]
+        begin = "only faster plans were looked for; the best one seen is "
+        self.assertEqual(record["reason"], f"{begin}{tenths} % slower{end}")
+        for percents, code in ((math.ceil(slower * 100), DONE),
+                               (math.ceil(slower * 100) + 1, BAD_INPUT)):
+            record["reason"] = f"{begin}{percents} % slower{end}"
+            self.write("older.json", plan)
+            run = self.run_tool("verify", "older.json")
+            self.assertEqual(run.returncode, code, run.stdout + run.stderr)
 
     def test_the_plan_names_its_groups_and_the_records_their_forms(self):
         plan = self.planned("--pin", "tensor=2")
@@ -339,7 +377,7 @@ class Parallelism(ToolTest):
         fault = self.refused("simulate", "--layout", "tp=2,mbs=1", *self.ground(devices=3))
         self.assertIn("node has 3", fault)
         fault = self.refused("simulate", "--layout", "sp=on,mbs=1", *self.ground())
-        self.assertIn("expected sequence parallelism beside tensor parallelism", fault)
+        self.assertIn("sequence parallelism needs tensor parallelism", fault)
         fault = self.refused("simulate", "--layout", "tp=2,sp=yes,mbs=1", *self.ground())
         self.assertIn("sp: expected on or off", fault)
         # Where one form has no groups, the others are searched, and the record says why.

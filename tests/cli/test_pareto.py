@@ -168,7 +168,8 @@ class Pareto(ToolTest):
     def test_what_cannot_be_asked_for(self):
         ground = self.ground(self.priced())
         for words, place in ((("--budget", "0"), "--budget"), (("--slack", "-1"), "--slack"),
-                             (("--slack", "100001%"), "--slack"),
+                             (("--slack", "100%"), "--slack"), (("--slack", "500"), "--slack"),
+                             (("--slack", "5%", "--objective", "time"), "--slack"),
                              (("--min-throughput", "many"), "--min-throughput"),
                              (("--max-devices", "-1"), "--max-devices"),
                              (("--against", "time"), "--against"),

@@ -140,7 +140,7 @@ class Profiling(ToolTest):
     def test_what_is_wrong_with_the_command_line_is_named(self):
         model = self.write("two.json", specification())
         for arguments, expected in (
-                ((), "--spec: expected a specification, got nothing"),
+                ((), "--spec: a specification is required"),
                 (("--spec", model, "--batch-sizes", "2,1"), "expected ascending numbers, got 1 after 2"),
                 (("--spec", model, "--batch-sizes", "1,,2"), "--batch-sizes: expected a value"),
                 (("--spec", model, "--batch-sizes", "1,x"), "--batch-sizes: expected a whole number"),

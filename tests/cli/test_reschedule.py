@@ -197,7 +197,7 @@ class Rescheduling(ToolTest):
         self.assert_error(self.reschedule("zb"), USAGE, "--schedule: expected ", "got \"zb\"")
         self.assert_error(self.reschedule("zb-h1", "--chunks", "2"), USAGE,
                           "--chunks: needs --schedule interleaved or breadth-first")
-        self.assert_error(self.reschedule("given"), USAGE, "--order: expected a file")
+        self.assert_error(self.reschedule("given"), USAGE, "--order: a file is required")
         self.assert_error(self.reschedule("1f1b", "--orders", "9"), USAGE,
                           "--orders: expected a schedule whose order is searched, ", "got 1f1b")
         self.assert_error(self.reschedule("gpipe", "--time-limit", "9"), USAGE,

@@ -167,7 +167,7 @@ class Runtimes(ToolTest):
         told = " ".join(run.stdout.split())
         for part in ("A is for the runtime megatron, B for deepspeed",
                      "those of A are blocking, those of B serial",
-                     "gradients of B are reduced behind the last backward"):
+                     "gradients of B are reduced after the last backward"):
             self.assertIn(part, told)
         run = self.run_tool("diff", "one.json", "one.json")
         self.assertNotIn("runtime", run.stdout)
@@ -195,7 +195,7 @@ class Runtimes(ToolTest):
         model = self.ground()[1]
         run = self.run_tool("plan", "--model", self.own(), "--topo", self.ground()[3])
         self.assertEqual(run.returncode, BAD_INPUT)
-        self.assertIn("a runtime of ours", run.stderr)
+        self.assertIn("a dapple-runtime file", run.stderr)
         run = self.run_tool("plan", *self.ground(), "--runtime", model)
         self.assertEqual(run.returncode, BAD_INPUT)
 

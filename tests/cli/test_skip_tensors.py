@@ -144,7 +144,7 @@ class SkipTensors(ToolTest):
         for options, expected in [
                 (("--schedule", "zb-h1"), "needs --schedule 1f1b or gpipe"),
                 (("--schedule", "auto"), "needs --schedule 1f1b or gpipe"),
-                (("--runtime", "deepspeed"), "needs transfers beside computations"),
+                (("--runtime", "deepspeed"), "needs transfers that overlap with computation"),
                 (("--for", "torch-csv"), "cannot be used with --for"),
                 (("--deal",), "cannot be used with --deal"),
                 (("--per-stage",), "cannot be used with --per-stage"),

@@ -125,7 +125,7 @@ class TcpRanks(ToolTest):
         codes, _, errors = self.run_job(2, "replay", "--plan", "plan.json")
         self.assertEqual(codes, self.all_with(USAGE, 2), errors)
         self.assertRegex(errors, rf"^error: rank [01]: expected {size} ranks, one for each device "
-                                 r"of the plan, got 2\ndapple-exec replay --help says more\n$")
+                                 r"of the plan, got 2\ndapple-exec replay --help shows the options\n$")
         # Who is alone does not wait for others of whom there are too many, or too few.
         started = time.monotonic()
         job = Job(self)

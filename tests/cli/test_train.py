@@ -244,7 +244,7 @@ class Training(ToolTest):
             result = self.train("--plan", "plan.json", "--steps", "1", option, "")
             self.assert_error(result, USAGE,
                               f"{option}: expected the name of a file, got an empty one",
-                              "dapple-exec train --help says more")
+                              "dapple-exec train --help shows the options")
             self.assertEqual(result.stdout, "")
 
     def test_what_is_told_goes_to_stderr_beside_a_checkpoint_on_stdout(self):
@@ -482,7 +482,7 @@ class Training(ToolTest):
 
     def test_what_is_wrong_with_the_command_line_is_named(self):
         for arguments, expected in (
-                ((), "--plan: expected a plan file, got nothing"),
+                ((), "--plan: a plan file is required"),
                 (("--plan", "p", "--steps", "0"), "--steps: expected a whole number from 1"),
                 (("--plan", "p", "--optimizer", "lion"), "--optimizer: expected"),
                 (("--plan", "p", "--log-every", "0"), "--log-every: expected a whole number from 1"),

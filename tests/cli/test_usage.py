@@ -98,7 +98,7 @@ class Help(ToolTest):
         text = self.run_tool().stderr
         self.assertIn("plan --help", text)
         self.assertIn("dapple-plan help COMMAND", text)
-        self.assertIn("dapple-plan plan --help says more", self.run_tool("--model").stderr)
+        self.assertIn("dapple-plan plan --help shows the options", self.run_tool("--model").stderr)
 
 
 class Quiet(ToolTest):
@@ -170,7 +170,7 @@ class WrongCommandLines(ToolTest):
         for option, value, nearest in (
                 ("--schedule", "1F1B", "1f1b"), ("--schedule", "zbv", "zb-v"),
                 ("--schedule", "interleave", "interleaved"), ("--planner", "Exact", "exact"),
-                ("--for", "megatron-lm", "megatron"), ("--pin", "cut=Layer.2", "layer.2"),
+                ("--for", "megatrom", "megatron"), ("--pin", "cut=Layer.2", "layer.2"),
                 ("--pin", "stage=2", "stages="), ("--pin", "Recompute=on", "recompute="),
                 ("--pin", "dephts=least", "depths="), ("--pin", "depths=leats", "least"),
                 ("--pin", "recompute=offf", "off"), ("--micro-batch", "atuo", "auto"),
@@ -292,10 +292,10 @@ class BadInputs(ToolTest):
     def test_inputs_given_the_wrong_way_round_are_bad_input(self):
         model, topology = self.small_inputs()[1::2]
         self.assert_error(self.run_tool("--model", topology, "--topo", model), BAD_INPUT,
-                          f"{topology}: expected a layer profile of ours, got a topology of ours, "
+                          f"{topology}: expected a layer profile, got a topology, "
                           "which --topo takes")
         self.assert_error(self.run_tool("--model", model, "--topo", model), BAD_INPUT,
-                          f"{model}: expected a topology of ours, got a layer profile of ours, "
+                          f"{model}: expected a topology, got a layer profile, "
                           "which --model takes")
 
     def test_bandwidths_are_read_as_vendors_write_them(self):

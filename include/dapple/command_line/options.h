@@ -96,8 +96,6 @@ class Options {
   std::optional<Duration> positive_seconds(const std::string& name) const;
   /// Returns a number of at least 0 and below 1, written as "0.01" or "1%".
   std::optional<Factor> fraction(const std::string& name) const;
-  /// Returns a number of at least 0 and at most `most`, written likewise: "0.5" or "50%".
-  std::optional<Factor> proportion(const std::string& name, std::int64_t most) const;
   /// Returns a number of bytes given with its unit, such as "25 MiB"; above zero.
   std::optional<Bytes> size(const std::string& name) const;
   /// Returns a name as our files may have it: 1 to 200 characters, none of them a control

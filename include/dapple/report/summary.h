@@ -35,8 +35,11 @@ std::string jitter_text(const Prediction& prediction);
 
 /// Returns a few lines that break down the time of a timeline: idle device time by cause, the kinds
 /// of work on the critical path, the exposed communication of the lane that has the most of it, and
-/// the stragglers if there are any. Returns an empty text for an empty timeline.
+/// the stragglers if there are any. `collectives` is the part of the iteration that collectives
+/// within layers take (TimeParts::collectives), which a timeline has in its forwards and backwards;
+/// it is stated if it is not zero. Returns an empty text for an empty timeline.
 /// O(actions log actions).
-std::string write_statistics(const Timeline& timeline, const TextStyle& style);
+std::string write_statistics(const Timeline& timeline, const TextStyle& style,
+                             Duration collectives = {});
 
 }  // namespace dapple::report

@@ -81,8 +81,8 @@ std::vector<std::string> notes_on_runtimes(const PlanDocument& first, const Plan
   }
   if (first.plan.gradients.overlaps != second.plan.gradients.overlaps) {
     notes.push_back(fmt::format(
-        "gradients of {} are reduced behind the last backward, those of {} "
-        "beside it",
+        "gradients of {} are reduced after the last backward, those of {} "
+        "during it",
         first.plan.gradients.overlaps ? "B" : "A", first.plan.gradients.overlaps ? "A" : "B"));
   }
   return notes;

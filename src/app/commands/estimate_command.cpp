@@ -102,7 +102,7 @@ command_line::Command estimate_command() {
   return {
       .description =
           {.name = "estimate",
-           .summary = "make a layer profile of a model's configuration, unmeasured",
+           .summary = "estimate a layer profile from a model's configuration",
            .usage = {"dapple-plan estimate CONFIG --gpu NAMES --sequence N [-o FILE] [options]"},
            .about = "CONFIG is the config.json of a model's Hugging Face repository. Times are "
                     "estimated by closed forms (docs/estimate.md).",

@@ -8,6 +8,7 @@
 
 #include "app/commands/commands.h"
 #include "app/commands/rank_order.h"
+#include "app/request/for_target.h"
 #include "app/request/inputs.h"
 #include "dapple/interop/exports/exports.h"
 #include "dapple/io/documents/documents.h"
@@ -31,8 +32,8 @@ std::vector<command_line::Explanation> target_terms() {
 }
 
 const interop::ExportTarget& target_of(const command_line::Options& options) {
-  options.required("to", fmt::format("one of {}", fmt::join(target_names(), ", ")));
-  const std::string name = options.choice("to");
+  options.required("to", fmt::format("a target (one of {})", fmt::join(target_names(), ", ")));
+  const std::string name = target_given(options, "to");
   for (const interop::ExportTarget& target : interop::export_targets()) {
     if (target.name == name) return target;
   }
@@ -167,7 +168,7 @@ command_line::Command export_command() {
                        "number processes server by server. Where a plan's ranks stand in another "
                        "order, and an iteration would take another time under the launcher's, that "
                        "is a warning, and a wrapper that gives each process the plan's rank is "
-                       "written beside the file, with the ending .ranks.sh."},
+                       "written next to the file, with the ending .ranks.sh."},
            .terms_title = "Targets",
            .terms = target_terms(),
            .takes_files = true,
@@ -175,7 +176,8 @@ command_line::Command export_command() {
                         {{.name = "to",
                           .value = "TARGET",
                           .choices = target_names(),
-                          .text = "Write the plan for one of the targets."},
+                          .text = "Write the plan for one of the targets.",
+                          .details = "megatron may also be called megatron-lm."},
                          {.name = "output",
                           .letter = 'o',
                           .value = "PATH",

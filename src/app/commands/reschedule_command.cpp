@@ -163,9 +163,9 @@ RescheduleRequest reschedule_request(const command_line::Options& options) {
   check_chunks(request);
   require_search(request);
   if (request.order.has_value() != (request.family == ScheduleFamily::Given)) {
-    throw command_line::usage_error(
-        "--order", request.order ? "needs --schedule given"
-                                 : "expected a file for --schedule given, got nothing");
+    throw command_line::usage_error("--order", request.order
+                                                   ? "needs --schedule given"
+                                                   : "a file is required with --schedule given");
   }
   return request;
 }

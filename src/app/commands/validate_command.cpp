@@ -74,7 +74,7 @@ command_line::Command validate_command() {
   return {
       .description =
           {.name = "validate",
-           .summary = "name every fault of plan files",
+           .summary = "report every fault of plan files",
            .usage = {"dapple-plan validate PLAN... [--json]"},
            .about =
                "A fault is a line \"error: FILE: /json/pointer: expected X, got Y\" on stderr, "

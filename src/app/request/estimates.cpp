@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "app/request/for_target.h"
 #include "dapple/command_line/console.h"
 #include "dapple/command_line/files.h"
 #include "dapple/interop/profiles/configuration.h"
@@ -118,9 +119,9 @@ std::vector<command_line::OptionSpec> estimate_options() {
   return {{.name = "gpu",
            .value = "NAMES",
            .text = "Estimate a configuration for GPUs, such as A100,H100.",
-           .details = "The default are the topology's kinds of device. topologies/gpus.json lists "
-                      "what is known."},
-          {.name = "sequence", .value = "N", .text = "Take N tokens a sample."},
+           .details = "The default is the topology's kinds of device. topologies/gpus.json lists "
+                      "the GPUs that are known."},
+          {.name = "sequence", .value = "N", .text = "Use N tokens per sample."},
           {.name = "precision",
            .value = "FORMAT",
            .choices = {"bf16", "fp16", "tf32", "fp32"},
@@ -129,52 +130,51 @@ std::vector<command_line::OptionSpec> estimate_options() {
 }
 
 std::vector<command_line::OptionSpec> more_estimate_options() {
-  return {
-      {.name = "calibration",
-       .value = "NAME",
-       .text = "Estimate by this calibration (default: the GPU's).",
-       .details = "topologies/gpus.json has them; dapple-plan calibrate makes others."},
-      {.name = "framework",
-       .value = "NAME",
-       .text = "Count what this framework keeps in memory.",
-       .details = "topologies/gpus.json has megatron-lm, nanotron and nanotron-keeping-gathered; "
-                  "without one nothing is counted."},
-      {.name = "decoder-sequence",
-       .value = "N",
-       .text = "Take N tokens for a decoder.",
-       .default_value = "as many"},
-      {.name = "attention",
-       .value = "KIND",
-       .choices = {"fused", "unfused"},
-       .text = "Compute attention {}, that is without or with stored scores.",
-       .default_value = "fused"},
-      {.name = "no-sequence-parallel", .text = "Leave out sequence parallelism."},
-      {.name = "max-context",
-       .value = "N",
-       .text = "Make variants up to context degree N.",
-       .default_value = "1"},
-      {.name = "max-experts",
-       .value = "N",
-       .text = "Make variants up to expert degree N.",
-       .default_value = "64"},
-      {.name = "recompute",
-       .value = "SETS",
-       .text = "Make variants that recompute parts of blocks, such as full,core_attn+norm.",
-       .default_value = "full",
-       .details = "Parts are core_attn, norm, mlp, moe, moe_act and full; none makes none."},
-      {.name = "gradient-bytes",
-       .value = "N",
-       .choices = {"2", "4"},
-       .text = "Keep and reduce {} bytes of gradient a parameter.",
-       .default_value = "4"},
-      {.name = "imbalance",
-       .value = "X",
-       .text = "Give the busiest device with experts X times the mean's tokens.",
-       .default_value = "1"},
-      {.name = "gpus",
-       .value = "FILE",
-       .kind = command_line::ValueKind::File,
-       .text = "Read the figures of GPUs from FILE, as topologies/gpus.json has them."}};
+  return {{.name = "calibration",
+           .value = "NAME",
+           .text = "Estimate with this calibration (default: the GPU's).",
+           .details = "topologies/gpus.json has them; dapple-plan calibrate makes others."},
+          {.name = "framework",
+           .value = "NAME",
+           .text = "Count what this framework keeps in memory.",
+           .details = "topologies/gpus.json has megatron-lm, which may also be called megatron, "
+                      "nanotron and nanotron-keeping-gathered; without one nothing is counted."},
+          {.name = "decoder-sequence",
+           .value = "N",
+           .text = "Use N tokens per sample for the decoder.",
+           .default_value = "as many"},
+          {.name = "attention",
+           .value = "KIND",
+           .choices = {"fused", "unfused"},
+           .text = "Compute attention {}, that is without or with stored scores.",
+           .default_value = "fused"},
+          {.name = "no-sequence-parallel", .text = "Leave out sequence parallelism."},
+          {.name = "max-context",
+           .value = "N",
+           .text = "Make variants up to context degree N.",
+           .default_value = "1"},
+          {.name = "max-experts",
+           .value = "N",
+           .text = "Make variants up to expert degree N.",
+           .default_value = "64"},
+          {.name = "recompute",
+           .value = "SETS",
+           .text = "Make variants that recompute parts of blocks, such as full,core_attn+norm.",
+           .default_value = "full",
+           .details = "Parts are core_attn, norm, mlp, moe, moe_act and full; none makes none."},
+          {.name = "gradient-bytes",
+           .value = "N",
+           .choices = {"2", "4"},
+           .text = "Keep and reduce {} bytes of gradient per parameter.",
+           .default_value = "4"},
+          {.name = "imbalance",
+           .value = "X",
+           .text = "Give the busiest device with experts X times the mean number of tokens.",
+           .default_value = "1"},
+          {.name = "gpus",
+           .value = "FILE",
+           .kind = command_line::ValueKind::File,
+           .text = "Read the figures of GPUs from FILE, as topologies/gpus.json has them."}};
 }
 
 EstimateRequest estimate_request(const command_line::Options& options) {
@@ -232,8 +232,14 @@ const estimate::Calibration& calibration_of(const estimate::GpuTable& table,
                   printable(*request.calibration)));
 }
 
-const estimate::Framework& framework_of(const estimate::GpuTable& table, const std::string& name) {
-  if (const estimate::Framework* const found = table.framework(name)) return *found;
+/// Returns the framework that is asked for or that the target is; one that keeps nothing besides
+/// where neither is known.
+estimate::Framework framework_of(const estimate::GpuTable& table, const EstimateRequest& request) {
+  const std::string name = request.framework.value_or(request.target.value_or(""));
+  for (const std::string& each : {name, framework_of_target(name)}) {
+    if (const estimate::Framework* const found = table.framework(each)) return *found;
+  }
+  if (!request.framework) return {};
   throw command_line::usage_error(
       "--framework", fmt::format("expected one of {}, got {}",
                                  printable(estimate::names_of(table.frameworks)), printable(name)));
@@ -284,7 +290,7 @@ ModelProfile estimated_profile(const std::string& text, const std::string& path,
   const estimate::GpuTable table = known_gpus(request.gpus);
   estimate::EstimateOptions how = request.options;
   how.has_asked_calibration = request.calibration.has_value();
-  if (request.framework) how.framework = framework_of(table, *request.framework);
+  how.framework = framework_of(table, request);
   std::optional<ModelProfile> joined;
   for (const EstimatedGpu& each : gpus_of(table, request, kinds_of(topology))) {
     ModelProfile own = estimated_on(*each.gpu, architecture, table, request, how);

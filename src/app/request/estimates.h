@@ -22,8 +22,11 @@ struct EstimateRequest {
   std::optional<std::string> gpus;
   /// The name of the calibration; that of the GPU if not given.
   std::optional<std::string> calibration;
-  /// The name of the framework; one that keeps nothing besides if not given.
+  /// The name of the framework. If not given it is that of the target, if one is known, or else one
+  /// that keeps nothing besides.
   std::optional<std::string> framework;
+  /// The target of the plan, as named by --for.
+  std::optional<std::string> target = {};
   /// The share of the calibration's floors that is taken.
   Factor launch_share = kOne;
   /// The names of the options that were given.

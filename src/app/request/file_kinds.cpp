@@ -14,10 +14,10 @@ namespace dapple::app {
 namespace {
 
 std::string of_kind(std::string_view kind) {
-  if (kind == "profile") return "a layer profile of ours, which --model takes";
-  if (kind == "topology") return "a topology of ours, which --topo takes";
-  if (kind == "plan") return "a plan of ours, which validate, diff and export take";
-  return fmt::format("a {} of ours", kind);
+  if (kind == "profile") return "a layer profile, which --model takes";
+  if (kind == "topology") return "a topology, which --topo takes";
+  if (kind == "plan") return "a plan, which validate, diff and export take";
+  return fmt::format("a dapple-{} file", kind);
 }
 
 std::optional<std::string> looks_foreign(std::string_view text, std::string_view expected) {
@@ -53,8 +53,8 @@ void refuse_others(std::string_view text, const std::string& source, std::string
   if (!other) return;
   throw Error{ErrorKind::BadInput,
               source,
-              {{"", fmt::format("expected a {}{} of ours, got {}",
-                                kind == "profile" ? "layer " : "", kind, *other)}}};
+              {{"", fmt::format("expected a {}{}, got {}", kind == "profile" ? "layer " : "", kind,
+                                *other)}}};
 }
 
 void refuse_unknown(std::string_view text, const std::string& source, std::string_view what) {

@@ -68,6 +68,25 @@ std::vector<std::string> limited_targets() {
   return names;
 }
 
+namespace {
+
+constexpr const char* kMegatronTarget = "megatron";
+constexpr const char* kMegatronFramework = "megatron-lm";
+
+}  // namespace
+
+std::string target_named(const std::string& name) {
+  return name == kMegatronFramework ? kMegatronTarget : name;
+}
+
+std::string target_given(const command_line::Options& options, const std::string& option) {
+  return options.text(option) == kMegatronFramework ? kMegatronTarget : options.choice(option);
+}
+
+std::string framework_of_target(const std::string& target) {
+  return target == kMegatronTarget ? kMegatronFramework : target;
+}
+
 planner::PlanRestriction restriction_of(const std::string& target,
                                         const planner::PlannerOptions& planner,
                                         const ModelProfile& profile) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "dapple/command_line/options.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/profile/model_profile.h"
@@ -12,6 +13,18 @@ namespace dapple::app {
 
 /// Returns the names of the targets that cannot express every plan.
 std::vector<std::string> limited_targets();
+
+/// Returns the target or runtime that is called by this name or by that of its framework,
+/// "megatron" for "megatron-lm"; any other name is returned as it is.
+std::string target_named(const std::string& name);
+
+/// Returns the target_named() by the option's value. Throws Error(Usage) if it is none of the
+/// option's choices.
+std::string target_given(const command_line::Options& options, const std::string& option);
+
+/// Returns the framework of topologies/gpus.json that the target is called, "megatron-lm" for
+/// "megatron"; any other name is returned as it is.
+std::string framework_of_target(const std::string& target);
 
 /// Returns the restriction of a target. Throws Error(Usage) if no target with limits has that name
 /// or if other options request what it cannot express, and Error(BadInput) if it cannot run the

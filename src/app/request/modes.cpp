@@ -58,7 +58,7 @@ command_line::OptionSpec json_option() {
           .text = "Print the result as JSON, not as text.",
           .details =
               "The result is a dapple-result/1, whose faults are those on stderr. The exit "
-              "code is the same, and part of it."};
+              "code is the same, and is part of the result."};
 }
 
 std::optional<Contention> contention_of(const command_line::Options& options) {

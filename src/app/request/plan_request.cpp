@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -42,7 +44,7 @@ OptionSection plan_inputs() {
             .choices = {"auto"},
             .text = "Use micro-batches of N samples.",
             .default_value = "auto",
-            .details = "With auto every divisor of the global batch is tried."}}};
+            .details = "With auto, every divisor of the global batch is tried."}}};
 }
 
 OptionSection plan_schedule() {
@@ -52,13 +54,13 @@ OptionSection plan_schedule() {
             .choices = schedule_choices(),
             .text = "Plan {}.",
             .default_value = "1f1b",
-            .details = "With auto every family is tried, and the best is taken."},
+            .details = "With auto, every family is tried, and the best is taken."},
            {.name = "bucket-size",
             .value = "SIZE|auto",
             .choices = {"auto"},
-            .text = "Reduce gradients in such buckets.",
+            .text = "Use gradient buckets of SIZE.",
             .default_value = "25 MiB",
-            .details = "With auto several sizes are tried."},
+            .details = "With auto, several sizes are tried."},
            contention_option("on"),
            replicas_option("together")}};
 }
@@ -88,24 +90,24 @@ OptionSection plan_search() {
        {.name = "alternatives",
         .value = "N",
         .text = "Also show the fastest plans of N other layouts.",
-        .details = "A layout is the degrees of parallelism, what is sharded and recomputed, and "
-                   "a number of stages that divides that of the devices. N is at most 100. For "
-                   "each form that may be fast enough a quick plan of each layout is made; then "
-                   "the N fastest are searched one by one, to a gap of 0.1 %. \"at least\" says "
-                   "what is proven: no plan of the layout is closer to the chosen one. The "
-                   "values that are shown fix a layout, beside the other options; that of "
-                   "--shard stands for auto."},
+        .details =
+            "A layout is the degrees of parallelism, what is sharded and recomputed, and a number "
+            "of stages that divides that of the devices. N is at most 100. For each form that may "
+            "be fast enough, a quick plan of each layout is made; then the N fastest are searched "
+            "one by one, to a gap of 0.1 %. \"at least\" says what is proven: no plan of the "
+            "layout is closer to the chosen one. The values that are shown fix a layout, together "
+            "with the other options; the value shown for --shard takes the place of auto."},
        {.name = "jitter",
         .value = "X",
         .text = "Choose by the median with speeds that vary by X.",
-        .details = "X is a standard deviation, such as 5%. The fastest plan, and plans that are at "
-                   "most X slower, of the same family and degrees of parallelism, are compared in "
-                   "the same draws of a speed for every device. The one with the least median is "
-                   "written. The bound is that of plans without jitter. Of --time-limit a quarter "
-                   "is left for the comparison."},
+        .details =
+            "X is a standard deviation, such as 5%. The fastest plan, and plans that are at most X "
+            "slower, of the same family and degrees of parallelism, are compared in the same draws "
+            "of a speed for every device. The one with the least median is written. The bound is "
+            "that of plans without jitter. A quarter of --time-limit is left for the comparison."},
        {.name = "explain",
         .text = "Split the time into parts, and find what would help.",
-        .details = "The plan's iteration is split into its parts beside those of the "
+        .details = "The plan's iteration is split into its parts, next to those of the "
                    "baselines. Further searches, each as long as the first, find the fastest "
                    "plan with links between servers twice as fast, a quarter more memory, one "
                    "more server and, for an estimated profile, half the launch floors; and "
@@ -133,23 +135,25 @@ OptionSection plan_restrictions() {
         .value = "TARGET",
         .choices = limited_targets(),
         .text = "Plan for {}.",
-        .details = "Only what \"export\" can write for the target is planned."},
-       runtime_option("Simulate as a runtime runs plans, such as deepspeed."),
+        .details = "Only what \"export\" can write for the target is planned. For megatron, which "
+                   "may also be called megatron-lm, a configuration is estimated with "
+                   "--framework megatron-lm unless another one is given."},
+       runtime_option("Simulate how a runtime, such as deepspeed, runs plans."),
        {.name = "per-stage",
         .text = "Let stages differ in how they share layers.",
         .details = "Each stage has any of the degrees and sets of recomputed parts whose groups "
-                   "have one number of devices, the rest of which is data-parallel. Under 1f1b "
-                   "and gpipe, and for no target."},
+                   "have one number of devices, the rest of which is data-parallel. Needs "
+                   "--schedule 1f1b or gpipe, and cannot be used with --for."},
        {.name = "shard",
         .value = "WHAT",
         .choices = {"none", "optimizer", "full", "auto"},
         .text = "Shard {}.",
         .default_value = "none",
-        .details = "With optimizer each replica of a stage holds and updates its shard of the "
-                   "optimizer's state, as with ZeRO stage 1; with full devices of a group hold a "
-                   "shard each of all state, and gather parameters for every micro-batch, as with "
-                   "ZeRO stage 3 and FSDP; with auto whichever is fastest, the same in all "
-                   "stages."}}};
+        .details =
+            "With optimizer, each replica of a stage holds and updates its shard of the "
+            "optimizer's state, as with ZeRO stage 1; with full, devices of a group hold a shard "
+            "each of all state, and gather parameters for every micro-batch, as with ZeRO stage 3 "
+            "and FSDP; with auto, whichever is fastest is chosen, the same for all stages."}}};
 }
 
 OptionSection plan_outputs() {
@@ -161,8 +165,8 @@ OptionSection plan_outputs() {
         .value = "FILE",
         .kind = ValueKind::File,
         .text = "Write what proves the bound.",
-        .details = "\"verify --proof\" checks it, step by step. It is made after the search, in "
-                   "about as much time again at most; --time-limit does not count it."},
+        .details = "\"verify --proof\" checks it, step by step. It is made after the search, which "
+                   "takes at most about as long again and is not counted by --time-limit."},
        json_option()}};
 }
 
@@ -264,7 +268,7 @@ void check_dealing(const command_line::Options& options, const PlanCommandReques
   }
   if (planner.transfers != Transfers::Overlapped) {
     throw command_line::usage_error(
-        option, "needs transfers beside computations, which the runtime does not have");
+        option, "needs transfers that overlap with computation, which the runtime does not have");
   }
   if (std::find(request.pins.begin(), request.pins.end(), kLeastDepths) != request.pins.end()) {
     throw command_line::usage_error(option, "needs depths that are searched, got depths=least");
@@ -288,7 +292,7 @@ void check_skip_tensors(const command_line::Options& options, const PlanCommandR
     refuse(fmt::format("needs --schedule 1f1b or gpipe, got {}", options.choice("schedule")));
   }
   if (planner.transfers != Transfers::Overlapped) {
-    refuse("needs transfers beside computations, which the runtime does not have");
+    refuse("needs transfers that overlap with computation, which the runtime does not have");
   }
   for (const char* const other : {"deal", "for", "orders", "per-stage", "proof"}) {
     if (options.has(other)) refuse(fmt::format("cannot be used with --{}", other));
@@ -357,7 +361,7 @@ void check_combinations(const command_line::Options& options,
   if (planner.mixes_group_sizes) check_group_sizes(options, planner);
   if (planner.sharding != Sharding::None && planner.optimizer == OptimizerTiming::PerBucket) {
     throw command_line::usage_error(
-        "--shard", "expected none beside --optimizer-step per-bucket, got sharded state");
+        "--shard", "sharded state cannot be used with --optimizer-step per-bucket");
   }
   if (options.has("write-alternatives") && !options.has("alternatives")) {
     throw command_line::usage_error("--write-alternatives", "needs --alternatives");
@@ -393,43 +397,43 @@ command_line::OptionSpec groups_option() {
 
 /// What stages may do that the search chooses.
 std::vector<command_line::OptionSpec> choices_of_stages() {
-  return {{.name = "recompute-layers",
-           .value = "WHICH",
-           .choices = {"all", "auto"},
-           .text = "Recompute in all layers, or also in some of a stage.",
-           .default_value = "all",
-           .details = "Where a profile has variants of layers that recompute, auto also "
-                      "plans for the first layers of every stage alone recomputing, "
-                      "equally many in each, and for every second, third and fourth "
-                      "one, and takes several times as long. All do with --per-stage, "
-                      "and with --for a runtime that cannot do otherwise. --pin "
-                      "recompute=full:4 fixes the number, and recompute=full:1/2 has "
-                      "every second layer recompute."},
-          {.name = "max-tensor",
-           .value = "N",
-           .text = "Share layers among at most N devices.",
-           .default_value = "any",
-           .details = "Layers are shared in the degrees of tensor parallelism for which "
-                      "a profile has variants of all of them."},
-          {.name = "shares",
-           .value = "WAY",
-           .choices = {"auto", "equal"},
-           .text = "Give replicas equal shares, or also shares by speed.",
-           .default_value = "auto",
-           .details = "On devices of several kinds a stage may then give each replica "
-                      "as many samples as it processes in the same time, for all "
-                      "layers together. Shares are equal with --for, where a runtime's "
-                      "transfers block, with --replicas independent, and under other "
-                      "schedules than 1f1b and gpipe."},
-          {.name = "deal",
-           .text = "Also deal whole micro-batches to replicas in turn.",
-           .details = "A stage may then give each replica every n-th micro-batch whole, as "
-                      "PipeDream does, where that is faster than shares of all of them. "
-                      "Needs --schedule 1f1b or gpipe, --replicas together and depths that are "
-                      "searched, and cannot be used with --for, --proof, --alternatives and "
-                      "--orders. Where there are too many ways to place stages to try them all, "
-                      "no stage deals, and the bound of plans in which some do is that of the "
-                      "work alone."}};
+  return {
+      {.name = "recompute-layers",
+       .value = "WHICH",
+       .choices = {"all", "auto"},
+       .text = "Recompute in all layers, or also in some of a stage.",
+       .default_value = "all",
+       .details =
+           "Where a profile has variants of layers that recompute, auto also plans for recomputing "
+           "only in the first layers of every stage, equally many in each, and in every second, "
+           "third and fourth layer, and takes several times as long. All layers recompute with "
+           "--per-stage, and with --for a runtime that cannot do otherwise. --pin recompute=full:4 "
+           "fixes the number, and recompute=full:1/2 has every second layer recompute."},
+      {.name = "max-tensor",
+       .value = "N",
+       .text = "Share layers among at most N devices.",
+       .default_value = "any",
+       .details = "Layers are shared in the degrees of tensor parallelism for which "
+                  "a profile has variants of all of them. A configuration is estimated "
+                  "for degrees up to 8, or up to N or a pinned degree where that is larger."},
+      {.name = "shares",
+       .value = "WAY",
+       .choices = {"auto", "equal"},
+       .text = "Give replicas equal shares, or also shares by speed.",
+       .default_value = "auto",
+       .details = "On devices of several kinds a stage may then give each replica as many samples "
+                  "as it processes in the same time, for all layers together. Shares are equal "
+                  "with --for, where a runtime's transfers block, with --replicas independent, and "
+                  "under schedules other than 1f1b and gpipe."},
+      {.name = "deal",
+       .text = "Also deal whole micro-batches to replicas in turn.",
+       .details = "A stage may then give each replica every n-th micro-batch whole, as "
+                  "PipeDream does, where that is faster than shares of all of them. "
+                  "Needs --schedule 1f1b or gpipe, --replicas together and depths that are "
+                  "searched, and cannot be used with --for, --proof, --alternatives and "
+                  "--orders. Where there are too many ways to place stages to try them all, "
+                  "no stage deals, and the bound of plans in which some do is that of the "
+                  "work alone."}};
 }
 
 }  // namespace
@@ -441,14 +445,13 @@ std::vector<OptionSection> plan_options() {
     return option.name == std::string_view("max-experts");
   });
   further.insert(degree == further.end() ? degree : degree + 1, groups_option());
-  further.push_back(
-      {.name = "optimizer-step",
-       .value = "TIME",
-       .choices = {"at-end", "per-bucket"},
-       .text = "Update weights {}.",
-       .default_value = "at-end",
-       .details = "With per-bucket the parameters of a bucket are updated once it is reduced; "
-                  "gradients can then not be clipped by their norm."});
+  further.push_back({.name = "optimizer-step",
+                     .value = "TIME",
+                     .choices = {"at-end", "per-bucket"},
+                     .text = "Update weights {}.",
+                     .default_value = "at-end",
+                     .details = "With per-bucket, the parameters of a bucket are updated once it "
+                                "is reduced; gradients can then not be clipped by their norm."});
   further.push_back(seed_option());
   further.push_back({.name = "write-baselines",
                      .value = "DIR",
@@ -457,9 +460,9 @@ std::vector<OptionSection> plan_options() {
   further.push_back(
       {.name = "no-baselines",
        .text = "Leave out the comparison with other planners.",
-       .details = "Of plans that take equally long another one may then be chosen, and under "
-                  "schedules that are not searched through a slower one may be found, as the "
-                  "search does not begin with theirs."});
+       .details = "Another of several equally fast plans may then be chosen, and a slower one may "
+                  "be found under schedules that are not searched exhaustively, as the search does "
+                  "not begin with the plans of the baselines."});
   further.push_back(
       {.name = "unlimited-memory", .text = "Plan as if every device had enough memory."});
   further.push_back({.name = "write-alternatives",
@@ -476,22 +479,42 @@ std::vector<OptionSection> plan_options() {
        .choices = {"forwarded", "direct"},
        .text = "Hand tensors on through stages, or send them straight.",
        .default_value = "forwarded",
-       .details = "A tensor that a stage further on than the next one consumes is handed on by the "
-                  "stages between or, with direct, sent straight to each stage that consumes it. "
-                  "The bound of direct plans counts only what the next layer consumes. "
+       .details = "A tensor that is consumed by a later stage than the next one is handed on by "
+                  "the stages between or, with direct, sent straight to each stage that consumes "
+                  "it. The bound of direct plans counts only what the next layer consumes. "
                   "dapple-exec does not run them. Direct needs --schedule 1f1b or gpipe, and "
                   "cannot be used with --deal, --for, --orders, --per-stage and --proof."});
   further.push_back(
       {.name = "orders",
        .text = "Bound the plans over all other orders of the layers.",
        .details = "Stages have consecutive layers in the order of the profile. Where the layers "
-                  "form a graph that has other orders, it is said what no plan over any of them "
-                  "can be below, memory not counted."});
+                  "form a graph that has other orders, a lower bound on the plans over all of "
+                  "these orders is printed, which ignores memory."});
   OptionSection inputs = plan_inputs();
   for (const command_line::OptionSpec& spec : estimate_options()) inputs.options.push_back(spec);
   return {std::move(inputs),   plan_schedule(), plan_search(),
           plan_restrictions(), plan_outputs(),  {"Further options", std::move(further), true}};
 }
+
+namespace {
+
+/// Returns the largest tensor-parallel degree that is asked for, by --max-tensor or a pin; 1 where
+/// none is. What is no number the readers of pins refuse.
+std::int64_t largest_tensor_degree(const PlanCommandRequest& request) {
+  constexpr std::string_view kPin = "tensor=";
+  std::int64_t largest = request.planner.max_tensor.value_or(1);
+  for (const std::string& pin : request.pins) {
+    if (!pin.starts_with(kPin)) continue;
+    std::int64_t degree = 0;
+    const char* const end = pin.data() + pin.size();
+    const auto [rest, error] = std::from_chars(pin.data() + kPin.size(), end, degree);
+    if (error != std::errc{} || rest != end || degree > kMaxTensorParallel) continue;
+    largest = std::max(largest, degree);
+  }
+  return largest;
+}
+
+}  // namespace
 
 PlanCommandRequest plan_request(const command_line::Options& options) {
   options.require_options_only("--model FILE --topo FILE");
@@ -517,7 +540,12 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
       .explains = options.has("explain"),
       .compares_orders = options.has("orders"),
       .is_json = options.has("json")};
-  if (options.has("for")) request.target = options.choice("for");
+  estimate::EstimateOptions& estimate = request.foreign.estimate.options;
+  estimate.max_tensor = std::max(estimate.max_tensor, largest_tensor_degree(request));
+  if (options.has("for")) {
+    request.target = target_given(options, "for");
+    request.foreign.estimate.target = request.target;
+  }
   if (request.runtime) plan_for(*request.runtime, options, request);
   check_combinations(options, request.planner);
   check_dealing(options, request);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/request/for_target.h"
 #include "dapple/command_line/files.h"
 #include "dapple/core/characters.h"
 #include "dapple/io/files/read_file.h"
@@ -20,7 +21,7 @@ command_line::OptionSpec runtime_option(const std::string& text) {
           .text = text,
           .details =
               "It says whether a stage computes while it sends and receives, whether "
-              "gradients are reduced beside the last backward, which depths there are, and "
+              "gradients are reduced during the last backward, which depths there are, and "
               "what is kept in memory. profiles/runtimes has deepspeed, megatron, nanotron, "
               "nanotron-ddp, torchtitan and dapple-exec; others are described by a file "
               "(docs/formats.md)."};
@@ -30,7 +31,7 @@ std::optional<Runtime> runtime_of(const std::optional<std::string>& name) {
   if (!name) return std::nullopt;
   std::string known;
   for (Runtime& runtime : io::shipped_runtimes()) {
-    if (runtime.name == *name) return std::move(runtime);
+    if (runtime.name == target_named(*name)) return std::move(runtime);
     known += fmt::format("{}{}", known.empty() ? "" : ", ", runtime.name);
   }
   // The names of files have a point or a slash, so that a name that is misspelt is not taken for

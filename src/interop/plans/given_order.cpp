@@ -204,7 +204,7 @@ std::vector<std::vector<Action>> read_order(std::string_view text, const std::st
                   [](const Line& line) { return is_blank(line.text); })) {
     throw Error{ErrorKind::BadInput,
                 source_name,
-                {{"", "expected the actions of each device, got nothing but blank lines"}}};
+                {{"", "expected the actions of each device, got only blank lines"}}};
   }
   OrderReader reader(source_name, plan, topology);
   const bool names_devices = text.find(':') != std::string_view::npos;

@@ -122,8 +122,7 @@ void MegatronImporter::refuse_conflicts() const {
         "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers",
         "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"}) {
     if (!script_.has(name)) continue;
-    script_.refuse(script_.line_of(name),
-                   fmt::format("{}: expected none beside a layout, got it", name));
+    script_.refuse(script_.line_of(name), fmt::format("{}: cannot be used with a layout", name));
   }
   const std::pair<const char*, CollectiveMembers> others[] = {
       {"--context-parallel-size", CollectiveMembers::Context},

@@ -323,7 +323,7 @@ void PipedreamPlanImporter::set_ranks(PlanSketch& sketch) {
   if (told_by != nullptr && !replicas.empty()) {
     throw Error{ErrorKind::Usage,
                 told_by->name,
-                {{"--replicas", "expected none beside this file, which says them, got some"}}};
+                {{"--replicas", "expected none with this file, which states them, got some"}}};
   }
   if (conf_ != nullptr) {
     sketch.ranks = std::move(told_.ranks);
@@ -348,7 +348,7 @@ void PipedreamPlanImporter::set_ranks(PlanSketch& sketch) {
                 answer_->name,
                 {{"--replicas",
                   fmt::format("expected the replicas of each of {} stages, which the answer does "
-                              "not say (what the optimizer printed, or a conf file beside it, "
+                              "not say (what the optimizer printed, or a conf file next to it, "
                               "does), got {}",
                               stage_count_,
                               replicas.empty() ? "nothing" : fmt::format("{}", replicas.size()))}}};

@@ -126,8 +126,8 @@ SailorPlan read_plan_of(const Field& field) {
   const ArrayReader pipelines(list, "an array of pipelines");
   if (!pipelines.valid()) return plan;
   if (pipelines.size() != 1) {
-    list.add(fmt::format("expected one pipeline, as plans have no others beside it, got {}",
-                         pipelines.size()));
+    list.add(
+        fmt::format("expected one pipeline, as a plan has only one, got {}", pipelines.size()));
     return plan;
   }
   read_pipeline(pipelines.at(0), plan);

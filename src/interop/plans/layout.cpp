@@ -70,7 +70,7 @@ void LayoutPlanner::refuse_beside(std::string_view word, bool is_given, const ch
   if (!is_given || layout_.value(word) == nullptr) return;
   throw Error{ErrorKind::Usage,
               layout_.source,
-              {{option, fmt::format("expected none beside {}, which says it, got both", word)}}};
+              {{option, fmt::format("expected none with {}, which states it, got both", word)}}};
 }
 
 /// Refuses degrees of parallelism that are not those of the ground.

@@ -86,7 +86,7 @@ class ConfReader {
 
   void add_wrong_count(const io::Field& field, std::size_t count) const {
     field.add(answer_.empty()
-                  ? fmt::format("expected a graph with stages (gpus=N.txt) beside it, or a stage "
+                  ? fmt::format("expected a graph with stages (gpus=N.txt) next to it, or a stage "
                                 "for each of the {} layers of the profile and one for the loss, "
                                 "got {}",
                                 modules_, count)

@@ -49,19 +49,19 @@ void PlanMaker::set_batches() {
       options_.global_batch, first_of(sketch_.global_batch, ground_.profile.global_batch_size));
   if (!global) {
     refuse(ErrorKind::Usage, "--global-batch",
-           "expected the samples of one iteration, which neither plan nor profile says, got "
-           "nothing");
+           "the samples of one iteration are required, as neither the plan nor the profile states "
+           "them");
   }
   std::optional<std::int64_t> micro = first_of(options_.micro_batch, sketch_.micro_batch);
   const std::optional<std::int64_t>& count = sketch_.num_micro_batches;
   if (!micro && count && *count >= 1 && *global % *count == 0) micro = *global / *count;
   if (!micro) {
     refuse(ErrorKind::Usage, "--micro-batch",
-           count ? fmt::format("expected the samples of a micro-batch, as {} samples are no {} "
-                               "equal ones, got nothing",
+           count ? fmt::format("the samples of a micro-batch are required, as {} samples cannot be "
+                               "split into {} equal micro-batches",
                                *global, *count)
-                 : "expected the samples of a micro-batch over all replicas of a stage, which the "
-                   "plan does not say, got nothing");
+                 : "the samples of a micro-batch over all replicas of a stage are required, as the "
+                   "plan does not state them");
   }
   plan_.global_batch_size = *global;
   plan_.micro_batch_size = *micro;
@@ -246,8 +246,8 @@ std::int64_t replicas_of_all(std::optional<std::int64_t> told, std::size_t group
     return static_cast<std::int64_t>(options.devices.size() / groups);
   }
   refuse(
-      fmt::format("expected the replicas of each stage, which the file does not say, or {} "
-                  "--devices for each replica, got nothing",
+      fmt::format("the replicas of each stage are required, as the file does not state them, or {} "
+                  "--devices for each replica",
                   groups));
   throw Bug("not reached");
 }

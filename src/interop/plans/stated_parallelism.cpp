@@ -41,6 +41,17 @@ std::string forms_in(const std::vector<Parallelism>& forms) {
   return text;
 }
 
+/// Says that each expert is divided by default as the other layers are, where the layout or file
+/// does not say how; empty where it does or where nothing is divided.
+std::string whole_experts_hint(const StatedParallelism& stated, std::int64_t degree) {
+  if (stated.experts == 1 || stated.expert_tensor || degree == 1) return "";
+  return fmt::format(
+      "; each expert is divided among {} devices, the tensor-parallel degree, unless the "
+      "expert tensor-parallel degree is given: with etp=1 "
+      "(Megatron-LM: --expert-tensor-parallel-size 1) every device holds whole experts",
+      degree);
+}
+
 /// Returns the number that a layout has for a word.
 std::int64_t degree_in(const Layout& layout, std::string_view word, std::int64_t most,
                        std::int64_t otherwise) {
@@ -62,7 +73,7 @@ void read_sharding(const Layout& layout, StatedParallelism& stated) {
   const std::string* const zero = layout.value("zero");
   const bool is_full = zero != nullptr && *zero == "3";
   if (!is_full && layout.value("fsdp") != nullptr) {
-    refuse("fsdp: expected zero=3 beside it, which shards all state, got none");
+    refuse("fsdp: needs zero=3, which shards all state, got none");
   }
   if (zero == nullptr) return;
   if (*zero != "0" && *zero != "1" && !is_full) {
@@ -73,7 +84,7 @@ void read_sharding(const Layout& layout, StatedParallelism& stated) {
   if (!is_full) return;
   if (layout.value("fsdp") == nullptr && layout.value("dp") == nullptr) {
     refuse(
-        "zero: expected fsdp=... or dp=... beside 3, over whose ranks state is sharded, got "
+        "zero: 3 needs fsdp=... or dp=..., over whose ranks state is sharded, got "
         "neither");
   }
   const std::int64_t ranks = degree_in(layout, "dp", kMaxGroup, 1) * stated.context;
@@ -142,7 +153,7 @@ Recomputation recomputed_by_megatron(const ShellOptions& script) {
     if (method && method->value == "block") {
       if (!script.has("--recompute-num-layers")) {
         script.refuse(method->line,
-                      "--recompute-method: expected --recompute-num-layers beside block, got none");
+                      "--recompute-method: block needs --recompute-num-layers, got none");
       }
       return layers == 0 ? Recomputation()
                          : Recomputation{kWholeLayer, LayerSelection::first(layers)};
@@ -180,7 +191,7 @@ StatedParallelism stated_in_layout(const Layout& layout) {
   stated.context = degree_in(layout, "cp", kMaxContextParallel, 1);
   stated.experts = degree_in(layout, "ep", kMaxGroup, 1);
   if (layout.value("etp") != nullptr) {
-    if (stated.experts == 1) refuse("etp: expected ep=... beside it, got no expert parallelism");
+    if (stated.experts == 1) refuse("etp: needs ep=..., got no expert parallelism");
     stated.expert_tensor = degree_in(layout, "etp", kMaxTensorParallel, 1);
   }
   if (const std::string* const sequence = layout.value("sp")) {
@@ -232,7 +243,7 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
       throw Error{ErrorKind::BadInput,
                   first.name,
                   {{"", fmt::format("zero_optimization: expected stage 0 or 1, as no plan shards "
-                                    "more beside a PipelineModule, got {}",
+                                    "more with a PipelineModule, got {}",
                                     stage)}}};
     }
     stated.shards_optimizer = stage == 1;
@@ -262,7 +273,7 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
   const std::vector<Parallelism> forms = parallelisms_of(profile);
   const std::int64_t degree = stated.tensor.value_or(1);
   if (degree == 1 && profile.tensor_parallel == 1 && stated.sequence.value_or(false)) {
-    refuse("expected sequence parallelism beside tensor parallelism, got it alone");
+    refuse("sequence parallelism needs tensor parallelism, got it alone");
   }
   const bool has_others = stated.context > 1 || stated.experts > 1;
   Parallelism parallelism;
@@ -292,8 +303,8 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
                             .context = stated.context,
                             .experts = stated.experts,
                             .expert_tensor = expert_tensor};
-      refuse(fmt::format("expected degrees for which all layers have variants, {}, got {}",
-                         forms_in(forms), short_text(got)));
+      refuse(fmt::format("expected degrees for which all layers have variants, {}, got {}{}",
+                         forms_in(forms), short_text(got), whole_experts_hint(stated, degree)));
     } else {
       refuse(
           fmt::format("expected tensor parallelism of degree {}, for which all layers have "

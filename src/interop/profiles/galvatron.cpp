@@ -239,8 +239,8 @@ std::int64_t GalvatronImporter::layers_of_a_kind() const {
   throw Error{ErrorKind::Usage,
               memory_file_.name,
               {{"--layers",
-                "expected the number of layers of each kind, which a Galvatron profile does not "
-                "say, got nothing"}}};
+                "the number of layers of each kind is required, as a Galvatron profile does not "
+                "state it"}}};
 }
 
 void GalvatronImporter::add_layer(std::string name, std::string_view called,

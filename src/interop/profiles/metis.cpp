@@ -224,12 +224,12 @@ void MetisImporter::choose_memory() {
     throw Error{ErrorKind::Usage,
                 runs_.front().source,
                 {{"--stash",
-                  "expected what a layer keeps as a multiple of its output, as no file says the "
-                  "memory of each layer, got nothing"}}};
+                  "what a layer keeps, as a multiple of its output, is required, as no file states "
+                  "the memory of each layer"}}};
   }
   result_.warnings.emplace_back(
       smallest_ == largest_
-          ? "what a layer keeps is taken to be all of its memory beside weights, gradients and the "
+          ? "what a layer keeps is taken to be all of its memory except weights, gradients and the "
             "optimizer's state; --stash says otherwise"
           : "what a layer keeps is taken to be what its memory grows by from the smallest batch to "
             "the largest; --stash says otherwise");

@@ -400,10 +400,11 @@ void PiperReader::add_warnings() {
         "largest counts as the output",
         uneven_.size(), uneven_.size() == 1 ? " sends" : "s send", uneven_.front()));
   }
-  warnings.push_back(fmt::format(
-      "memory beside activations is weights, gradients and the state of {}; the {} bytes that the "
-      "file states (memoryUsageB) are left out",
-      result_.profile.optimizer.name, totals_.fixed.count));
+  warnings.push_back(
+      fmt::format("memory other than activations is weights, gradients and the state of {}; the {} "
+                  "bytes that the "
+                  "file states (memoryUsageB) are left out",
+                  result_.profile.optimizer.name, totals_.fixed.count));
 }
 
 ImportedProfile PiperReader::run(std::string_view text) {
@@ -415,15 +416,15 @@ ImportedProfile PiperReader::run(std::string_view text) {
         ErrorKind::Usage,
         source_name_,
         {{"--backward-ratio",
-          fmt::format("expected the backward's time as a multiple of the forward's, as node "
-                      "{} has no recomputing variant that tells it, got nothing",
+          fmt::format("the backward's time as a multiple of the forward's is required, as node "
+                      "{} has no recomputing variant from which it follows",
                       without_forward_)}}};
   }
   if (!batch_ && !options_.global_batch) {
-    throw Error{ErrorKind::Usage,
-                source_name_,
-                {{"--global-batch",
-                  "expected the global batch size, as the file has no mbsInBatch, got nothing"}}};
+    throw Error{
+        ErrorKind::Usage,
+        source_name_,
+        {{"--global-batch", "the global batch size is required, as the file has no mbsInBatch"}}};
   }
   result_.profile =
       profile_header(options_, model_name(source_name_), "imported from Piper's JSON");

@@ -46,7 +46,7 @@ class OptionCheck {
       add(option,
           fmt::format("expected none for {}, which has no use for {}, got one", file_, what));
     } else if (!value && need == Need::Required) {
-      add(option, fmt::format("expected {}, which {} does not say, got nothing", what, file_));
+      add(option, fmt::format("expected {}, which {} does not state", what, file_));
     }
     return value && need != Need::Useless;
   }

@@ -147,7 +147,7 @@ void SailorProfile::add_warnings() {
       continue;
     }
     result_.warnings.push_back(
-        fmt::format("layer {} has a backward of {} ns beside a forward of {} ns: was it measured?",
+        fmt::format("layer {} has a backward of {} ns and a forward of {} ns: was it measured?",
                     layer.name, largest.backward.ns, largest.forward.ns));
   }
   result_.warnings.push_back(
@@ -231,13 +231,14 @@ Error refusal_of(const ForeignModelFile& file, std::string message) {
 void require_both(const ForeignModelFile& only) {
   const SailorFile kind = kind_of(only);
   if (kind == SailorFile::Times) {
-    throw refusal_of(only,
-                     "expected the sizes of layers beside their times (Sailor's llm_info.json), "
-                     "got times alone, from which no memory and no transfer follows");
+    throw refusal_of(
+        only,
+        "expected the sizes of layers in addition to their times (Sailor's llm_info.json), "
+        "got times alone, from which no memory and no transfer follows");
   }
   if (kind == SailorFile::Sizes) {
     throw refusal_of(only,
-                     "expected the times of layers beside their sizes (Sailor's "
+                     "expected the times of layers in addition to their sizes (Sailor's "
                      "profiles_tmp.json), got sizes alone");
   }
 }

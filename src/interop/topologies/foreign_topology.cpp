@@ -192,9 +192,9 @@ void Importer::add_measured_server() {
   if (measured.hosts.size() != 1) {
     refuse(measured.file,
            measured.hosts.empty()
-               ? "expected a list of its devices, or beside it a file of how the devices of a "
+               ? "expected a list of its devices, or another file of how the devices of a "
                  "server are wired; it has neither"
-               : fmt::format("expected beside it a file of how the devices of a server are wired: "
+               : fmt::format("expected another file of how the devices of a server are wired: "
                              "it measured {} servers, and says nothing of what is inside one",
                              measured.hosts.size()));
   }
@@ -216,7 +216,7 @@ void Importer::add_servers() {
   if (wirings_.empty()) {
     if (measured_.empty()) {
       refuse(tree_file_,
-             "expected beside it a file of how the devices of a server are wired: it "
+             "expected another file of how the devices of a server are wired: it "
              "has the switches between servers alone");
     }
     add_measured_server();

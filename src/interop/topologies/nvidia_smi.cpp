@@ -257,7 +257,7 @@ void TableReader::join_by_affinity() {
       if (same && there == PcieDistance::Unknown) there = PcieDistance::Node;
       if (a < b && same && there == PcieDistance::Sys) {
         notes_.warn(
-            fmt::format("{}: devices beside the same CPUs reach each other as if across "
+            fmt::format("{}: devices of the same CPUs reach each other as if across "
                         "sockets (SYS), as in a virtual machine that hides its PCIe tree",
                         file_.name));
       }
@@ -287,7 +287,7 @@ void TableReader::warn_of_oddities() {
   const std::set<std::string> affinities(affinities_.begin(),
                                          affinities_.begin() + wiring_.devices);
   note(affinities.size() > 2,
-       fmt::format("devices beside {} sets of CPUs, as where sockets are cut into NUMA nodes",
+       fmt::format("devices of {} sets of CPUs, as where sockets are cut into NUMA nodes",
                    affinities.size()));
   const bool has_unknown = std::any_of(rows_.begin(), rows_.end(), [](const TableRow& row) {
     return std::find(row.cells.begin(), row.cells.end(), "N/A") != row.cells.end();

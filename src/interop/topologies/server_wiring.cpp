@@ -172,7 +172,7 @@ void GroupMaker::add_spare_nics(Placement& placement) {
     if (best != nullptr) {
       best->push_back(static_cast<std::int32_t>(nic));
     } else {
-      notes_.warn(fmt::format("{}: {} is beside no device and left out", wiring_.file,
+      notes_.warn(fmt::format("{}: {} is next to no device and is left out", wiring_.file,
                               shown(wiring_.nics[nic].name)));
     }
   }

@@ -89,7 +89,7 @@ Duration read_fixed_overhead(const Field& field, const std::vector<Measurement>&
   if (!field.present()) return {};
   const Duration overhead{required_integer(field, {})};
   if (measurements.size() > 1) {
-    field.add(fmt::format("expected no fixed_overhead_ns beside {} measurements, got one",
+    field.add(fmt::format("expected no fixed_overhead_ns with {} measurements, got one",
                           measurements.size()));
   }
   if (measurements.size() != 1) return overhead;
@@ -614,7 +614,7 @@ LayerSelection read_recomputed_layers(ObjectReader& object, RecomputedParts part
     return {};
   }
   if (first.present() && every.present()) {
-    every.refuse("no such key beside recomputed_layers");
+    every.refuse("no such key with recomputed_layers");
   } else if (first.present()) {
     const std::int64_t count = required_integer(first, {1, kMaxLayers});
     if (count >= 1) return LayerSelection::first(count);

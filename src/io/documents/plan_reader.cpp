@@ -78,7 +78,7 @@ void check_hash(const Field& field, const std::string& expected, std::string_vie
 void check_name(const Field& field, const std::string& expected) {
   const std::optional<std::string> name = read_name(field);
   if (name && *name != expected)
-    field.refuse(fmt::format("the name in the document beside it, \"{}\"", expected));
+    field.refuse(fmt::format("the name in the document next to it, \"{}\"", expected));
 }
 
 ModelProfile read_model(const Field& field) {

@@ -146,7 +146,7 @@ bool read_per_stage(const Field& field, const PlanRequest& request) {
   const bool may_differ = field.present() && read_boolean(field).value_or(false);
   const bool is_1f1b = request.family && is_planned_as_1f1b(*request.family);
   if (may_differ && !(is_1f1b && request.target.empty())) {
-    field.refuse("no such key beside another schedule than 1f1b and gpipe, or a target");
+    field.refuse("no such key with a schedule other than 1f1b and gpipe, or with a target");
   }
   return may_differ;
 }

@@ -264,7 +264,7 @@ TEST_CASE("shares that are given add up to the micro-batch, with a sample for ea
     plan.stages[0].replication = Replication::Deal;
     samples = {1, plan.micro_batch_size - 1};
     check_fault(plan, place,
-                "expected no such key beside \"deal\", as replicas have whole micro-batches, got "
+                "expected no such key with \"deal\", as replicas have whole micro-batches, got "
                 "shares");
   }
 }

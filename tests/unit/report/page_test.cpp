@@ -73,6 +73,12 @@ TEST_CASE("the statistics of a timeline are a few lines") {
         "Critical path  backward 66.7 %, forward 33.3 %\n"
         "Communication  at most 0 s of 0 s not hidden by computation, on stage 0\n");
   CHECK(write_statistics(Timeline{}, {}).empty());
+  // Collectives within layers are a part of the passes, and are stated by their name: 3 of 15 ms.
+  CHECK_THAT(
+      write_statistics(timeline, {.width = 100}, Duration{3'000'000}),
+      Catch::EndsWith("Collectives    20.0 % of the iteration, those within layers, which are "
+                      "a part of forwards and\n               backwards above and not of "
+                      "communication\n"));
 }
 
 TEST_CASE("the statistics name stragglers") {

@@ -79,14 +79,14 @@ TEST_CASE("what was searched takes two lines, and all lines where all is asked f
   };
   CHECK(searched({.width = 100}) ==
         "Searched  12,345 partial plans, 678 complete ones, 90 simulated; 1 part cut (-v)\n"
-        "          not in it: tensor, sequence and expert parallelism; sharded state\n");
+        "          not searched: tensor, sequence and expert parallelism; sharded state\n");
   CHECK(searched({.width = 100, .verbose = true}) ==
         "Searched  12,345 partial plans, 678 complete ones, 90 simulated\n"
         "          by the planner dapple\n"
         "          over stage boundaries; replicas per stage; micro-batch sizes that divide the "
         "global batch\n"
         "          left out: placements other than fresh, append and scatter first\n"
-        "          not in it: tensor, sequence and expert parallelism; sharded state\n");
+        "          not searched: tensor, sequence and expert parallelism; sharded state\n");
 }
 
 TEST_CASE("a search that completed no plan says why") {
@@ -234,6 +234,38 @@ TEST_CASE("a baseline is shown with its shape, its factor, and what it loses by"
   const std::string narrow = summary_of(document, topology, {.width = 80, .wraps = true});
   CHECK(narrow.find("16, 8 of 8") == std::string::npos);
   CHECK(narrow.find("1.50x slower  all-reduce 206.2 ms\n") != std::string::npos);
+}
+
+TEST_CASE("a faster baseline is shown with the options that exclude it") {
+  const Topology topology = examples::cluster(2, 8);
+  PlanDocument document = examples::document(topology, 2, 8);
+  document.baselines = {{.name = "fast",
+                         .shape = "16, 8 of 8",
+                         .iteration = {256'172'839},  // half of 512,345,678
+                         .parts = document.prediction.parts,
+                         .feasible = true,
+                         .missing = {},
+                         .depth_limited = false}};
+  const auto row = [&] {
+    const std::string text = summary_of(document, topology, {.width = 140});
+    const std::size_t begin = text.find("fast  ");
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  document.request = PlanRequest{};
+  CHECK_THAT(row(), Catch::EndsWith("-"));
+  document.request->pins.stages = 2;
+  document.request->pins.least_depths = true;
+  CHECK_THAT(row(), Catch::EndsWith("not allowed by --pin stages=2, --pin depths=least"));
+  document.request->target = "deepspeed";
+  document.request->family = ScheduleFamily::ZeroBubbleH1;
+  CHECK_THAT(row(), Catch::EndsWith("--pin depths=least, --for deepspeed, --schedule zb-h1"));
+  // With jitter the fastest plan need not be the one that is chosen.
+  document.request->jitter = JitterRequest{};
+  CHECK_THAT(row(), Catch::EndsWith("-"));
+  // One that is not fast enough or does not fit loses by what it loses by.
+  document.request->jitter.reset();
+  document.baselines.front().feasible = false;
+  CHECK_THAT(row(), Catch::Contains("does not fit"));
 }
 
 TEST_CASE("causes stand by their size, small ones and gains are left out") {

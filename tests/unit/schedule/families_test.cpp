@@ -128,7 +128,7 @@ TEST_CASE("faults of an order are named") {
   CHECK(fault({"0F0 3F0 3W0 3I0 0B0", rest}) ==
         "stage 3: 3W0 stands before 3I0: the weights' gradient needs what the input's left");
   CHECK(fault({"0F0 3F0 3I0 3W0 3B0 0B0", rest}) ==
-        "stage 3: 3B0 stands beside its own parts: a backward is run once");
+        "stage 3: 3B0 is listed with its own parts: a backward is run once");
   CHECK(fault({"0F0 3F0 0B0 3B0", rest}) ==
         ": deadlock: stages 0 and 3 wait at 0B0 for 1SEND_B0; stages 1 and 2 wait at 2B0 for "
         "3SEND_B0");

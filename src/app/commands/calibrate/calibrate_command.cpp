@@ -517,28 +517,29 @@ int run_calibrate(const command_line::Options& options, command_line::Console& c
 }
 
 std::vector<command_line::OptionSection> calibrate_sections() {
-  return {{"",
-           {{.name = "gpu", .value = "NAME", .text = "Say on which GPU the runs were measured."},
-            {.name = "fit",
-             .value = "CONSTANTS",
-             .text = "Fit matrix, attention, memory, launch_floor and collective_floor, or none.",
-             .default_value = "matrix,memory",
-             .details = "With none the runs are only estimated by the GPU's calibration."},
-            {.name = "ops",
-             .value = "FILES",
-             .text = "Fit matrix and memory to the operations of FILES, and not to the runs.",
-             .details = "They are tables of measured operations as Vidur's profiles of linear "
-                        "layers, with commas between them; those over 1,024 tokens or more count."},
-            {.name = "gpus",
-             .value = "FILE",
-             .kind = command_line::ValueKind::File,
-             .text = "Read the figures of GPUs from FILE, as topologies/gpus.json has them."},
-            {.name = "name",
-             .value = "NAME",
-             .text = "Call the calibration NAME.",
-             .default_value = "GPU-fitted"},
-            command_line::output_option("Write the figures of GPUs with the calibration.", ""),
-            {.name = "csv", .text = "Print a row for each run as CSV."}}}};
+  return {
+      {"",
+       {{.name = "gpu", .value = "NAME", .text = "State the GPU on which the runs were measured."},
+        {.name = "fit",
+         .value = "CONSTANTS",
+         .text = "Fit matrix, attention, memory, launch_floor and collective_floor, or none.",
+         .default_value = "matrix,memory",
+         .details = "With none the runs are only estimated by the GPU's calibration."},
+        {.name = "ops",
+         .value = "FILES",
+         .text = "Fit matrix and memory to the operations of FILES, and not to the runs.",
+         .details = "They are tables of measured operations as Vidur's profiles of linear "
+                    "layers, with commas between them; those over 1,024 tokens or more count."},
+        {.name = "gpus",
+         .value = "FILE",
+         .kind = command_line::ValueKind::File,
+         .text = "Read the figures of GPUs from FILE, as topologies/gpus.json has them."},
+        {.name = "name",
+         .value = "NAME",
+         .text = "Call the calibration NAME.",
+         .default_value = "GPU-fitted"},
+        command_line::output_option("Write the figures of GPUs with the calibration.", ""),
+        {.name = "csv", .text = "Print a row for each run as CSV."}}}};
 }
 
 }  // namespace
@@ -551,7 +552,7 @@ command_line::Command calibrate_command() {
   return {
       .description =
           {.name = "calibrate",
-           .summary = "fit what a GPU reaches to measured training runs",
+           .summary = "fit a calibration of a GPU to measured training runs",
            .usage = {"dapple-plan calibrate RUNS.csv --gpu NAME [-o FILE] [options]"},
            .about = "RUNS.csv has a row for each run: its configuration, topology and layout, and "
                     "the time of an iteration.",

@@ -212,7 +212,7 @@ void RunReader::complete(MeasuredRun& run) {
   run.options.max_context = degree("cp", 1);
   run.options.max_experts = degree("ep", 1);
   if (run.is_memory_of_last_stage && !run.memory) {
-    add("memory_of: expected memory_bytes beside last_stage, got none");
+    add("memory_of: last_stage needs memory_bytes, got none");
   }
   if (run.group.empty()) { run.group = fmt::format("{} on {}", run.configuration, run.topology); }
   run.configuration = beside_table(run.configuration);

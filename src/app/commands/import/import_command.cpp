@@ -28,7 +28,7 @@ command_line::Command import_command() {
               {.name = "import",
                .summary = "import topologies, profiles and plans of other tools",
                .usage = {"dapple-plan import KIND FILE... [options]"},
-               .about = "\"dapple-plan import KIND --help\" says more.",
+               .about = "\"dapple-plan import KIND --help\" shows the options of each kind.",
                .terms_title = "Kinds",
                .terms = {{"topology",
                           "how devices are wired: " + tools_of(interop::topology_formats())},

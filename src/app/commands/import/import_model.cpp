@@ -126,8 +126,7 @@ int run(const command_line::Options& options, command_line::Console& console) {
   if (profile.device.empty()) {
     throw command_line::usage_error(
         "--profile-device",
-        "expected the kind of device that was measured, which the file does not say, "
-        "got nothing");
+        "the kind of device that was measured is required, as the file does not state it");
   }
   profile.name = request.name.value_or(profile.name);
   const std::string output =
@@ -198,7 +197,7 @@ std::vector<command_line::OptionSection> model_options() {
 command_line::Command import_model_command() {
   return {.description =
               {.name = "model",
-               .summary = "make a layer profile of other planners' profiles",
+               .summary = "make a layer profile from other planners' profiles",
                .usage = {"dapple-plan import model FILE... [-o FILE] [options]"},
                .about = "A FILE is a graph of PipeDream or of Piper, a folder of Metis or its "
                         "files, a profile of Sailor or both files of its planner (times and "

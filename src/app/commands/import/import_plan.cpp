@@ -331,7 +331,7 @@ command_line::Command import_plan_command() {
   return {
       .description =
           {.name = "plan",
-           .summary = "import other tools' plans, costed, simulated and checked",
+           .summary = "import other tools' plans, and cost, simulate and check them",
            .usage = {"dapple-plan import plan FILE... --model PROFILE --topo TOPOLOGY [options]"},
            .about = "A FILE is of PipeDream, Megatron-LM, DeepSpeed, PyTorch, torchtitan, nanotron "
                     "or Sailor; layouts in words can be files, too.",

@@ -295,7 +295,7 @@ command_line::Command import_topology_command() {
   return {
       .description =
           {.name = "topology",
-           .summary = "make a topology of other tools' files",
+           .summary = "make a topology from other tools' files",
            .usage = {"dapple-plan import topology FILE... [-o FILE] [options]"},
            .about = "A FILE says how the devices of a server are wired: nvidia-smi topo -m, NCCL's "
                     "or hwloc's XML. With it go Slurm's topology.conf and results of nccl-tests; "

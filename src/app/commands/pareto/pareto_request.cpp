@@ -39,7 +39,7 @@ OptionSection trade_off() {
             .text = "Choose a plan of at least X samples per second."},
            {.name = "budget",
             .value = "X",
-            .text = "Choose a plan of which 1,000 iterations cost at most X.",
+            .text = "Choose a plan whose 1,000 iterations cost at most X.",
             .details = "X is a price or, where no device has one, device-hours."},
            {.name = "slack",
             .value = "X",
@@ -81,17 +81,20 @@ std::vector<OptionSection> pareto_options() {
 
 ParetoRequest pareto_request(const command_line::Options& options) {
   constexpr std::int64_t kMostNumber = 1'000'000'000;
-  constexpr std::int64_t kMostSlack = 1000;
   ParetoRequest request{.plan = plan_request(options),
                         .max_devices = options.positive_integer("max-devices", kMaxCount),
                         .min_throughput = options.positive_number("min-throughput", kMostNumber),
                         .budget = options.positive_number("budget", kMostNumber),
-                        .slack = options.proportion("slack", kMostSlack),
+                        .slack = options.fraction("slack"),
                         .plot = options.text("plot"),
                         .is_csv = options.has("csv")};
   request.plan.planner.baselines = false;
   if (options.choice("against") == "memory") request.against = Against::Memory;
   if (options.choice("objective") == "time") request.objective = planner::Objective::Time;
+  if (request.slack && !request.budget && request.objective == planner::Objective::Time) {
+    throw command_line::usage_error(
+        "--slack", "needs --objective cost or --budget, as the fastest plan is within any slack");
+  }
   if (request.plan.planner.planner == PlannerKind::Dapple) {
     throw command_line::usage_error("--planner", "expected exact, which proves bounds, got dapple");
   }

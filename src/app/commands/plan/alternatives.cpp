@@ -318,7 +318,7 @@ std::string alternatives_text(const AlternativesEnd& alternatives, const PlanDoc
          {"is", report::Align::Right},
          {"at least", report::Align::Right},
          {"most memory", report::Align::Right},
-         {"beside the plan", report::Align::Left, 20}});
+         {"compared with the plan", report::Align::Left, 20}});
     std::size_t ties = 0;
     std::size_t faster = 0;
     for (const Alternative& some : alternatives.found) {

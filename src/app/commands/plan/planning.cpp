@@ -17,8 +17,39 @@
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/profile/doubts.h"
+#include "dapple/profile/variants.h"
 
 namespace dapple::app {
+namespace {
+
+/// Returns what is said of options that have no effect, as the profile lacks the variants of layers
+/// that they are about.
+std::vector<std::string> options_without_effect(const planner::PlannerOptions& planner,
+                                                const ModelProfile& profile) {
+  const std::vector<Parallelism> forms = parallelisms_of(profile);
+  const auto has_any = [&](auto property) {
+    return std::any_of(forms.begin(), forms.end(), property);
+  };
+  std::vector<std::string> texts;
+  const auto add = [&](const char* option, const char* lacking) {
+    texts.push_back(fmt::format("{} has no effect, as the profile has no variants of layers {}",
+                                option, lacking));
+  };
+  if (planner.max_tensor && !has_any([](const Parallelism& form) { return form.tensor > 1; })) {
+    add("--max-tensor", "with tensor parallelism");
+  }
+  const bool has_shards = planner.sharding == Sharding::Full || planner.sharding == Sharding::Any;
+  if (planner.mixes_forms && forms.size() == 1 && !has_shards) {
+    add("--per-stage", "in another form of parallelism");
+  }
+  if (planner.recomputed_layers == RecomputedLayers::Any &&
+      !has_any([](const Parallelism& form) { return !form.recomputes.none(); })) {
+    add("--recompute-layers auto", "that recompute");
+  }
+  return texts;
+}
+
+}  // namespace
 
 SearchInputs load_inputs(const PlanCommandRequest& request) {
   command_line::check_inputs({{"--model", request.model}, {"--topo", request.topology}});
@@ -48,6 +79,9 @@ SearchInputs load_inputs(const PlanCommandRequest& request) {
                       .warnings = std::move(imported.warnings)};
   inputs.profile.skip_tensors = request.skip_tensors;
   if (inputs.launched_sooner) inputs.launched_sooner->skip_tensors = request.skip_tensors;
+  for (std::string& warning : options_without_effect(request.planner, inputs.profile)) {
+    inputs.warnings.push_back(std::move(warning));
+  }
   settle_device(inputs.profile, inputs.topology, inputs.warnings);
   apply_time_scale(request.time_scale, inputs.profile, inputs.topology);
   if (request.runtime) {
@@ -65,8 +99,8 @@ std::int64_t global_batch_of(const PlanCommandRequest& request, const ModelProfi
   if (request.global_batch) return *request.global_batch;
   if (profile.global_batch_size) return *profile.global_batch_size;
   throw command_line::usage_error(
-      "--global-batch", "expected the samples of one iteration, got nothing, and " +
-                            command_line::source_name(request.model) + " does not say it either");
+      "--global-batch", "the samples of one iteration are required, as " +
+                            command_line::source_name(request.model) + " does not state them");
 }
 
 void check_suited(const PlanCommandRequest& request, const ModelProfile& profile,

@@ -243,12 +243,15 @@ void renew(Subject& subject, const planner::Evaluation& evaluation, bool recost)
 std::pair<std::string, std::string> summary_and_statistics(const Subject& subject,
                                                            const Timeline& timeline,
                                                            const report::TextStyle& style) {
+  const PlanDocument& document = subject.document;
   std::string summary;
   std::string statistics;
   const std::function<void()> texts[] = {
       [&] { summary = report::write_summary(subject.document, timeline, subject.topology, style); },
-      [&] { statistics = report::write_statistics(timeline, style); }};
-  const PlanDocument& document = subject.document;
+      [&] {
+        statistics =
+            report::write_statistics(timeline, style, document.prediction.parts.collectives);
+      }};
   parallel_for(std::size(texts), planner::threads_for(document.plan, document.prediction.replicas),
                [&](std::size_t i) { texts[i](); });
   return {std::move(summary), std::move(statistics)};
@@ -435,7 +438,7 @@ std::vector<command_line::OptionSection> simulate_options() {
                     "own, which is known by its hash."},
         contention_option("the plan's"),
         replicas_option("the plan's"),
-        runtime_option("Simulate as this runtime runs plans."),
+        runtime_option("Simulate how this runtime runs plans."),
         {.name = "asynchronous",
          .text = "Also show the time of a micro-batch without flushes.",
          .details = "That is PipeDream's asynchronous execution; it needs a plan "

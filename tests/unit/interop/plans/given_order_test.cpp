@@ -76,7 +76,7 @@ TEST_CASE("faults of a given order name their line") {
         "order.txt: line 4: expected 2 rows, one for each group of devices, got 3");
   for (const char* blank : {"", "\n", " \t\r\n\n"}) {
     CHECK(refusal_of_order(blank) ==
-          "order.txt: expected the actions of each device, got nothing but blank lines");
+          "order.txt: expected the actions of each device, got only blank lines");
   }
   CHECK(refusal_of_order("0F0,0B0\n1F0,OVERLAP\n") ==
         "order.txt: line 2: expected an action such as 2F0, got \"OVERLAP\"");

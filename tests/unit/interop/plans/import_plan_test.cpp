@@ -121,14 +121,14 @@ TEST_CASE("what is wrong with a Megatron-LM script is named with its line") {
         "line 6: --pipeline-model-parallel-layout: expected what line 6 says, 'Ett|L', got"},
        {"--num-layers=2", "--num-layers=3", "line 7: --num-layers: expected the layout's 2, got 3"},
        {"--num-layers=2", "--decoder-first-pipeline-num-layers 1",
-        "line 7: --decoder-first-pipeline-num-layers: expected none beside a layout"},
+        "line 7: --decoder-first-pipeline-num-layers: cannot be used with a layout"},
        {"--tensor-model-parallel-size 1", "--tensor-model-parallel-size 2",
         "--tensor-parallel: expected 2, the plan's degree"},
        {"--tensor-model-parallel-size 1", "--context-parallel-size 2",
         "--context-parallel-size: expected 1"},
        {"--micro-batch-size 1", "--micro-batch-size 3",
         "global batch size: expected 2 micro-batches of 6 samples, got 16 samples"},
-       {"--micro-batch-size 1", "", "--micro-batch: expected the samples of a micro-batch"}},
+       {"--micro-batch-size 1", "", "--micro-batch: the samples of a micro-batch"}},
       [](const std::string& text) {
         import_texts({{"m.sh", text}}, PlanFormat::Megatron, two_replicas());
       });
@@ -191,7 +191,7 @@ TEST_CASE("what is wrong with a DeepSpeed program is named with its line") {
         "line 4: PARTS: expected one value in the file, got two"},
        {"num_pp=2", "num_pp=3", "num_pp: expected the 2 stages of parts, got 3"},
        {"num_dp=2", "num_dp=3", "expected a topology with 3 devices for each of 2 groups"},
-       {"num_dp=2", "num_dp=dp", "--replicas: expected the replicas of each stage"},
+       {"num_dp=2", "num_dp=dp", "--replicas: the replicas of each stage"},
        {"mesh0:1", "mesh0:0", "device mesh0:0 is used twice, first at stage 1, replica 0"},
        {"mesh0:1", "mesh9:1", "expected a device of the topology for rank 3, got \"mesh9:1\""},
        {" mesh0:1", "", "expected a device for rank 3, got 3 devices"}},
@@ -278,7 +278,7 @@ TEST_CASE("without a CSV, torchtitan's own schedules are taken by name") {
   CHECK(family(four, "Interleaved1F1B") == ScheduleFamily::Interleaved);
   CHECK_THAT(refusal_of([&] { family(four, "1F1B"); }), Catch::Contains("got '1F1B'"));
   CHECK_THAT(refusal_of([&] { family(four, "ZBVZeroBubble"); }),
-             Catch::Contains("expected the order as a CSV file beside this one"));
+             Catch::Contains("expected the order as a CSV file next to this one"));
 }
 
 TEST_CASE(
@@ -344,7 +344,7 @@ TEST_CASE("what is wrong with a CSV schedule is named with its line") {
        {",1F0,", ",0F0,", "line 2: expected each stage on one rank, got stage 0 on ranks 0 and 1"},
        {"2F0,", "7F0,", "expected stages 0 to 3, got stage 7 too"},
        {"2F0,", "0F0,", "stage 0: 0F0 stands more than once"},
-       {"2F1,", "2F9,", "samples are no 10 equal ones"},
+       {"2F1,", "2F9,", "samples cannot be split into 10 equal micro-batches"},
        {"3B0,", "3I0,", "stage 3: 3W0 is missing"},
        {"3F0,3F1,3B0,3B1,", "3B0,3F0,3F1,3B1,", "stage 3: 3B0 stands before 3F0"},
        {"2W0,", "", "stage 2: 2W0 is missing"},
@@ -455,7 +455,7 @@ TEST_CASE("a conf file alone is of the profile's layers") {
   };
   CHECK_THAT(refusal("[0, 1, 1, 1, 1]", "[0, 1, 1]"),
              Catch::Contains("/module_to_stage_map: expected a graph with stages (gpus=N.txt) "
-                             "beside it, or a stage for each of the 4 layers of the profile and "
+                             "next to it, or a stage for each of the 4 layers of the profile and "
                              "one for the loss, got 3"));
   CHECK_THAT(refusal("\"module_to_stage_map\": [0, 1, 1, 1, 1],", ""),
              Catch::Contains("/module_to_stage_map: expected an array of stages"));
@@ -592,7 +592,7 @@ TEST_CASE("replicas that PipeDream does not say are asked for, and how many, che
   options.replicas = {3, 1};
   CHECK(refusal({}, options) == "accepted");
   CHECK_THAT(refusal({{"conf.json", sample("pair.conf.json")}}, options),
-             Catch::Contains("conf.json: --replicas: expected none beside this file"));
+             Catch::Contains("conf.json: --replicas: expected none with this file"));
   const std::string output = sample("pair.optimizer.txt");
   CHECK_THAT(refusal({{"out.txt", changed(output, "(2, 4) 0.009300 1\n", "")}}, {}),
              Catch::Contains("out.txt: expected 2 ranges"));

@@ -354,7 +354,7 @@ TEST_CASE("malformed topologies of Slurm are refused by line") {
   const auto import = [](const std::string& variant) {
     import_topology({{variant, "file", TopologyFormat::Slurm}}, {});
   };
-  CHECK_THAT(test::refusal_of([&] { import(text); }), Catch::Contains("expected beside it a file"));
+  CHECK_THAT(test::refusal_of([&] { import(text); }), Catch::Contains("expected another file"));
   const std::vector<Malformed> cases{
       {"", "", "expected SwitchName= lines, got none"},
       {"", "# nothing\n", "expected SwitchName= lines, got none"},

@@ -256,7 +256,7 @@ TEST_CASE("a plan that is wrong is refused with what was expected") {
       {"\"feasible\": false,", "",
        "/baselines/0/feasible: expected true or false, but the key is missing"},
       {"\"name\": \"m\",", "\"name\": \"n\",",
-       "/model/name: expected the name in the document beside it, \"m\", got \"n\""},
+       "/model/name: expected the name in the document next to it, \"m\", got \"n\""},
       {"\"parameter_bytes\": 100", "\"parameter_bytes\": -100",
        "/model/profile/layers/0/parameter_bytes: expected an integer from 0 to 1000000000000000, "
        "got "
