@@ -206,7 +206,7 @@ class Rescheduling(ToolTest):
                           "--order: needs --schedule given")
         self.assert_error(self.reschedule("given", "--order", self.write("o.txt", "0F0,0X0\n")),
                           BAD_INPUT, "o.txt: line 1: expected an action such as 2F0, got \"0X0\"")
-        self.assert_error(self.run_tool("reschedule", "plan.json"), USAGE, "--schedule: expected")
+        self.assert_error(self.run_tool("reschedule", "plan.json"), USAGE, "--schedule: a schedule family is required")
         self.assert_error(self.run_tool("reschedule", "--schedule", "gpipe"), USAGE,
                           "reschedule: expected one plan file, got 0")
 
