@@ -85,10 +85,10 @@ std::string write_measured(const MeasuredPair& pair, const TextStyle& style) {
   }
   if (slower.empty()) {
     return text +
-           "No action took longer than predicted by a tenth, and by a hundredth of the "
-           "iteration.\n";
+           "By their medians, no actions took longer than predicted by a tenth and by a hundredth "
+           "of the iteration.\n";
   }
-  text += "Slower than predicted, the costliest first:\n";
+  text += "Slower than predicted by their medians, the costliest first:\n";
   for (const LengthComparison& length : slower) {
     text += fmt::format("  {}: {}, {} in all\n", name_of(length),
                         change(length.predicted, length.measured),

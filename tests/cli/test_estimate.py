@@ -334,6 +334,13 @@ class Estimate(ToolTest):
         self.assertEqual(tensor_degrees("--max-tensor", "2")[0], 8)
         self.assertEqual(tensor_degrees("--max-tensor", "16")[0], 16)
         self.assertEqual(tensor_degrees("--pin", "tensor=16"), (16, 16))
+        self.assertFalse([text for text in self.read("plan.json")["warnings"] if "--max" in text])
+        heads.update(num_attention_heads=4, num_key_value_heads=4)
+        self.assertEqual(tensor_degrees("--max-tensor", "16")[0], 4)
+        self.assertIn("--max-tensor 16: the largest degree is 4, as larger powers of two do not "
+                      "divide the model's heads, widths or tokens", self.read("plan.json")["warnings"])
+        heads.update(num_attention_heads=32, num_key_value_heads=16)
+        self.assertEqual(tensor_degrees("--pin", "tensor=16"), (16, 16))
         run = self.run_tool("verify", "plan.json")
         self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
 

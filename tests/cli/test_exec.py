@@ -135,6 +135,24 @@ class Executing(ToolTest):
         self.assertIn("Slower than predicted", result.stdout)
         named = result.stdout.split("Slower than predicted", 1)[1].splitlines()[1]
         self.assertIn("of stage 1", named)
+        # A single action that is slow is hidden by the median, and shown all the same.
+        self.assertEqual(self.run_tool("simulate", "plan.json", "--timeline", "t.json").returncode,
+                         DONE)
+        timeline = self.read("t.json")
+        first = next(entry["end_ns"] for entry in timeline["actions"] if entry["action"] == "0F0")
+        for entry in timeline["actions"]:
+            for key in ("start_ns", "end_ns"):
+                entry[key] += 9 * first if entry[key] >= first else 0
+        self.write("outlier.json", timeline)
+        result = self.run_tool("diff", "plan.json", "outlier.json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        self.assertRegex(result.stdout, r"forward of stage 0 .* same +\+900\.0 %, micro-batch 0\n")
+        self.assertEqual(result.stdout.count(", micro-batch "), 1)
+        result = self.run_tool("diff", "plan.json", "outlier.json", "--json")
+        beyond = [(length["stage"], length["farthest"]["index"],
+                   length["farthest"]["measured_ns"] - length["farthest"]["predicted_ns"])
+                  for length in json.loads(result.stdout)["lengths"]]
+        self.assertEqual([each for each in beyond if each[2] != 0], [(0, 0, 9 * first)])
         # The other way round it is no plan; another plan's timeline is refused.
         self.assert_error(self.run_tool("diff", "measured.json", "plan.json"), BAD_INPUT, "expected a plan, got a dapple-timeline file")
         self.make_plan("other.json")

@@ -35,8 +35,17 @@ std::vector<std::string> options_without_effect(const planner::PlannerOptions& p
     texts.push_back(fmt::format("{} has no effect, as the profile has no variants of layers {}",
                                 option, lacking));
   };
-  if (planner.max_tensor && !has_any([](const Parallelism& form) { return form.tensor > 1; })) {
+  std::int64_t largest = 1;
+  for (const Parallelism& form : forms) largest = std::max(largest, form.tensor);
+  if (planner.max_tensor && largest == 1) {
     add("--max-tensor", "with tensor parallelism");
+  } else if (planner.max_tensor && 2 * largest <= *planner.max_tensor) {
+    // Only estimates state a precision.
+    texts.push_back(fmt::format(
+        "--max-tensor {}: the largest degree is {}, {}", *planner.max_tensor, largest,
+        profile.precision.empty()
+            ? "as not all layers have variants of larger ones"
+            : "as larger powers of two do not divide the model's heads, widths or tokens"));
   }
   const bool has_shards = planner.sharding == Sharding::Full || planner.sharding == Sharding::Any;
   if (planner.mixes_forms && forms.size() == 1 && !has_shards) {
