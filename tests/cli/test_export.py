@@ -164,7 +164,7 @@ class Exporting(ToolTest):
             self.assertEqual(result.returncode, DONE, result.stderr)
             said = " ".join(result.stderr.split())
             self.assertRegex(said, "launchers number processes server by server, device by device; "
-                             r"with ranks in that order an iteration takes \d\S* ms in place of "
+                             r"with ranks in that order an iteration takes \d\S* ms instead of "
                              r"\d\S* ms: job(\.py)?.ranks.sh gives each process the plan's rank")
             self.assertIn("a wrapper that gives each process its rank written to job", result.stdout)
         wrapper = (self.folder / "job.ranks.sh").read_text()

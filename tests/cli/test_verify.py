@@ -47,7 +47,7 @@ class Verifying(ToolTest):
         self.assertEqual(result.returncode, DONE, result.stderr)
         self.assertRegex(" ".join(result.stdout.split()),
                          r"bound proven anew: no plan below (\S+ ms); the file claims \1 \(every "
-                         r"plan that could be faster was looked at: [1-9][\d,]* partial plans, \d+ "
+                         r"plan that could be faster was examined: [1-9][\d,]* partial plans, \d+ "
                          r"simulated\)")
 
     def test_a_bound_that_is_too_large_to_derive_is_said_to_be_so(self):

@@ -106,7 +106,7 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
     throw Error{ErrorKind::BadInput,
                 command_line::source_name(request.second),
                 {{"/parallelism",
-                  fmt::format("expected {}, as of A, so that devices can be compared, got {}",
+                  fmt::format("expected {}, as in A, so that devices can be compared, got {}",
                               to_text(first.plan.parallelism), to_text(second.plan.parallelism))}}};
   }
   const SimulationMode mode = mode_of(request, first.prediction, second.prediction);

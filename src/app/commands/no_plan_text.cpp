@@ -37,7 +37,7 @@ struct ConflictText {
                        counted(few.replicas, "replica"), few.stages * few.replicas, few.devices);
   }
   std::string operator()(const planner::NoSuchSplit& none) const {
-    return fmt::format("no split of {} layers is as pinned", none.layers);
+    return fmt::format("no split of {} layers matches the pins", none.layers);
   }
   std::string operator()(const planner::TooManyPasses& many) const {
     using Fewest = planner::TooManyPasses::Fewest;
@@ -54,8 +54,8 @@ struct ConflictText {
             : std::string());
   }
   std::string operator()(const planner::FitUnknown&) const {
-    return "none was found, and to find out whether any fits memory takes more than the work and "
-           "memory that a search may take";
+    return "none was found, and finding out whether any fits memory takes more work or memory "
+           "than a search may take";
   }
   std::string operator()(const planner::NotFoundAsPinned& none) const {
     return fmt::format("some plan fits, but none was found that does {}",
@@ -65,7 +65,7 @@ struct ConflictText {
     return "none was found that has room for the tensors that are sent directly";
   }
   std::string operator()(const planner::NoShapeUnderFamily& none) const {
-    return fmt::format("of the shapes that were tried none {} as {}, others may",
+    return fmt::format("none of the shapes that were tried {} as {}; others may",
                        none.lacks_memory ? "fits" : "can run", to_string(none.family));
   }
 };
@@ -77,7 +77,7 @@ std::string memory_remedy(const Remedy& remedy) {
 
 std::string pins_remedy(const Pins& pins, const ModelProfile& profile) {
   const std::vector<std::string> texts = to_texts(pins, profile);
-  return texts.size() == 1 ? "leave out --pin " + texts.front() : "leave out all that is pinned";
+  return texts.size() == 1 ? "leave out --pin " + texts.front() : "leave out all pins";
 }
 
 std::string remedy_text(const Remedy& remedy, const ModelProfile& profile,

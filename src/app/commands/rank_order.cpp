@@ -36,7 +36,7 @@ std::optional<std::string> loss_in_launchers_order(const Subject& subject) {
   const Duration here =
       planner::evaluate(plan, document.profile, subject.topology, mode).prediction.iteration;
   if (there.prediction.iteration == here) return std::nullopt;
-  return fmt::format("an iteration takes {} in place of {}",
+  return fmt::format("an iteration takes {} instead of {}",
                      report::show(there.prediction.iteration), report::show(here));
 }
 

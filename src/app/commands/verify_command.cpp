@@ -48,7 +48,7 @@ std::string proof_text(const PlanDocument& document, const planner::PlanVerifica
   const std::string partial_plans =
       fmt::format("{} partial plan{}", report::show_count(tried), tried == 1 ? "" : "s");
   if (verification.proof == BoundProof::Exhaustion) {
-    return fmt::format("every plan that could be faster was looked at: {}, {} simulated",
+    return fmt::format("every plan that could be faster was examined: {}, {} simulated",
                        partial_plans, report::show_count(verification.simulated));
   }
   if (verification.proof == BoundProof::Diagrams) {
@@ -65,8 +65,8 @@ std::string proof_text(const PlanDocument& document, const planner::PlanVerifica
     if (is_whole) return proof_file_text(*proof);
     return verification.is_stopped
                ? "the proof was not checked to its end, as " + end
-               : "nothing in the proof is false, but no more than that can be derived: of other "
-                 "schedules than 1f1b the work alone, of a search that is repeated what it proves";
+               : "nothing in the proof is false, but no more follows from it: for schedules "
+                 "other than 1f1b only the work is bounded, and a repeated search proved no more";
   }
   const std::string work = "from the work that every plan has";
   if (verification.bound == BoundCheck::Proven) return work;
@@ -77,7 +77,7 @@ std::string proof_text(const PlanDocument& document, const planner::PlanVerifica
   }
   return is_planned_as_1f1b(document.plan.family)
              ? work
-             : work + "; plans are tried under 1f1b, gpipe and list-scheduled alone";
+             : work + "; plans are tried only under 1f1b, gpipe and list-scheduled";
 }
 
 std::string bound_verdict(const PlanDocument& document,
@@ -122,9 +122,9 @@ std::string unchecked_reason(const planner::Unchecked& unchecked) {
     case Kind::WhatWasNotAsked:
       return "baselines, warnings and the space: the file does not say what was asked";
     case Kind::WarningsOfOlderVersion:
-      return "warnings: the file is of a version that gave others";
+      return "warnings: the file was written by a version that gave others";
     case Kind::WarningsOfImport:
-      return fmt::format("{} warning{} of the import: the imported file is not here",
+      return fmt::format("{} warning{} of the import: the imported file is not available",
                          unchecked.warnings, unchecked.warnings == 1 ? "" : "s");
     case Kind::Baselines:
       return "baselines: stopped before they were chosen anew";
@@ -286,7 +286,7 @@ command_line::Command verify_command() {
                        "trying every plan that could be faster. Where there are too many, relaxed "
                        "decision diagrams of all plans are made and the exact search for a faster "
                        "plan is repeated or, where these take too long, the bound is that of the "
-                       "work that every plan has. What is not derived is said.",
+                       "work that every plan has. What could not be derived is stated.",
                        "A larger budget may confirm a bound that a smaller one does not. A PLAN of "
                        "\"-\" is stdin."},
            .takes_files = true,

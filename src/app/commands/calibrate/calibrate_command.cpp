@@ -82,9 +82,9 @@ void set_operations(const std::string& text, CalibrateRequest& request) {
   request.constants_of_operations.assign(others, all.end());
   all.erase(others, all.end());
   if (request.constants_of_operations.empty()) {
-    throw command_line::usage_error(
-        "--ops",
-        "expected matrix or memory in --fit, as operations tell of no others, got neither");
+    throw command_line::usage_error("--ops",
+                                    "expected matrix or memory in --fit, as operations determine "
+                                    "no other constants, got neither");
   }
 }
 
