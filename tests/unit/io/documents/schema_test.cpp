@@ -18,6 +18,7 @@
 #include "dapple/plan/request.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/plan/simulation_mode.h"
+#include "dapple/profile/model_profile.h"
 #include "dapple/profile/skip_tensors.h"
 #include "dapple/schedule/schedule.h"
 #include "documents_under_test.h"
@@ -159,6 +160,7 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"profile/$defs/collectives/items/properties/kind", names<CollectiveKind>()},
       {"profile/$defs/collectives/items/properties/over", names<CollectiveMembers>()},
       {"profile/properties/batch_scaling", batch_scalings()},
+      {"profile/properties/precision", Names(std::begin(kNumberFormats), std::end(kNumberFormats))},
       {"runtime/properties/depths", Names{"any", "least"}},
       {"runtime/properties/gradient_overlap", overlaps},
       {"runtime/properties/transfers", transfers},
