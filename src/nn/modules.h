@@ -37,9 +37,10 @@ std::unique_ptr<Module> make_relu();
 std::unique_ptr<Module> make_gelu();
 std::unique_ptr<Module> make_swiglu();
 /// Creates a mixture of experts, over [..., hidden], of which a tensor-parallel rank computes its
-/// part of every expert, as column-parallel and row-parallel layers do.
+/// part of every expert, as column-parallel and row-parallel layers do. It adds the margins of what
+/// it routes to the first of the rank's, if there are any.
 std::unique_ptr<Module> make_experts(const TransformerBlockOperation& operation,
-                                     const TensorRank& rank);
+                                     const LayerRank& rank);
 /// Creates a module that turns the queries and keys of an attention by their positions, in
 /// [sequence, ...], in which the heads of queries, keys and values follow one another in the last
 /// dimension; of a context-parallel rank, at its positions. Requires: the operation has a rotary

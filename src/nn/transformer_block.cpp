@@ -96,7 +96,7 @@ std::unique_ptr<Module> make_transformer_block(const TransformerBlockOperation& 
       {"", operation.experts
                ? recomputed_if(rank, RecomputedPart::Experts,
                                rank.experts.ranks > 1 ? make_expert_parallel(operation, rank)
-                                                      : make_experts(operation, rank.tensor))
+                                                      : make_experts(operation, rank))
                : recomputed_if(rank, RecomputedPart::FeedForward,
                                make_feed_forward(operation, rank.tensor))});
   std::vector<Part> parts;

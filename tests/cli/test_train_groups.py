@@ -2,12 +2,14 @@
 
 import json
 import re
+import struct
 import subprocess
 import unittest
 
 import tool
-from checkpoint_file import header_and_tensors
-from tool import ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, ROOT, SCALE, USAGE, ToolTest
+from checkpoint_file import as_version_1, file_of, header_and_tensors
+from tool import (ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, NOT_VERIFIED, ROOT, SCALE, USAGE,
+                  ToolTest)
 from trainable import cores, perceptron
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
@@ -228,6 +230,38 @@ class TrainedGroups(ToolTest):
         plan = self.plan("sharded.json", 1, 1, "--pin", "experts=2", "--shard", "optimizer")
         self.assert_error(self.executor("train", plan), BAD_INPUT,
                           "whole experts on ranks with different positions and unsharded state")
+
+    def test_experts_that_may_be_others_are_named_and_decide_nothing(self):
+        self.measured("mixtral-tiny", "2")
+        whole = self.plan("whole.json", 1, 1, *ALONE)
+        pair = self.plan("pair.json", 2, 1, "--pin", "replicas=1", sequence=False)
+        self.losses(whole, "--steps", 1, "--checkpoint", "one")
+        header, tensors = header_and_tensors((self.folder / "one").read_bytes())
+
+        def with_routers(name, value):
+            changed = bytearray(tensors)
+            for tensor, about in header.items():
+                if not tensor.endswith("router.weight"):
+                    continue
+                begin, end = about["data_offsets"]
+                numbers = [value(i) for i in range((end - begin) // 4)]
+                changed[begin:end] = struct.pack(f"<{len(numbers)}f", *numbers)
+            (self.folder / name).write_bytes(as_version_1(file_of(header, bytes(changed))))
+            return self.executor("train", pair, "--steps", 1, "--verify", "--resume", name)
+
+        # All scores are equal on both sides, so the same experts are chosen.
+        result = with_routers("equal", lambda _: 0)
+        self.assertEqual(result.returncode, DONE, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"routing    of layer block\S*, sample 0, token 0 in step 2 "
+                         r"has a margin of 0 between\n +scores 2 and 3 \(0.25 and 0.25\), expected "
+                         r"more than 0.001: rounding may choose other experts\n  verified: ")
+        # Columns that are equal but for their last bits.
+        result = with_routers("close", lambda i: (i // 4 % 7 - 3) * (1 + (i * 7 % 5) * 2e-7))
+        self.assertEqual(result.returncode, NOT_VERIFIED, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"gradients  of \d+ tensors differ by .*\n.*\n.*\n"
+                         r"  routing    of layer block\S*, sample \d, token \d+ in step 2 has a "
+                         r"margin of \S+ between\n(.*\n)+  undecided: it may do what one device "
+                         r"does, within 1e-05, with other experts")
 
     # Stages in different forms.
 

@@ -7,9 +7,12 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "../support/scaled.h"
 #include "../support/trained_groups.h"
@@ -301,6 +304,93 @@ TEST_CASE("parts of layers that are computed again change no bit, and less is ke
   CHECK(several_blocks >= scaled(40) / 20);
   CHECK(other_blocks >= scaled(40) / 20);
   CHECK(several_stages >= scaled(40) / 20);
+}
+
+/// Returns the first tensor of a stash that has so many rows and columns; an empty one if there is
+/// none.
+const nn::Tensor& scores_in(const nn::Stash& stash, std::int64_t positions, std::int64_t experts) {
+  const nn::Tensor* found = nullptr;
+  for (const nn::Tensor& tensor : stash.tensors) {
+    if (found == nullptr && tensor.shape == nn::Shape{positions, experts}) found = &tensor;
+  }
+  for (std::size_t i = 0; i < stash.parts.size() && found == nullptr; ++i) {
+    found = &scores_in(stash.parts[i], positions, experts);
+    if (found->values.empty()) found = nullptr;
+  }
+  static const nn::Tensor none;
+  return found != nullptr ? *found : none;
+}
+
+/// The margins of one sample's positions in a model's last layer with experts and in those before
+/// it, by layer and position, from forwards of the sample alone.
+std::map<std::pair<std::string, std::int64_t>, double> margins_of_sample(
+    const exec::TrainingJob& job, std::int64_t sample) {
+  std::map<std::pair<std::string, std::int64_t>, double> margins;
+  nn::Tensor input = job.batches->inputs(0, sample, sample + 1);
+  for (const nn::ModelLayer& layer : *job.layers) {
+    if (layer.tied_to) break;  // the head
+    std::vector<std::vector<float>> values;
+    for (const nn::ParameterSpec& spec : layer.module->parameters()) {
+      values.emplace_back(static_cast<std::size_t>(nn::count_of(spec.shape)));
+      nn::initialize(spec, layer.name + "." + spec.name, job.settings.seed, values.back());
+    }
+    const std::vector<std::span<const float>> views(values.begin(), values.end());
+    const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
+    if (block == nullptr && !margins.empty()) break;
+    nn::Stash stash;
+    input = layer.module->forward(views, std::move(input), {}, stash);
+    if (block == nullptr) continue;
+    const nn::Tensor& scores = scores_in(stash, block->sequence, block->experts->count);
+    REQUIRE_FALSE(scores.values.empty());
+    const auto count = static_cast<std::size_t>(block->experts->count);
+    for (std::size_t token = 0; token * count < scores.values.size(); ++token) {
+      std::vector<double> shares;
+      for (std::size_t e = 0; e < count; ++e) {
+        shares.push_back(std::exp(double{scores.values[token * count + e]}));
+      }
+      const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+      std::sort(shares.begin(), shares.end());
+      const std::size_t next = count - 1 - static_cast<std::size_t>(block->experts->per_token);
+      margins[{layer.name, static_cast<std::int64_t>(token)}] =
+          (shares.at(next + 1) - shares.at(next)) / sum;
+    }
+  }
+  return margins;
+}
+
+TEST_CASE("the experts that are closest to being others are named by layer, sample and token") {
+  Dice dice(4806);
+  int beyond_first = 0;
+  for (int round = 0; round < scaled(20); ++round) {
+    std::optional<Trainable> model;
+    const auto may_choose = [](const nn::ModelLayer& layer) {
+      const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
+      return block == nullptr ||
+             (block->experts && block->experts->per_token < block->experts->count &&
+              block->sequence != block->experts->count);  // as scores have another shape
+    };
+    while (!model || !std::all_of(model->layers->begin(), model->layers->end(), may_choose)) {
+      model = random_shareable(dice, {});
+    }
+    const std::optional<Pipeline> plan = random_plan(dice, *model, 2, false);
+    if (!plan) continue;
+    const exec::TrainingJob job = job_of(*model, *plan, {});
+    exec::PlainTraining plain(job);
+    plain.run(0);
+    const std::optional<exec::ClosestRouting> closest = plain.closest_routing();
+    REQUIRE(closest.has_value());
+    INFO("instance " << round << ": " << closest->layer << ", sample " << closest->sample
+                     << ", token " << closest->token);
+    beyond_first += closest->sample >= job.plan.micro_batch_size;
+    CHECK(margins_of_sample(job, closest->sample).at({closest->layer, closest->token}) ==
+          Approx(closest->margin.size()).margin(1e-5));
+    for (std::int64_t sample = 0; sample < job.global_batch_size(); ++sample) {
+      for (const auto& [place, margin] : margins_of_sample(job, sample)) {
+        CHECK(margin >= closest->margin.size() - 1e-5);
+      }
+    }
+  }
+  if (scaled(20) >= 20) CHECK(beyond_first >= 2);
 }
 
 /// Trains from step `begin` on and returns the losses and the model at the end.

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "dapple/nn/model.h"
+#include "dapple/nn/routing_margins.h"
 #include "dapple/profile/recomputation.h"
 
 namespace dapple::nn {
@@ -78,6 +79,9 @@ struct LayerRank {
   /// again before their gradients: the whole layer, the heads of attention, the feed-forward, or
   /// the experts with their router.
   RecomputedParts recomputes = {};
+  /// Where layers with experts that are whole on this rank note their margins: by layer of a model,
+  /// or of a single layer, the first. Nowhere if it is empty.
+  std::span<RoutingMargins> margins = {};
 
   /// Whether the rank shares layers with no other, and keeps all that it computes.
   bool runs_whole_layers() const {

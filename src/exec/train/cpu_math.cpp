@@ -38,7 +38,8 @@ class TiedReductionBuffer : public HostReductionBuffer {
 }  // namespace
 
 CpuMath::CpuMath(const TrainingJob& job, const TrainingDevice& device) : layers_(*job.layers) {
-  if (runs_whole_layers(device.forms)) return;
+  const bool notes_margins = !device.forms.front().layers.margins.empty();
+  if (runs_whole_layers(device.forms) && !notes_margins) return;
   shared_ = layers_by_stage(*job.layers, job.plan, device.forms, "");
   layers_ = shared_;
 }

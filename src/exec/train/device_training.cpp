@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
+#include <variant>
 
 #include "dapple/core/error.h"
 #include "exec/message/joint_answer.h"
@@ -26,6 +28,12 @@ enum Exchange : std::int32_t {
   // This one for answers, the next for the decision.
   kAnswer = kTensors + 3,
 };
+
+/// Whether a layer's positions have some of several experts.
+bool chooses_experts(const nn::ModelLayer& layer) {
+  const auto* block = std::get_if<TransformerBlockOperation>(&layer.operation);
+  return block != nullptr && block->experts && block->experts->per_token < block->experts->count;
+}
 
 /// Passes on whether the norm of all gradients is finite, and clips the gradients if requested.
 void heed_norm(double norm, std::optional<double> clip_norm, TrainingBackend& backend) {
@@ -226,13 +234,23 @@ void DeviceTraining::await_readers() {
 }
 
 PlainTraining::PlainTraining(const TrainingJob& job, const MakeBackend& make_backend)
-    : job_(on_one_device(job)), backend_(make_backend(job_, job_.devices.front().device)) {}
+    : job_(on_one_device(job)), backend_(make_backend(job_, make_device())) {}
+
+/// Margins are noted only where there are any, as whole layers are made again for that.
+TrainingDevice PlainTraining::make_device() {
+  TrainingDevice device(job_.devices.front().device);
+  if (std::none_of(job_.layers->begin(), job_.layers->end(), chooses_experts)) return device;
+  margins_.resize(job_.layers->size());
+  device.forms.front().layers.margins = margins_;
+  return device;
+}
 
 void PlainTraining::restore(const NamedTensors& tensors) {
   backend_->restore(tensors);
 }
 
 double PlainTraining::run(std::int64_t iteration) {
+  for (nn::RoutingMargins& margins : margins_) margins.clear();
   backend_->begin(iteration);
   for (const DeviceAction& entry : job_.devices.front().actions) {
     if (entry.action.kind != ActionKind::OptimizerStep) {
@@ -253,6 +271,23 @@ NamedTensors PlainTraining::tensors(TensorKind kind) {
               backend_->values(StageIndex{0}, kind), kind,
               nn::state_count(job_.settings.optimizer.kind), tensors);
   return tensors;
+}
+
+/// Micro-batches run in their order, and so do the positions of their samples.
+std::optional<ClosestRouting> PlainTraining::closest_routing() const {
+  std::optional<ClosestRouting> closest;
+  for (std::size_t l = 0; l < margins_.size(); ++l) {
+    const std::optional<nn::RoutingMargin>& smallest = margins_[l].smallest();
+    if (!smallest || (closest && closest->margin.size() <= smallest->size())) continue;
+    const nn::ModelLayer& layer = (*job_.layers)[l];
+    const auto& block = std::get<TransformerBlockOperation>(layer.operation);
+    closest = {.layer = layer.name,
+               .sample = smallest->position / block.sequence,
+               .token = smallest->position % block.sequence,
+               .per_token = block.experts->per_token,
+               .margin = *smallest};
+  }
+  return closest;
 }
 
 }  // namespace dapple::exec

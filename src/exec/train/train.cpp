@@ -76,6 +76,30 @@ NamedTensors whole_model(DeviceTraining& device) {
   return tensors;
 }
 
+/// Keeps the closest experts of all steps or, where some differ, of these.
+class RoutingOfSteps {
+ public:
+  /// Adds a step, whose largest relative difference is `difference`.
+  void add(std::int64_t step, double difference, const std::optional<ClosestRouting>& closest,
+           Verification& verification) {
+    const bool differs = difference > verification.tolerance;
+    const bool is_close = closest && closest->margin.size() <= verification.least_margin();
+    if (differs && !(is_close && std::isfinite(difference))) {
+      verification.differs_beyond_routing = true;
+    }
+    if (!is_close || (is_of_difference_ && !differs)) return;
+    const bool is_better = !verification.routing || differs != is_of_difference_ ||
+                           closest->margin.size() < verification.routing->margin.size();
+    is_of_difference_ = differs;
+    if (!is_better) return;
+    verification.routing = closest;
+    verification.routing_step = step;
+  }
+
+ private:
+  bool is_of_difference_ = false;
+};
+
 }  // namespace
 
 std::optional<Trained> train(DeviceTraining& device, const TrainOptions& options) {
@@ -140,6 +164,7 @@ std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_be
   Verification verification;
   verification.steps = steps;
   verification.tolerance = device.backend().tolerance();
+  RoutingOfSteps routing;
   for (std::int64_t step = steps_before; step < steps_before + steps; ++step) {
     const NamedTensors before = whole_model(device);
     device.run(step);
@@ -156,6 +181,8 @@ std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_be
     }
     TensorDifference worst = worst_difference(gradients, plain->tensors(TensorKind::Gradients));
     worst.step = step + 1;
+    routing.add(step + 1, std::max(difference, worst.relative), plain->closest_routing(),
+                verification);
     verification.tensors = gradients.size();
     if (verification.gradients.name.empty() || worst.relative > verification.gradients.relative) {
       verification.gradients = std::move(worst);

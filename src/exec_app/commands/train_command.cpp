@@ -253,6 +253,30 @@ int train_session(const TrainRequest& request, const RunnablePlan& plan,
   return command_line::kDone;
 }
 
+/// Says which experts come closest to being others, if rounding may change them.
+void report_routing(const exec::Verification& verified, Teller& teller) {
+  if (!verified.routing) return;
+  const exec::ClosestRouting& closest = *verified.routing;
+  teller.out << fmt::format(
+      "  routing    of layer {}, sample {}, token {} in step {} has a margin of {:.2g} between\n"
+      "             scores {} and {} ({:.6g} and {:.6g}), expected more than {:g}: rounding may "
+      "choose other experts\n",
+      printable(closest.layer), closest.sample, closest.token, verified.routing_step,
+      closest.margin.size(), closest.per_token, closest.per_token + 1, closest.margin.chosen,
+      closest.margin.next, verified.least_margin());
+}
+
+/// Returns whether the plan does what one device does, in words.
+std::string verdict_of(const exec::Verification& verified) {
+  if (verified.is_undecided()) {
+    return fmt::format("undecided: it may do what one device does, within {:g}, with other experts",
+                       verified.tolerance);
+  }
+  return fmt::format("{} what one device does, within {:g}",
+                     verified.passed() ? "verified:  it is" : "failed:    it is not",
+                     verified.tolerance);
+}
+
 int verify_session(const TrainRequest& request, const TrainingSession& session,
                    const Carrier& carrier, Teller& teller) {
   std::optional<exec::Verification> verified;
@@ -275,10 +299,9 @@ int verify_session(const TrainRequest& request, const TrainingSession& session,
   }
   teller.out << (verified->loss == 0 ? fmt::format("  losses     of {} do not differ\n", steps)
                                      : fmt::format("  losses     of {} differ by {:.2g} at most\n",
-                                                   steps, verified->loss))
-             << fmt::format("  {} what one device does, within {:g}\n",
-                            verified->passed() ? "verified:  it is" : "failed:    it is not",
-                            verified->tolerance);
+                                                   steps, verified->loss));
+  report_routing(*verified, teller);
+  teller.out << "  " << verdict_of(*verified) << '\n';
   return verified->passed() ? command_line::kDone : command_line::kNotVerified;
 }
 
@@ -388,7 +411,8 @@ command_line::Command train_command() {
                     "dapple-plan --model profile.json --topo topologies/2xcpu.json -o plan.json",
                     "dapple-exec train plan.json --steps 5 --clip-norm 1"},
                .exit_codes = {{command_line::kEnvironment, "a file, a GPU or a peer failed"},
-                              {command_line::kNotVerified, "--verify found a difference"}}},
+                              {command_line::kNotVerified,
+                               "--verify found a difference, or cannot tell"}}},
           .run = run_train};
 }
 

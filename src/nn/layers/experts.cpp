@@ -1,5 +1,6 @@
 #include "nn/experts.h"
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,15 +14,16 @@ namespace {
 /// sequences are gathered first, and the outputs scattered.
 class Experts : public Module {
  public:
-  Experts(const TransformerBlockOperation& operation, const TensorRank& rank)
-      : rank_(rank),
+  Experts(const TransformerBlockOperation& operation, const LayerRank& rank)
+      : rank_(rank.tensor),
+        margins_(rank.margins),
         hidden_(operation.hidden),
         experts_(*operation.experts),
-        feed_forwards_(hidden_, operation.feed_forward / rank.ranks, operation.activation),
+        feed_forwards_(hidden_, operation.feed_forward / rank_.ranks, operation.activation),
         parameters_(expert_parameters(operation)) {
-    if (rank.ranks == 1) return;
+    if (rank_.ranks == 1) return;
     const std::int64_t whole = operation.feed_forward;
-    const ParameterPart::Range own = part_of_rank(whole, rank);
+    const ParameterPart::Range own = part_of_rank(whole, rank_);
     std::vector<ParameterPart::Range> columns{own};
     if (operation.activation == FeedForwardKind::SwiGlu) {
       columns.push_back({whole + own.begin, whole + own.end});
@@ -44,6 +46,7 @@ class Experts : public Module {
     const Tensor gathered = all_positions(input);
     const Tensor& x = divides_sequences() ? gathered : input;
     Tensor scores = expert_scores(x, hidden_, parameters[0], experts_.count);
+    if (!margins_.empty()) margins_.front().add(scores, experts_.per_token);
     const Routing routing = routing_of(scores, experts_.count, experts_.per_token);
     Tensor activated;
     Tensor entries = feed_forwards_.forward(ExpertFeedForwards::Weights::of(parameters),
@@ -105,6 +108,7 @@ class Experts : public Module {
   }
 
   TensorRank rank_;
+  std::span<RoutingMargins> margins_;
   std::int64_t hidden_;
   ExpertsForm experts_;
   ExpertFeedForwards feed_forwards_;
@@ -114,7 +118,7 @@ class Experts : public Module {
 }  // namespace
 
 std::unique_ptr<Module> make_experts(const TransformerBlockOperation& operation,
-                                     const TensorRank& rank) {
+                                     const LayerRank& rank) {
   return std::make_unique<Experts>(operation, rank);
 }
 

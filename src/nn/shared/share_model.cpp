@@ -180,7 +180,9 @@ std::vector<ModelLayer> share_model(const std::vector<ModelLayer>& whole, const 
   bool is_behind_linear = false;
   for (std::size_t i = 0; i < whole.size(); ++i) {
     ModelLayer layer = without_module(whole[i]);
-    LayerSharing sharing(rank, i + 1 < whole.size() && is_loss(whole[i + 1]), is_behind_linear);
+    LayerRank of_layer = rank;
+    if (!rank.margins.empty()) of_layer.margins = rank.margins.subspan(i, 1);
+    LayerSharing sharing(of_layer, i + 1 < whole.size() && is_loss(whole[i + 1]), is_behind_linear);
     layer.module = std::visit(sharing, layer.operation);
     if (layer.module == nullptr) refuse(layer, sharing.fault());
     layer.input = shape;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "dapple/exec/message/transport.h"
@@ -23,6 +24,7 @@
 #include "dapple/exec/train/named_tensors.h"
 #include "dapple/exec/train/training_backend.h"
 #include "dapple/exec/train/training_job.h"
+#include "dapple/nn/routing_margins.h"
 
 namespace dapple::exec {
 
@@ -99,6 +101,17 @@ class DeviceTraining {
   Interpreter interpreter_;
 };
 
+/// A position whose experts have the smallest margin of all that were routed.
+struct ClosestRouting {
+  std::string layer;
+  /// The sample's number in the global batch, and the position's in the sample, from zero.
+  std::int64_t sample = 0;
+  std::int64_t token = 0;
+  /// How many experts are chosen.
+  std::int64_t per_token = 1;
+  nn::RoutingMargin margin;
+};
+
 /// The same training on one device without a pipeline, action by action: the reference that a
 /// plan's training is compared with.
 class PlainTraining {
@@ -111,9 +124,16 @@ class PlainTraining {
   /// Runs one iteration and returns its mean loss.
   double run(std::int64_t iteration);
   NamedTensors tensors(TensorKind kind);
+  /// Returns the position of the last iteration whose experts have the smallest margin; nothing if
+  /// no layer chooses some of several experts. Requires: the backend is a CPU's.
+  std::optional<ClosestRouting> closest_routing() const;
 
  private:
+  TrainingDevice make_device();
+
   TrainingJob job_;
+  // By layer; empty where none has experts. The backend's layers add to them.
+  std::vector<nn::RoutingMargins> margins_;
   std::unique_ptr<TrainingBackend> backend_;
 };
 

@@ -2,6 +2,7 @@
 // against those of one device. train() and verify() are one device's part, over any transport.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -63,6 +64,10 @@ struct TensorDifference {
   double relative = 0;
 };
 
+/// The margin between experts' scores that rounding does not close: where it is smaller, the plan
+/// may choose other experts than one device does, and then its gradients say nothing about it.
+inline constexpr double kLeastRoutingMargin = 1e-3;
+
 struct Verification {
   std::int64_t steps = 0;
   std::size_t tensors = 0;
@@ -75,11 +80,24 @@ struct Verification {
   /// The backend's tolerance: the relative difference that rounding may cause.
   double tolerance = 0;
   bool passed() const { return gradients.relative <= tolerance && loss <= tolerance; }
+
+  /// Where experts are closest to being others, and in which step, from one: of the steps that
+  /// differ if every one of these has a margin below least_margin(), else of all. Nothing if none
+  /// has such a margin.
+  std::optional<ClosestRouting> routing = {};
+  std::int64_t routing_step = 0;
+  /// Whether some step differs in which no margin is so small.
+  bool differs_beyond_routing = false;
+  /// Whether what differs may be due to the choice of experts alone.
+  bool is_undecided() const { return !passed() && !differs_beyond_routing; }
+  /// Scores differ by rounding, too.
+  double least_margin() const { return std::max(kLeastRoutingMargin, tolerance); }
 };
 
 /// Trains for `steps` steps and has the first device repeat each of them alone on the CPU. Each
 /// repeated step begins with the plan's parameters, so single steps are compared and rounding
-/// errors do not accumulate. Returns the result on the first device only. Throws Error(BadInput)
+/// errors do not accumulate. A step that passes is verified however close its experts' scores are,
+/// as they are then the same. Returns the result on the first device only. Throws Error(BadInput)
 /// naming the step if the loss is not finite.
 std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_before,
                                    std::int64_t steps);
