@@ -126,7 +126,8 @@ class ModelBackend : public TrainingBackend {
   void backward(Stage& stage, const Action& action, const BucketReady& ready);
   void complete_layer(Stage& stage, std::int32_t layer, const BucketReady& ready);
   void complete_stage(Stage& stage);
-  void compute_nothing(Stage& stage, const Action& action, const BucketReady& ready);
+  void compute_nothing(Stage& stage, const Action& action, const BucketReady& ready,
+                       bool recomputes);
   Tensor output_gradient(const Stage& stage, std::int32_t micro_batch);
   Tensor take_arrived(const Stage& stage, Direction direction, std::int32_t micro_batch);
   void hand_on(const Stage& stage, Direction direction, std::int32_t micro_batch, Tensor tensor);
@@ -171,8 +172,10 @@ void ModelBackend<Math>::warm_up(Stage& stage) {
   if (stage.local.samples.size() > 0) {
     warm_up_layers(stage);
   } else {
-    compute_nothing(stage, {ActionKind::Forward, 0, stage.local.index}, nullptr);
-    compute_nothing(stage, {ActionKind::Backward, 0, stage.local.index}, nullptr);
+    // As often as ranks with samples, which compute nothing again.
+    constexpr bool kRecomputes = false;
+    compute_nothing(stage, {ActionKind::Forward, 0, stage.local.index}, nullptr, kRecomputes);
+    compute_nothing(stage, {ActionKind::Backward, 0, stage.local.index}, nullptr, kRecomputes);
   }
   const BucketReady reduces_nothing = [](std::int32_t /*bucket*/) {};
   const LayerRange layers = stage.local.plan.layers;
@@ -299,7 +302,9 @@ template <class Math>
 void ModelBackend<Math>::compute(const Action& action, const BucketReady& ready) {
   [[maybe_unused]] const typename Math::Range range(action);
   Stage& stage = at(action.stage);
-  if (stage.local.samples.size() == 0) return compute_nothing(stage, action, ready);
+  if (stage.local.samples.size() == 0) {
+    return compute_nothing(stage, action, ready, stage.local.plan.recompute);
+  }
   if (action.kind == ActionKind::Forward) return forward(stage, action.index);
   backward(stage, action, ready);
 }
@@ -401,11 +406,11 @@ void ModelBackend<Math>::complete_stage(Stage& stage) {
 /// together: it gathers parameters, and adds nothing to gradients.
 template <class Math>
 void ModelBackend<Math>::compute_nothing(Stage& stage, const Action& action,
-                                         const BucketReady& ready) {
+                                         const BucketReady& ready, bool recomputes) {
   const bool is_forward = action.kind == ActionKind::Forward;
   const bool makes_input = makes_input_gradient(action.kind);
   const LayerRange layers = stage.local.plan.layers;
-  if (is_forward || (makes_input && stage.local.plan.recompute)) {
+  if (is_forward || (makes_input && recomputes)) {
     for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
       stage.parameters.parameters(*math_, layer);
     }
