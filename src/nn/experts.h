@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dapple/nn/module.h"
+#include "dapple/nn/shared_layers.h"
 
 namespace dapple::nn {
 
@@ -102,5 +103,11 @@ class ExpertFeedForwards {
 
 /// Returns the parameters of a mixture of experts: the router's, and the weights of all experts.
 std::vector<ParameterSpec> expert_parameters(const TransformerBlockOperation& operation);
+
+/// Leaves of the weights of all experts what a rank has of each of them: an equal part of the
+/// activation's output, and what this is computed from. Requires: there are several ranks, which
+/// divide the width of the feed-forward.
+void divide_experts(const TransformerBlockOperation& operation, const TensorRank& rank,
+                    std::vector<ParameterSpec>& parameters);
 
 }  // namespace dapple::nn

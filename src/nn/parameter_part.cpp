@@ -14,8 +14,13 @@ void for_each_run(const ParameterPart& part, Copy copy, Pad pad) {
   const std::int64_t outer = count_of({part.whole.begin(), part.whole.begin() + dimension});
   const std::int64_t inner = count_of({part.whole.begin() + dimension + 1, part.whole.end()});
   const std::int64_t extent = part.whole[part.dimension];
+  ParameterPart::Range rows{0, outer};
+  if (part.of_first) {
+    const std::int64_t each = outer / part.whole.front();
+    rows = {part.of_first->begin * each, part.of_first->end * each};
+  }
   std::int64_t place = 0;
-  for (std::int64_t row = 0; row < outer; ++row) {
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     for (const ParameterPart::Range& range : part.ranges) {
       const std::int64_t begin = std::min(range.begin, extent);
       const std::int64_t end = std::min(range.end, extent);

@@ -55,8 +55,8 @@ std::unique_ptr<Module> make_context_parallel_loss(std::unique_ptr<Module> of_ra
 /// Creates a position embedding that is whole on every rank, for the rank's part of each sequence.
 std::unique_ptr<Module> make_shared_position_embedding(const PositionEmbeddingOperation& whole,
                                                        const LayerRank& rank);
-/// Creates a mixture of experts of which each rank has an equal part. Requires: every rank has
-/// other positions, and they divide the experts.
+/// Creates a mixture of experts of which each rank has an equal number, or an equal part of the
+/// width of these. Requires: every rank has other positions, and they divide experts and width.
 std::unique_ptr<Module> make_expert_parallel(const TransformerBlockOperation& operation,
                                              const LayerRank& rank);
 /// Returns a module that keeps only its input, and runs its forward again before its gradients.

@@ -43,12 +43,17 @@ class TrainedGroups(ToolTest):
         self.assertEqual(result.returncode, DONE, result.stderr)
         return result
 
-    def plan(self, name, degree, stages, *more, sequence=None, devices=16):
+    def plan(self, name, degree, stages, *more, sequence=None, devices=16, divided=False):
+        """Plans with sequence parallelism or without, and with experts that are divided among
+        ranks or whole, as far as they are on different ones."""
         profile = self.read("profile.json")
         if sequence is not None:
             for layer in profile["layers"]:
-                layer["variants"] = [variant for variant in layer["variants"]
-                                     if variant.get("sequence_parallel", False) == sequence]
+                layer["variants"] = [
+                    variant for variant in layer["variants"]
+                    if variant.get("sequence_parallel", False) == sequence and
+                    ("expert_parallel" not in variant or
+                     (variant["expert_tensor_parallel"] > 1) == divided)]
         result = self.run_tool("--model", self.write("variants.json", profile), "--topo",
                                self.write("topology.json", cores(devices, "1 GB/s")), "-o", name,
                                "--global-batch", 8, "--pin", f"tensor={degree}", "--pin",
@@ -196,27 +201,44 @@ class TrainedGroups(ToolTest):
         self.assertLess(losses[-1], 3.3)
 
     def test_experts_on_different_ranks_have_the_same_losses(self):
-        self.measured("mixtral-tiny", "2", "--context", "2", "--experts", "2,4")
-        expected = self.losses(self.plan("whole.json", 1, 1, *ALONE), "--steps", 4)
-        for number, (tensor, sequence, stages, *pins) in enumerate([
-                (1, False, 2, "experts=4", "context=1"), (2, True, 1, "experts=2", "context=1"),
-                (1, False, 1, "experts=2", "context=2"), (1, False, 1, "experts=4", "context=2")]):
-            with self.subTest(tensor=tensor, stages=stages, pins=pins):
-                plan = self.plan(f"{number}.json", tensor, stages, "--micro-batch", 4,
-                                 *(word for pin in pins for word in ("--pin", pin)),
-                                 sequence=sequence)
+        self.measured("mixtral-tiny", "2", "--context", "2", "--experts", "2,4", "--expert-tensor")
+        expected = self.losses(self.plan("whole.json", 1, 1, *ALONE), "--steps", STEPS)
+        layouts = [
+            (1, False, 2, ["experts=4", "context=1"], "none", False),
+            (2, True, 1, ["experts=2", "context=1"], "none", False),
+            (1, False, 1, ["experts=2", "context=2"], "optimizer", False),
+            (1, False, 1, ["experts=4", "context=2"], "none", False),
+            (1, False, 2, ["experts=2", "context=1", "replicas=2"], "optimizer", False),
+            (2, True, 1, ["experts=2", "context=1"], "none", True),
+            (2, True, 2, ["experts=2", "context=1"], "optimizer", True),
+            (2, True, 1, ["experts=2", "context=2", "replicas=1"], "optimizer", True)]
+        for number, (tensor, sequence, stages, pins, shard, divided) in enumerate(layouts):
+            with self.subTest(tensor=tensor, stages=stages, pins=pins, shard=shard):
+                plan = self.plan(f"{number}.json", tensor, stages, "--micro-batch", 4, "--shard",
+                                 shard, *(word for pin in pins for word in ("--pin", pin)),
+                                 sequence=sequence, divided=divided)
                 form = self.read(plan)["parallelism"]
                 self.assertIn(f"experts={form['experts']}", pins)
-                losses = self.losses(plan, "--steps", 4, "--clip-norm", 10)
-                for loss, other in zip(losses, expected, strict=True):
+                self.assertEqual(form["expert_tensor"], tensor if divided else 1)
+                self.assertEqual(form.get("sharding", "none"), shard)
+                steps = STEPS if SCALE >= 10 else 4
+                losses = self.losses(plan, "--steps", steps, "--clip-norm", 10)
+                for loss, other in zip(losses, expected):
                     self.assertAlmostEqual(loss, other, delta=1e-4)
                 verified = self.executor("train", plan, "--steps", 1, "--verify")
                 self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
-        # A training goes on without its groups.
-        first = self.losses("0.json", "--steps", 2, "--checkpoint", "two")
-        rest = self.losses("whole.json", "--steps", 2, "--resume", "two")
-        for loss, other in zip(first + rest, expected, strict=True):
+        # A training goes on with other groups, and without.
+        losses = []
+        order = ["0.json", "6.json", "whole.json", "7.json", "4.json"]
+        for number, plan in enumerate(order):
+            start = ["--resume", f"after{number}"] if number else []
+            losses += self.losses(plan, "--steps", STEPS // len(order), "--clip-norm", 10,
+                                  "--checkpoint", f"after{number + 1}", *start)
+        for loss, other in zip(losses, expected, strict=True):
             self.assertAlmostEqual(loss, other, delta=1e-4)
+        # Ranks may be processes.
+        self.assertEqual(self.losses("7.json", "--steps", 2, ranks=4),
+                         self.losses("7.json", "--steps", 2))
         block = next(layer for layer in self.read("profile.json")["layers"]
                      if layer["name"].startswith("block"))
         variant = next(one for one in block["variants"] if one.get("expert_parallel", 1) == 4)
@@ -227,9 +249,21 @@ class TrainedGroups(ToolTest):
         # Rows to two experts and back, those to them behind a number for each of the experts.
         sizes = sorted(one["bytes_per_sample"] for one in variant["forward_collectives"])
         self.assertEqual(sizes[-1], 4 * (64 * 2 * 64 + 4))
-        plan = self.plan("sharded.json", 1, 1, "--pin", "experts=2", "--shard", "optimizer")
-        self.assert_error(self.executor("train", plan), BAD_INPUT,
-                          "whole experts on ranks with different positions and unsharded state")
+        # Two of four experts, of each of which the other rank has the other half. What comes to a
+        # rank of 32 positions' rows, behind four numbers, passes between the two that share
+        # experts, too, and as much is summed as goes back.
+        variant = next(one for one in block["variants"]
+                       if one.get("expert_tensor_parallel", 1) == 2 and one["expert_parallel"] == 2
+                       and "context_parallel" not in one)
+        self.assertEqual(variant["expert_parameter_bytes"], 2 * 4 * 3 * 64 * 96 // 2)
+        sizes = {one.get("over", "tensor"): [] for one in variant["forward_collectives"]}
+        for one in variant["forward_collectives"]:
+            if one["kind"] == "all-to-all":
+                sizes[one.get("over", "tensor")].append(one["bytes_per_sample"])
+        there = 4 * (32 * 2 * 64 + 4)
+        self.assertIn(there, sizes["experts"])
+        back, = (size for size in sizes["experts"] if size != there)
+        self.assertEqual(sorted(sizes["tensor"]), [2 * back, 2 * (back + 4 * 4)])
 
     def test_experts_that_may_be_others_are_named_and_decide_nothing(self):
         self.measured("mixtral-tiny", "2")
@@ -388,6 +422,16 @@ class TrainedGroups(ToolTest):
             verified = self.executor("train", "tied.json", "--steps", 1, "--verify")
             self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
 
+    def test_tied_weights_of_stages_with_experts_and_without(self):
+        self.measured_halves("--experts", "4", model="mixtral-tiny", tied=True)
+        expected = self.losses(self.plan("whole.json", 1, 1, *ALONE), "--steps", 3)
+        for shard in ("none", "optimizer"):
+            self.plan_by_stage("plan.json", [(1, False, 1), (1, False, 1, 4)], "--micro-batch", 4,
+                               "--shard", shard)
+            losses = self.losses("plan.json", "--steps", 3, "--clip-norm", 10)
+            for loss, other in zip(losses, expected, strict=True):
+                self.assertAlmostEqual(loss, other, delta=1e-4)
+
     def test_experts_in_some_stages(self):
         self.measured_halves("--tensor", "2", "--context", "2", "--experts", "2,4",
                              model="mixtral-tiny")
@@ -410,24 +454,20 @@ class TrainedGroups(ToolTest):
     def test_stages_in_different_forms_that_are_not_trained_are_refused(self):
         self.measured_halves("--experts", "2,4", model="mixtral-tiny")
         self.plan_by_stage("plan.json", [(1, False, 1, 4), (1, False, 1, 2)], "--micro-batch", 4)
-        plan = self.read("plan.json")
-        for form in (plan["parallelism"], *plan["stage_forms"]):
-            form["sharding"] = "optimizer"
-        self.write("plan.json", plan)
-        for device in ("cpu", "cuda"):
-            self.assert_error(self.executor("train", "plan.json", "--device", device), BAD_INPUT,
-                              "whole experts on ranks with different positions and unsharded state")
         self.plan_by_stage("plan.json", [(1, False, 1, 4), (1, False, 1, 2)], "--micro-batch", 2)
         self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,
                           "/stages/0/devices/0: expected at least 4 samples of a micro-batch, as so "
                           "many devices of the group have different samples, and experts for those "
                           "of each other, got 2")
-        self.measured_halves("--experts", "4", model="mixtral-tiny", tied=True)
+        self.measured_halves("--tensor", "2", "--experts", "4", model="mixtral-tiny", tied=True)
         self.plan_by_stage("plan.json", [(1, False, 1), (1, False, 1, 4)], "--micro-batch", 4)
+        plan = self.read("plan.json")
+        plan["stage_forms"] = [{"tensor": 1, "sharding": "full", "shards": 4}]
+        self.write("plan.json", plan)
         self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,
                           "/stages/1/form: expected parameters that are divided as those of stage 0, "
                           "tensor 1, data 4, as both stages use those of layer 0, got tensor 1, "
-                          "experts 4")
+                          "all state sharded over 4")
 
     def test_experts_that_cannot_be_are_refused(self):
         profile = json.loads((ROOT / "profiles" / "mixtral-tiny.json").read_text())

@@ -59,7 +59,12 @@ struct Seen {
     if (has_experts && has_tensor) ++pairs["experts, tensor"];
     if (has_experts && has_context) ++pairs["experts, context"];
     if (has_experts && job.sample_ranks() > 1) ++pairs["experts, samples"];
-    if (has_experts && job.ranks() > form.experts) ++pairs["experts, copies"];
+    if (has_experts && form.expert_copies() > 1) ++pairs["experts, copies"];
+    if (has_experts && form.shards_optimizer) ++pairs["experts, sharded"];
+    if (has_experts && has_shards) ++pairs["experts, shards"];
+    if (form.expert_tensor > 1) ++pairs["divided experts"];
+    if (form.expert_tensor > 1 && has_tensor) ++pairs["divided experts, tensor"];
+    if (form.expert_tensor > 1 && job.plan.stages.size() > 1) ++pairs["divided experts, stages"];
     sequence += job.plan.parallelism.sequence;
     stages += job.plan.stages.size() > 1;
     ties += !job.plan.tied_gradients.empty();
@@ -96,6 +101,45 @@ void check_held(const exec::TrainingJob& job) {
   }
 }
 
+/// Each rank holds the optimizer's state of an equal part of what the planner counts: of all that
+/// is outside experts, shared with those that hold the same, and of its experts with fewer ranks.
+void check_state(const exec::TrainingJob& job) {
+  if (!job.plan.parallelism.shards_optimizer) return;
+  const Parallelism& form = job.plan.parallelism;
+  for (std::int64_t rank = 0; rank < job.ranks(); ++rank) {
+    const DeviceIndex device = job.devices.back().device;
+    const auto backend = exec::make_cpu_backend(job, job.device_of(device, rank));
+    for (const StageIndex stage : backend->stages()) {
+      const StagePlan& plan = job.plan.stages[stage.position()];
+      std::int64_t outside = 0;
+      std::int64_t of_experts = 0;
+      std::int64_t tensors = 0;
+      bool has_ties = false;
+      for (std::int32_t l = plan.layers.begin; l < plan.layers.end; ++l) {
+        has_ties = has_ties || job.layer(l).tied_to.has_value();
+        for (const nn::ParameterSpec& parameter : job.layer(l, rank).own_parameters()) {
+          (parameter.is_of_experts ? of_experts : outside) += nn::count_of(parameter.shape);
+          ++tensors;
+        }
+      }
+      const auto replicas = static_cast<std::int64_t>(plan.devices.size());
+      const bool is_shared = replicas * form.copies() * form.expert_copies() > 1;
+      if (!is_shared || has_ties) continue;  // it may hold copies of another stage's
+      const std::int64_t states = nn::state_count(job.settings.optimizer.kind);
+      const std::int64_t planned = states * (outside / form.copies() / replicas +
+                                             of_experts / form.expert_copies() / replicas);
+      const auto held =
+          static_cast<std::int64_t>(backend->values(stage, exec::TensorKind::State).size());
+      // Each of the parts of a bucket or tie is rounded twice. Without buckets there are gaps of
+      // less than a cache line behind tensors.
+      std::int64_t rounding = 4 * states * plan.layers.size();
+      if (replicas == 1) rounding += 16 * states * tensors;
+      CHECK(held >= planned - rounding);
+      CHECK(held <= planned + rounding);
+    }
+  }
+}
+
 /// Requires that three iterations of a job have the losses of training on one device and, up to
 /// `most` of the largest number of each tensor, its gradients.
 void require_as_plain(const exec::TrainingJob& job, double most) {
@@ -119,8 +163,8 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
     const Trainable model = as_rank(random_shareable(dice, form), form);
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
     if (!plan) continue;
-    form.shards_optimizer = form.full_shards * form.experts == 1 && dice.chance(40);
-    const bool is_at_end = form.shards_optimizer || form.copies() > 1;
+    form.shards_optimizer = form.full_shards == 1 && dice.chance(40);
+    const bool is_at_end = form.shards_optimizer || form.copies() > 1 || form.expert_copies() > 1;
     const Pipeline pipeline =
         in_groups(*plan, form, form.replicas_in_group(),
                   is_at_end ? OptimizerTiming::AtEnd : plan->plan.gradients.optimizer);
@@ -130,6 +174,7 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
     seen.add(job);
     seen.experts += has_experts(model);
     check_held(job);
+    check_state(job);
     // Norms of so few numbers can make ten times as much of a rounding error.
     require_as_plain(job, 1e-4);
   }
@@ -140,7 +185,8 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
   for (const char* const pair :
        {"tensor, context", "tensor, shards", "context, shards", "context, samples",
         "context, sequence", "experts", "experts, tensor", "experts, context", "experts, samples",
-        "samples alone", "sharded copies"}) {
+        "samples alone", "sharded copies", "experts, sharded", "experts, shards", "divided experts",
+        "divided experts, tensor", "divided experts, stages"}) {
     INFO(pair);
     CHECK(seen.pairs[pair] >= 5);
   }
@@ -153,6 +199,17 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
   CHECK(seen.ties >= 10);
   CHECK(seen.recomputed >= 20);
   CHECK(seen.clipped >= 10);
+}
+
+TEST_CASE("ranks with different experts compute the gradients and the losses of one device") {
+  Dice dice(4807);
+  for (const Parallelism& form : forms_with_experts()) {
+    INFO(to_text(form));
+    const exec::TrainingJob job = job_with_experts(dice, form);
+    check_held(job);
+    check_state(job);
+    require_as_plain(job, 1e-5);
+  }
 }
 
 struct SeenForms {
@@ -411,47 +468,64 @@ std::pair<std::vector<double>, exec::NamedTensors> trained(const exec::TrainingJ
   return result;
 }
 
+/// Trains the same model for a few steps in each of the forms, the first of which is that of one
+/// device, and requires the losses of training in the first alone. As many samples are in each
+/// micro-batch as `multiple` ranks share.
+void require_same_in_turn(Dice& dice, int round, const std::vector<Parallelism>& forms,
+                          std::int64_t multiple, std::int64_t steps_each) {
+  const Trainable model = random_shareable(dice, joined(forms));
+  exec::TrainingSettings settings = random_settings(dice, Plan{});
+  settings.optimizer.kind = nn::OptimizerKind::AdamW;
+  settings.optimizer.learning_rate = 0.01F;
+  std::vector<exec::TrainingJob> jobs;
+  for (const Parallelism& form : forms) {
+    std::optional<Pipeline> plan;
+    const Trainable of_rank = as_rank(model, form);
+    Dice same(static_cast<std::uint64_t>(round));
+    while (!plan) plan = random_plan(same, of_rank, 2, false);
+    jobs.push_back(job_of(of_rank, in_groups(*plan, form, multiple), settings));
+  }
+  const auto all_steps = static_cast<std::int64_t>(forms.size()) * steps_each;
+  const auto [losses, last] = trained(jobs.front(), nullptr, 0, all_steps);
+  const exec::NamedTensors* start = nullptr;
+  exec::NamedTensors tensors;
+  std::int64_t step = 0;
+  for (const exec::TrainingJob& job : jobs) {
+    auto [some, after] = trained(job, start, step, step + steps_each);
+    for (const double loss : some) {
+      INFO("round " << round << ", step " << step << ", " << to_text(job.plan.parallelism));
+      CHECK(std::abs(loss - losses[static_cast<std::size_t>(step++)]) <= 1e-4);
+    }
+    tensors = std::move(after);
+    start = &tensors;
+  }
+}
+
 TEST_CASE("a training goes on with other groups, or without") {
   Dice dice(4802);
-  for (int round = 0; round < scaled(12); ++round) {
-    const Parallelism widest{.tensor = 4, .sequence = true};
-    Parallelism every = widest;
-    every.context = 2;
-    const Trainable model = random_shareable(dice, every);
-    exec::TrainingSettings settings = random_settings(dice, Plan{});
-    settings.optimizer.kind = nn::OptimizerKind::AdamW;
-    settings.optimizer.learning_rate = 0.01F;
-    std::vector<exec::TrainingJob> jobs;
-    const Parallelism forms[] = {{},
-                                 {.tensor = 2},
-                                 {.tensor = 2, .sequence = true, .shards_optimizer = true},
-                                 {.full_shards = 2},
-                                 {.context = 2, .recomputes = kWholeLayer},
-                                 {.tensor = 2, .context = 2, .full_shards = 4},
-                                 {.tensor = 4},
-                                 {.tensor = 2, .sequence = true, .full_shards = 2},
-                                 widest};
-    for (const Parallelism& form : forms) {
-      std::optional<Pipeline> plan;
-      const Trainable of_rank = as_rank(model, form);
-      Dice same(static_cast<std::uint64_t>(round));
-      while (!plan) plan = random_plan(same, of_rank, 2, false);
-      jobs.push_back(job_of(of_rank, in_groups(*plan, form, 2), settings));
-    }
-    const auto [losses, last] = trained(jobs.front(), nullptr, 0, 18);
-    const exec::NamedTensors* start = nullptr;
-    exec::NamedTensors tensors;
-    std::int64_t step = 0;
-    for (const exec::TrainingJob& job : jobs) {
-      auto [two, after] = trained(job, start, step, step + 2);
-      for (const double loss : two) {
-        INFO("round " << round << ", step " << step << ", " << to_text(job.plan.parallelism));
-        CHECK(std::abs(loss - losses[static_cast<std::size_t>(step++)]) <= 1e-4);
-      }
-      tensors = std::move(after);
-      start = &tensors;
-    }
-  }
+  const std::vector<Parallelism> forms{{},
+                                       {.tensor = 2},
+                                       {.tensor = 2, .sequence = true, .shards_optimizer = true},
+                                       {.full_shards = 2},
+                                       {.context = 2, .recomputes = kWholeLayer},
+                                       {.tensor = 2, .context = 2, .full_shards = 4},
+                                       {.tensor = 4},
+                                       {.tensor = 2, .sequence = true, .full_shards = 2},
+                                       {.tensor = 4, .sequence = true}};
+  for (int round = 0; round < scaled(12); ++round) require_same_in_turn(dice, round, forms, 2, 2);
+}
+
+TEST_CASE("a training goes on with experts on other ranks, or divided among them") {
+  Dice dice(4805);
+  const std::vector<Parallelism> forms{
+      {},
+      {.experts = 2, .shards_optimizer = true},
+      {.experts = 2, .expert_tensor = 2},
+      {.tensor = 2, .sequence = true, .experts = 2, .shards_optimizer = true},
+      {.tensor = 2, .sequence = true, .context = 2, .experts = 2, .expert_tensor = 2},
+      {.context = 2, .experts = 2, .expert_tensor = 2, .shards_optimizer = true},
+      {.experts = 2, .full_shards = 4}};
+  for (int round = 0; round < scaled(8); ++round) require_same_in_turn(dice, round, forms, 4, 3);
 }
 
 }  // namespace

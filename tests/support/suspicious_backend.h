@@ -62,12 +62,15 @@ class SuspiciousBackend : public exec::Backend {
     for (std::int32_t k = 0; k < buckets[action.stage]; ++k) ready(k);
   }
 
-  std::unique_ptr<exec::ReductionBuffer> gradients(const Action& reduction, Bytes size) override {
+  std::vector<std::unique_ptr<exec::ReductionBuffer>> gradients(const Action& reduction,
+                                                                Bytes size) override {
     const std::lock_guard lock(mutex_);
     std::vector<float>& values = reduced[{reduction.kind, reduction.stage, reduction.index}];
     const auto floats = static_cast<std::size_t>(size.count) / sizeof(float) + 1;
     values.assign(floats, static_cast<float>(device_.value + 1));
-    return std::make_unique<exec::HostReductionBuffer>(values);
+    std::vector<std::unique_ptr<exec::ReductionBuffer>> parts;
+    parts.push_back(std::make_unique<exec::HostReductionBuffer>(values));
+    return parts;
   }
 
   void step(const Action& action) override {

@@ -39,13 +39,14 @@ inline Trainable random_shareable(Dice& dice, const Parallelism& form) {
                        .is_tied = is_tied};
   if (is_tied) shape.operations.emplace_back(PositionEmbeddingOperation{sequence, hidden});
   for (std::int64_t left = dice.roll(1, 3); left > 0; --left) {
-    TransformerBlockOperation block{.hidden = hidden,
-                                    .heads = heads,
-                                    .feed_forward = t * dice.roll(1, 4),
-                                    .sequence = sequence,
-                                    .causal = dice.chance(70),
-                                    .form = {.kv_heads = kv_heads, .width = width},
-                                    .bias = dice.chance(70)};
+    TransformerBlockOperation block{
+        .hidden = hidden,
+        .heads = heads,
+        .feed_forward = std::lcm(t, form.expert_tensor) * dice.roll(1, 4),
+        .sequence = sequence,
+        .causal = dice.chance(70),
+        .form = {.kv_heads = kv_heads, .width = width},
+        .bias = dice.chance(70)};
     if (is_llama) {
       block.form.rotary_base = 100;
       block.norm = NormKind::RmsNorm;
@@ -125,20 +126,33 @@ inline double worst_of(const exec::NamedTensors& tensors, const exec::NamedTenso
   return worst;
 }
 
+/// Divides each expert among ranks, if there are as many that have different ones.
+inline void divide_experts(Dice& dice, Parallelism& form) {
+  const std::int64_t ranks = dice.roll(2, 3);
+  if (form.experts % ranks != 0 || form.experts == ranks) return;
+  form.experts /= ranks;
+  form.expert_tensor = ranks;
+}
+
 inline Parallelism random_form(Dice& dice) {
   Parallelism form{.tensor = dice.roll(1, 4)};
   form.sequence = form.tensor > 1 && dice.chance(50);
   if (form.tensor < 4 && dice.chance(40)) form.context = dice.roll(2, 3);
   const bool is_alone = form.tensor * form.context == 1;
-  if (form.tensor < 4 && (form.tensor == 1 || form.sequence) && dice.chance(35)) {
+  if (form.tensor < 4 && (form.tensor == 1 || form.sequence) && dice.chance(50)) {
     // Each of these ranks has other positions.
     form.experts =
         form.tensor * form.context * dice.roll(form.tensor * form.context == 1 ? 2 : 1, 2);
     if (form.group_size() > 8) form.experts = 1;
+    if (dice.chance(60)) divide_experts(dice, form);
+    // Several ranks may have the same experts.
+    if (form.tensor * form.context == 4 && dice.chance(40)) form.experts = 2;
+    const bool is_apart = form.experts > 1 && form.group_size() > form.tensor;
+    if (is_apart && dice.chance(25)) form.full_shards = form.copies();
   }
   if (form.experts == 1 && form.tensor * form.context < 4 && dice.chance(30)) {
     form.group_replicas = 2;
-  } else if (form.experts == 1 && (is_alone || (form.tensor < 4 && dice.chance(30)))) {
+  } else if (form.experts == 1 && (is_alone || (form.tensor < 4 && dice.chance(45)))) {
     form.full_shards =
         form.context * dice.roll(form.context == 1 ? 2 : 1, form.tensor == 1 ? 3 : 2);
   }
@@ -167,10 +181,12 @@ inline Parallelism random_form_of(Dice& dice, std::int64_t ranks) {
   if (dice.chance(40)) form.context = divisor(ranks / form.tensor);
   const std::int64_t left = ranks / form.tensor / form.context;
   if ((form.tensor == 1 || form.sequence) && dice.chance(35)) form.experts = divisor(ranks);
+  if (form.experts > 1 && dice.chance(40)) form.expert_tensor = divisor(ranks / form.experts);
   if (form.group_size() < ranks || (form.experts > 1 && dice.chance(30))) {
-    form.group_replicas = form.tensor * form.context * left > form.experts ? left : 1;
+    const bool has_more = form.tensor * form.context * left > form.experts * form.expert_tensor;
+    form.group_replicas = has_more ? left : 1;
   }
-  if (form.experts == 1 && ranks > form.tensor && dice.chance(30)) {
+  if (ranks > form.tensor && dice.chance(30)) {
     form.group_replicas = 1;
     form.full_shards = ranks / form.tensor;
   }
@@ -181,7 +197,7 @@ inline Parallelism random_form_of(Dice& dice, std::int64_t ranks) {
 /// Whether all of these forms hold and reduce the same parts of tied parameters.
 inline bool are_ties_alike(const std::vector<Parallelism>& forms) {
   const auto holding = [](const Parallelism& form) {
-    return std::tuple(form.tensor, form.full_shards, form.experts > 1);
+    return std::tuple(form.tensor, form.full_shards);
   };
   return std::all_of(forms.begin(), forms.end(), [&](const Parallelism& form) {
     return holding(form) == holding(forms.front());
@@ -195,6 +211,7 @@ inline Parallelism joined(const std::vector<Parallelism>& forms) {
     all.tensor = std::lcm(all.tensor, form.tensor);
     all.context = std::lcm(all.context, form.context);
     all.experts = std::lcm(all.experts, form.experts);
+    all.expert_tensor = std::lcm(all.expert_tensor, form.expert_tensor);
     all.sequence = all.sequence || form.sequence;
   }
   return all;
@@ -250,13 +267,71 @@ inline std::vector<Parallelism> random_forms(Dice& dice) {
     forms.push_back(random_form_of(dice, ranks));
     if (are_alike && !are_ties_alike(forms)) forms.pop_back();
   }
-  const bool may_shard = std::all_of(forms.begin(), forms.end(), [](const Parallelism& form) {
-    return form.full_shards * form.experts == 1;
-  });
+  const bool may_shard = std::all_of(forms.begin(), forms.end(),
+                                     [](const Parallelism& form) { return form.full_shards == 1; });
   if (may_shard && dice.chance(50)) {
     for (Parallelism& form : forms) form.shards_optimizer = true;
   }
   return forms;
+}
+
+/// A model with two experts of four for each position.
+inline Trainable with_experts(Dice& dice) {
+  constexpr std::int64_t kHidden = 32;
+  constexpr std::int64_t kSequence = 8;
+  constexpr std::int64_t kVocabulary = 11;
+  const TransformerBlockOperation block{.hidden = kHidden,
+                                        .heads = 2,
+                                        .feed_forward = kHidden,
+                                        .sequence = kSequence,
+                                        .causal = true,
+                                        .activation = FeedForwardKind::SwiGlu,
+                                        .experts = ExpertsForm{.count = 4, .per_token = 2}};
+  const TrainableShape shape{.operations = {EmbeddingOperation{kVocabulary, kSequence, kHidden},
+                                            block, LinearOperation{kHidden, kVocabulary},
+                                            SoftmaxCrossEntropyOperation{kVocabulary}},
+                             .input = {kSequence},
+                             .tokens = kVocabulary,
+                             .classes = kVocabulary,
+                             .positions = {kSequence}};
+  return trainable(shape, dice);
+}
+
+/// Forms in which ranks have different experts, or parts of the same ones, beside all other kinds
+/// of parallelism.
+inline std::vector<Parallelism> forms_with_experts() {
+  return {{.experts = 2, .shards_optimizer = true},
+          {.group_replicas = 4, .experts = 2, .shards_optimizer = true},
+          {.experts = 2, .expert_tensor = 2},
+          {.tensor = 2, .sequence = true, .experts = 2, .shards_optimizer = true},
+          {.tensor = 2, .sequence = true, .experts = 2, .expert_tensor = 2},
+          {.tensor = 2, .sequence = true, .context = 2, .experts = 2, .shards_optimizer = true},
+          {.tensor = 2,
+           .sequence = true,
+           .context = 2,
+           .experts = 2,
+           .expert_tensor = 2,
+           .shards_optimizer = true},
+          {.context = 2, .experts = 4, .shards_optimizer = true},
+          {.context = 2, .group_replicas = 2, .experts = 2, .expert_tensor = 2},
+          {.experts = 2, .full_shards = 4},
+          {.tensor = 2, .sequence = true, .experts = 2, .expert_tensor = 2, .full_shards = 2}};
+}
+
+/// Trains a model with experts on two stages, the first of which has two replicas.
+inline exec::TrainingJob job_with_experts(Dice& dice, const Parallelism& form) {
+  const Trainable model = as_rank(with_experts(dice), form);
+  Pipeline alone{model.profile, full_mesh(3, {bytes_per_ns(1), {}}),
+                 plan_of(model.profile, {.micro_batch_size = 2,
+                                         .num_micro_batches = 3,
+                                         .depths = {2, 1},
+                                         .stages = {{.layers = 2, .devices = {0, 1}},
+                                                    {.layers = 2, .devices = {2}}}})};
+  fill_gradient_buckets(alone.plan, model.profile);
+  exec::TrainingSettings settings;
+  settings.optimizer.kind = nn::OptimizerKind::AdamW;
+  settings.clip_norm = 0.5;
+  return job_of(model, in_groups(alone, form, form.replicas_in_group()), settings);
 }
 
 /// A form and a model, with experts or without, that its ranks can share.

@@ -32,8 +32,8 @@ struct Initial {
   float value = 0;
 };
 
-/// The part of a parameter that one rank of a tensor-parallel group holds: some ranges along one
-/// dimension of the whole parameter, one after another. What lies beyond the whole is padding.
+/// The part of a parameter that one rank of a group holds: some ranges along one dimension of the
+/// whole parameter, one after another. What lies beyond the whole is padding.
 struct ParameterPart {
   struct Range {
     std::int64_t begin = 0;
@@ -44,6 +44,9 @@ struct ParameterPart {
   Shape whole;
   std::size_t dimension = 0;
   std::vector<Range> ranges;
+  /// The only range of the first dimension that the rank has a part of. Requires: it is within the
+  /// whole, and `dimension` is another one.
+  std::optional<Range> of_first = {};
 };
 
 /// Copies the part out of the values of the whole parameter, with zeros as padding, or into them.

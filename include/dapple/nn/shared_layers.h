@@ -14,8 +14,9 @@
 // part of every gradient, and the same losses.
 //
 // Expert-parallel ranks have different positions and different experts: each position's rows go to
-// the ranks of its experts and come back. Tensor-parallel ranks have different positions with
-// sequence parallelism only, and then each expert is whole on one rank.
+// the ranks of its experts and come back. Where several ranks have a part each of every expert,
+// they gather the rows that have arrived at them, and sum what they compute of these.
+// Tensor-parallel ranks have different positions with sequence parallelism only.
 //
 // Source: Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022, section 4.2.2;
 // GShard (Lepikhin et al. 2020), section 3; Dubey et al. 2024 ("The Llama 3 Herd of Models"),
@@ -75,6 +76,9 @@ struct LayerRank {
   TensorRank tensor = {};
   GroupRank context = {};
   GroupRank experts = {};
+  /// Among the ranks that have the same experts, and compute a part each of every one of them, for
+  /// the positions of all.
+  GroupRank expert_tensor = {};
   /// The parts of each transformer block of which only the input is kept, and which are computed
   /// again before their gradients: the whole layer, the heads of attention, the feed-forward, or
   /// the experts with their router.

@@ -9,6 +9,7 @@
 #include "cuda/modules/experts.h"
 #include "cuda/modules/modules.h"
 #include "dapple/core/error.h"
+#include "dapple/cuda/kernels/arrays.h"
 
 namespace dapple::cuda {
 namespace {
@@ -51,6 +52,19 @@ View matrix_of(const View& all, std::size_t expert, std::int64_t size) {
 
 DeviceTensor make_rows(Device& device, std::int64_t rows, std::int64_t columns, Type type) {
   return make_tensor(device, {rows, columns}, type);
+}
+
+/// Returns what each rank has sent to this one, one after another.
+std::vector<std::int64_t> exchanged(DeviceGroup& group,
+                                    const std::vector<std::vector<std::int64_t>>& to,
+                                    std::int64_t each) {
+  std::vector<std::int64_t> all;
+  for (const std::vector<std::int64_t>& of_rank : group.exchange_counts(to)) {
+    check(of_rank.size() == static_cast<std::size_t>(each),
+          "a rank has not told how many rows it sends for each expert");
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+  }
+  return all;
 }
 
 }  // namespace
@@ -166,13 +180,10 @@ std::vector<std::int64_t> ExpertExchange::exchange_counts(
                                      static_cast<std::size_t>(experts_));
     to.emplace_back(own.begin(), own.end());
   }
-  std::vector<std::int64_t> arrivals;
-  for (const std::vector<std::int64_t>& of_rank : group_->exchange_counts(to)) {
-    check(of_rank.size() == static_cast<std::size_t>(experts_),
-          "a rank has not told how many rows it sends for each expert");
-    arrivals.insert(arrivals.end(), of_rank.begin(), of_rank.end());
-  }
-  return arrivals;
+  std::vector<std::int64_t> own = exchanged(*group_, to, experts_);
+  if (sharing_.ranks == 1) return own;
+  const std::vector<std::vector<std::int64_t>> same(static_cast<std::size_t>(sharing_.ranks), own);
+  return exchanged(*sharing_group_, same, ranks_ * experts_);
 }
 
 std::vector<std::int64_t> ExpertExchange::rows_of_experts(
@@ -218,12 +229,61 @@ std::vector<View> ExpertExchange::parts_by_rank(const DeviceTensor& rows,
   return parts;
 }
 
+/// Returns the arrivals at one of the ranks that share experts.
+std::span<const std::int64_t> ExpertExchange::arrivals_at(const Counts& counts,
+                                                          std::int64_t sharing) const {
+  const auto each = static_cast<std::size_t>(ranks_ * experts_);
+  return counts.arrivals.subspan(static_cast<std::size_t>(sharing) * each, each);
+}
+
+/// Returns the rows that have arrived at each of these ranks.
+std::vector<View> ExpertExchange::parts_by_sharing(const DeviceTensor& rows,
+                                                   const Counts& counts) const {
+  std::vector<View> parts;
+  RowRange own;
+  for (std::int64_t rank = 0; rank < sharing_.ranks; ++rank) {
+    own = {own.end, own.end + sum_of(arrivals_at(counts, rank))};
+    parts.push_back(own.of(rows));
+  }
+  return parts;
+}
+
+/// Returns what has arrived at any of these ranks.
+DeviceTensor ExpertExchange::gathered(Device& device, DeviceTensor own,
+                                      const Counts& counts) const {
+  if (sharing_.ranks == 1) return own;
+  DeviceTensor all = make_rows(device, sum_of(counts.arrivals), own.shape.back(), own.type);
+  const std::vector<View> same(static_cast<std::size_t>(sharing_.ranks), own.view());
+  sharing_group_->all_to_all(same, parts_by_sharing(all, counts));
+  return all;
+}
+
+/// Returns the sums of what these ranks have computed of the rows that have arrived here.
+DeviceTensor ExpertExchange::summed(Device& device, DeviceTensor all, const Counts& counts) const {
+  if (sharing_.ranks == 1) return all;
+  const std::int64_t columns = all.shape.back();
+  const std::int64_t rows = sum_of(arrivals_at(counts, sharing_.rank));
+  const DeviceTensor sent = make_rows(device, all.samples(), columns, Type::Float32);
+  copy(device.compute(), all.view(), sent.view());
+  const DeviceTensor parts = make_rows(device, sharing_.ranks * rows, columns, Type::Float32);
+  std::vector<View> from;
+  for (std::int64_t rank = 0; rank < sharing_.ranks; ++rank) {
+    from.push_back(RowRange{rank * rows, (rank + 1) * rows}.of(parts));
+  }
+  sharing_group_->all_to_all(parts_by_sharing(sent, counts), from);
+  for (const View& other : std::span(from).subspan(1)) add(device.compute(), other, from.front());
+  DeviceTensor sums = make_rows(device, rows, columns, all.type);
+  copy(device.compute(), from.front(), sums.view());
+  return sums;
+}
+
 DeviceTensor ExpertExchange::to_experts(Device& device, const DeviceTensor& entries,
                                         const Counts& counts, const DeviceTensor& places) const {
   const std::int64_t columns = entries.shape.back();
-  const DeviceTensor arrived = make_rows(device, sum_of(counts.arrivals), columns, entries.type);
-  group_->all_to_all(parts_by_rank(entries, counts.entries),
-                     parts_by_rank(arrived, counts.arrivals));
+  const std::span<const std::int64_t> here = arrivals_at(counts, sharing_.rank);
+  DeviceTensor own = make_rows(device, sum_of(here), columns, entries.type);
+  group_->all_to_all(parts_by_rank(entries, counts.entries), parts_by_rank(own, here));
+  const DeviceTensor arrived = gathered(device, std::move(own), counts);
   DeviceTensor rows = make_rows(device, places.count(), columns, entries.type);
   take_rows(
       device.compute(),
@@ -234,10 +294,11 @@ DeviceTensor ExpertExchange::to_experts(Device& device, const DeviceTensor& entr
 DeviceTensor ExpertExchange::to_positions(Device& device, const DeviceTensor& rows,
                                           const Counts& counts, const DeviceTensor& places) const {
   const std::int64_t columns = rows.shape.back();
-  const DeviceTensor by_rank = make_rows(device, sum_of(counts.arrivals), columns, rows.type);
+  DeviceTensor by_rank = make_rows(device, sum_of(counts.arrivals), columns, rows.type);
   put_rows(device.compute(), columns, places.view(), rows.view(), by_rank.view());
+  by_rank = summed(device, std::move(by_rank), counts);
   DeviceTensor entries = make_rows(device, sum_of(counts.entries), columns, rows.type);
-  group_->all_to_all(parts_by_rank(by_rank, counts.arrivals),
+  group_->all_to_all(parts_by_rank(by_rank, arrivals_at(counts, sharing_.rank)),
                      parts_by_rank(entries, counts.entries));
   return entries;
 }

@@ -42,7 +42,8 @@ std::vector<std::int64_t> on_host(Device& device, const DeviceTensor& whole_numb
 }
 
 /// Experts whole on one device, of each of which a tensor-parallel rank computes a part, or divided
-/// among expert-parallel ranks, of which each routes its own positions by the whole router. In the
+/// among expert-parallel ranks, of which each routes its own positions by the whole router, and
+/// several may compute a part each of the same experts. In the
 /// stash the counts are the entries of each expert, and then those of arrivals if there are ranks
 /// with other experts.
 class Experts : public DeviceModule {
@@ -51,9 +52,10 @@ class Experts : public DeviceModule {
       : hidden_(operation.hidden),
         experts_(*operation.experts),
         tensor_(rank.layers.experts.ranks == 1 ? tensor_group(rank) : TensorGroup{}),
-        feed_forwards_(hidden_, operation.feed_forward / tensor_.ranks, operation.activation) {
-    const std::int64_t ranks = rank.layers.experts.ranks;
-    if (ranks > 1) exchange_.emplace(ranks, experts_.count / ranks, rank.experts);
+        feed_forwards_(hidden_,
+                       operation.feed_forward / (tensor_.ranks * rank.layers.expert_tensor.ranks),
+                       operation.activation) {
+    if (rank.layers.experts.ranks > 1) exchange_.emplace(rank, experts_.count);
   }
 
   std::size_t parameter_count() const override { return kExpertParameters; }

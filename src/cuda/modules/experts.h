@@ -61,14 +61,20 @@ class DeviceFeedForwards {
 };
 
 /// How entries' rows pass between the rank of their position and those of their experts, of which
-/// each has as many.
+/// each has as many. Where ranks share experts, each computes a part of every one for the rows that
+/// have arrived at any of them, and what they compute of a row is summed in single precision.
 class ExpertExchange {
  public:
-  ExpertExchange(std::int64_t ranks, std::int64_t experts_of_rank, DeviceGroup* group)
-      : ranks_(ranks), experts_(experts_of_rank), group_(group) {}
+  /// The ranks are those of a whole layer with so many experts.
+  ExpertExchange(const DeviceRank& rank, std::int64_t experts)
+      : ranks_(rank.layers.experts.ranks),
+        experts_(experts / ranks_),
+        group_(rank.experts),
+        sharing_(rank.layers.expert_tensor),
+        sharing_group_(rank.expert_tensor) {}
 
-  /// The entries of each expert of all ranks, and the rows that each rank sends for each expert of
-  /// this one, rank by rank.
+  /// The entries of each expert of all ranks, and the rows that arrive for each expert of this one
+  /// from each rank, rank by rank, at the first of those that share experts, then at the others.
   struct Counts {
     std::span<const std::int64_t> entries;
     std::span<const std::int64_t> arrivals;
@@ -92,10 +98,16 @@ class ExpertExchange {
  private:
   std::vector<View> parts_by_rank(const DeviceTensor& rows,
                                   std::span<const std::int64_t> counts) const;
+  std::span<const std::int64_t> arrivals_at(const Counts& counts, std::int64_t sharing) const;
+  std::vector<View> parts_by_sharing(const DeviceTensor& rows, const Counts& counts) const;
+  DeviceTensor gathered(Device& device, DeviceTensor own, const Counts& counts) const;
+  DeviceTensor summed(Device& device, DeviceTensor all, const Counts& counts) const;
 
   std::int64_t ranks_;
   std::int64_t experts_;
   DeviceGroup* group_;
+  nn::GroupRank sharing_;
+  DeviceGroup* sharing_group_;
 };
 
 }  // namespace dapple::cuda

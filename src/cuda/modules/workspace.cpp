@@ -110,7 +110,7 @@ struct WorkspaceOf {
 /// Makes a layer's operation that of a rank, as far as tensor-parallel ranks divide it.
 struct OperationOfRank {
   std::int64_t ranks;
-  bool has_whole_experts;  // some of them, where other ranks have the others
+  std::int64_t parts_of_experts;
 
   Operation operator()(LinearOperation operation) const {
     operation.outputs = divide_up(operation.outputs, ranks);
@@ -126,7 +126,7 @@ struct OperationOfRank {
     operation.form.width = head_width_of(attention_of(operation));
     operation.form.kv_heads = kv_heads_of(attention_of(operation)) / ranks;
     operation.heads /= ranks;
-    if (!operation.experts || !has_whole_experts) operation.feed_forward /= ranks;
+    operation.feed_forward /= operation.experts ? parts_of_experts : ranks;
     return operation;
   }
   Operation operator()(SoftmaxCrossEntropyOperation operation) const {
@@ -180,14 +180,20 @@ std::int64_t stash_of(const TransformerBlockOperation& operation, const nn::Shap
 }
 
 /// Returns an upper bound on the numbers that a rank with some of the experts keeps and has for a
-/// moment, where the experts of all positions of its group are its own.
+/// moment, where the experts of all positions of its group, and of ranks that share these, are its
+/// own.
 std::int64_t of_arrivals(const TransformerBlockOperation& operation, const nn::Shape& input,
                          const nn::LayerRank& rank) {
   if (!operation.experts) return 0;
   const std::int64_t own = operation.experts->count / rank.experts.ranks;
   const std::int64_t of_position = std::min(operation.experts->per_token, own);
-  const std::int64_t positions = rank.experts.ranks * (nn::count_of(input) / operation.hidden);
-  return numbers_of_experts(operation, positions * of_position);
+  const std::int64_t sharing = rank.expert_tensor.ranks;
+  const std::int64_t positions =
+      rank.experts.ranks * sharing * (nn::count_of(input) / operation.hidden);
+  // Of what is summed: what is sent, with a copy, what arrives and the sums.
+  constexpr std::int64_t kSummed = 4;
+  const std::int64_t summed = sharing > 1 ? kSummed * operation.hidden : 0;
+  return numbers_of_experts(operation, positions * of_position) + positions * of_position * summed;
 }
 
 }  // namespace
@@ -200,8 +206,9 @@ Bytes workspace_of(const Operation& operation, const nn::Shape& input, Precision
 Bytes workspace_of(const Operation& whole, const nn::Shape& input, const nn::LayerRank& rank,
                    Precision precision) {
   if (rank.runs_whole_layers()) return workspace_of(whole, input, precision);
-  const Operation own =
-      std::visit(OperationOfRank{rank.tensor.ranks, rank.experts.ranks > 1}, whole);
+  const std::int64_t parts_of_experts =
+      rank.experts.ranks > 1 ? rank.expert_tensor.ranks : rank.tensor.ranks;
+  const Operation own = std::visit(OperationOfRank{rank.tensor.ranks, parts_of_experts}, whole);
   nn::Shape of_rank = input;
   if (input.size() > 1) of_rank[1] /= rank.context.ranks;
   Bytes size = workspace_of(own, of_rank, precision);

@@ -78,13 +78,20 @@ cuda::DeviceRank CudaMath::on_device(const nn::LayerRank& rank) {
   if (rank.tensor.group != nullptr) own.tensor = &on_device(*rank.tensor.group);
   if (rank.context.group != nullptr) own.context = &on_device(*rank.context.group);
   if (rank.experts.group != nullptr) own.experts = &on_device(*rank.experts.group);
+  if (rank.expert_tensor.group != nullptr) {
+    own.expert_tensor = &on_device(*rank.expert_tensor.group);
+  }
   return own;
 }
 
 void CudaMath::add_shard(nn::RankGroup& group, Numbers all, Numbers sum) {
   const Whole own = cuda::make_tensor(device_, {sum.count}, cuda::Type::Float32);
   on_device(group).reduce_scatter(all, own.view());
-  cuda::add(device_.compute(), own.view(), sum);
+  add(own.view(), sum);
+}
+
+void CudaMath::add(Numbers all, Numbers sum) {
+  cuda::add(device_.compute(), all, sum);
 }
 
 cuda::DeviceTensor CudaMath::make_whole_gradients(std::size_t count) {

@@ -92,7 +92,9 @@ class CudaMath {
   void gather_whole(nn::RankGroup& group, ParameterView own, const Whole& all) {
     on_device(group).all_gather(own, all.view());
   }
+  void copy_whole(ParameterView own, const Whole& all) { copy(own, all.view()); }
   void add_shard(nn::RankGroup& group, Numbers all, Numbers sum);
+  void add(Numbers all, Numbers sum);
   Whole make_whole_parameters(std::size_t count) {
     return make_tensor({static_cast<std::int64_t>(count)});
   }

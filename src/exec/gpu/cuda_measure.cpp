@@ -66,7 +66,11 @@ class CudaEngine {
         device_(0, memory_of(cuda::properties_of(0))),
         head_start_(device_),
         alone_(device_),
-        rank_{.layers = rank, .tensor = &alone_, .context = &alone_, .experts = &alone_} {}
+        rank_{.layers = rank,
+              .tensor = &alone_,
+              .context = &alone_,
+              .experts = &alone_,
+              .expert_tensor = &alone_} {}
 
   /// Keeps the GPU busy while the host enqueues the first layers, whose kernels would otherwise be
   /// timed together with their launches.

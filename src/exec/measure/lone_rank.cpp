@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dapple/core/error.h"
 #include "exec/measure/cpu_engine.h"
 
 namespace dapple::exec {
@@ -83,6 +84,10 @@ LayerCollectives collectives_of(const std::vector<nn::ModelLayer>& whole, std::s
   rank.context.group = &in_context;
   CountingRank between_experts(CollectiveMembers::Experts, counted);
   rank.experts.group = &between_experts;
+  // As many consecutive ranks.
+  check(rank.expert_tensor.ranks == 1 || rank.expert_tensor.ranks == rank.tensor.ranks,
+        "ranks share experts that are no tensor-parallel group");
+  rank.expert_tensor.group = &in_tensor;
   const std::vector<nn::ModelLayer> shared = nn::share_model(whole, rank, "");
   CpuEngine engine;
   TimedLayer<CpuEngine> layer(engine, shared, number, {1});

@@ -156,6 +156,7 @@ nn::LayerRank first_rank_of(const Parallelism& form) {
   return {.tensor = {.ranks = form.tensor, .is_sequence_parallel = form.sequence},
           .context = {.ranks = form.context},
           .experts = {.ranks = form.experts},
+          .expert_tensor = {.ranks = form.expert_tensor},
           .recomputes = form.recomputes};
 }
 
@@ -177,7 +178,8 @@ void set_precision(cuda::Precision precision, LayerCollectives& collectives) {
 
 /// Sets what ranks with different experts exchange of a sample, in so many forwards and backwards,
 /// to what GPUs send: the numbers of rows as whole numbers of eight bytes, rows in the precision of
-/// computation, and in the backward a number of each row in single precision.
+/// computation, and in the backward a number of each row in single precision. Ranks that share
+/// experts send all of it on to each other, and what they sum in single precision.
 void set_rows_of_experts(const TransformerBlockOperation& block, const nn::LayerRank& rank,
                          cuda::Precision precision, std::int64_t forwards, std::int64_t backwards,
                          std::vector<Collective>& collectives) {
@@ -186,16 +188,27 @@ void set_rows_of_experts(const TransformerBlockOperation& block, const nn::Layer
   const std::int64_t parts =
       rank.context.ranks * (rank.tensor.is_sequence_parallel ? rank.tensor.ranks : 1);
   const std::int64_t rows = block.sequence / parts * block.experts->per_token;
-  const auto add = [&](std::int64_t count, std::int64_t numbers, std::int64_t size_of_number) {
+  const auto add_over = [&](CollectiveMembers over, std::int64_t count, std::int64_t size) {
     if (count == 0) return;
     collectives.push_back({.kind = CollectiveKind::AllToAll,
-                           .over = CollectiveMembers::Experts,
-                           .size_per_sample = {numbers * size_of_number},
+                           .over = over,
+                           .size_per_sample = {size},
                            .count = count});
   };
-  add(forwards, block.experts->count, sizeof(std::int64_t));
-  add(2 * (forwards + backwards), rows * block.hidden, cuda::size_of(cuda::type_of(precision)));
-  add(backwards, rows, cuda::size_of(cuda::Type::Float32));
+  const std::int64_t passes = forwards + backwards;
+  const std::int64_t counts = block.experts->count * std::int64_t{sizeof(std::int64_t)};
+  const std::int64_t numbers = rows * block.hidden;
+  const std::int64_t as_computed = cuda::size_of(cuda::type_of(precision));
+  constexpr std::int64_t kSingle = cuda::size_of(cuda::Type::Float32);
+  add_over(CollectiveMembers::Experts, forwards, counts);
+  add_over(CollectiveMembers::Experts, 2 * passes, numbers * as_computed);
+  add_over(CollectiveMembers::Experts, backwards, rows * kSingle);
+  const std::int64_t sharing = rank.expert_tensor.ranks;
+  if (sharing == 1) return;
+  add_over(CollectiveMembers::Tensor, forwards, sharing * counts);
+  add_over(CollectiveMembers::Tensor, passes, sharing * numbers * as_computed);
+  add_over(CollectiveMembers::Tensor, passes, sharing * numbers * kSingle);
+  add_over(CollectiveMembers::Tensor, backwards, sharing * rows * kSingle);
 }
 
 /// Sets the sizes of a layer's collectives to what GPUs send.
@@ -223,6 +236,7 @@ bool add_variants(const MeasurementSubject& whole, const Parallelism& form,
   rank.tensor.group = &alone;
   rank.context.group = &alone;
   rank.experts.group = &alone;
+  rank.expert_tensor.group = &alone;
   const std::vector<nn::ModelLayer> shared = nn::share_model(whole.model, rank, source_name);
   const MeasurementSubject subject{.specification = whole.specification,
                                    .model = shared,
@@ -294,7 +308,11 @@ std::vector<Parallelism> forms_of(const MeasureOptions& options) {
       Parallelism form = shared[i];
       form.experts = experts;
       const bool has_other_positions = form.tensor == 1 || form.sequence;
-      if (has_other_positions && form.is_sound()) shared.push_back(form);
+      if (!has_other_positions) continue;
+      if (form.is_sound()) shared.push_back(form);
+      if (!options.divides_experts || form.tensor == 1) continue;
+      form.expert_tensor = form.tensor;
+      if (form.is_sound()) shared.push_back(form);
     }
   }
   std::vector<Parallelism> forms{shared.begin() + 1, shared.end()};

@@ -36,8 +36,11 @@ class ReplayBackend : public Backend {
     return stand_in_->give_out(to.size);
   }
   void compute(const Action& action, const BucketReady& ready) override;
-  std::unique_ptr<ReductionBuffer> gradients(const Action& /*reduction*/, Bytes size) override {
-    return stand_in_->buffer(size);
+  std::vector<std::unique_ptr<ReductionBuffer>> gradients(const Action& /*reduction*/,
+                                                          Bytes size) override {
+    std::vector<std::unique_ptr<ReductionBuffer>> parts;
+    parts.push_back(stand_in_->buffer(size));
+    return parts;
   }
   void step(const Action& action) override;
 

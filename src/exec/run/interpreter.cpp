@@ -13,6 +13,12 @@
 #include "exec/run/stream.h"
 
 namespace dapple::exec {
+namespace {
+
+/// More messages than a reduction has from one member to another.
+constexpr std::int32_t kStepsOfReduction = 1 << 20;
+
+}  // namespace
 
 /// One iteration of one device.
 class Interpreter::Run {
@@ -189,7 +195,8 @@ void Interpreter::Run::send(const DeviceAction& entry, WorkStream& stream) {
 }
 
 void Interpreter::Run::reduce(const Action& action, Bytes size) {
-  const std::shared_ptr<ReductionBuffer> gradients = own_.backend_.gradients(action, size);
+  const auto gradients = std::make_shared<std::vector<std::unique_ptr<ReductionBuffer>>>(
+      own_.backend_.gradients(action, size));
   const Mark ready = mark(Stream::Compute);
   collective_.add([this, action, size, gradients, ready] {
     const Mark start = mark(Stream::Collective);
@@ -198,7 +205,11 @@ void Interpreter::Run::reduce(const Action& action, Bytes size) {
     if (action.kind == ActionKind::ReduceTied) common.stage = StageIndex{0};
     const ReductionGroup group = own_.group_of_(action);
     const auto reduce = group.is_scattered ? reduce_scatter : all_reduce;
-    reduce(group, key(common, here(), here()), *gradients, own_.transport_);
+    MessageKey of_part = key(common, here(), here());
+    for (const std::unique_ptr<ReductionBuffer>& part : *gradients) {
+      reduce(group, of_part, *part, own_.transport_);
+      of_part.step += kStepsOfReduction;
+    }
     record({action, ready, start, mark(Stream::Collective), size});
     const std::lock_guard lock(mutex_);
     if (action.kind == ActionKind::ReduceTied) {

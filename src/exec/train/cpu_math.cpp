@@ -47,7 +47,11 @@ CpuMath::CpuMath(const TrainingJob& job, const TrainingDevice& device) : layers_
 void CpuMath::add_shard(nn::RankGroup& group, Numbers all, Numbers sum) {
   std::vector<float> own(sum.size());
   group.reduce_scatter(all, own);
-  std::transform(own.begin(), own.end(), sum.begin(), sum.begin(), std::plus<>());
+  add(own, sum);
+}
+
+void CpuMath::add(Numbers all, Numbers sum) {
+  std::transform(all.begin(), all.end(), sum.begin(), sum.begin(), std::plus<>());
 }
 
 void CpuMath::take_in(Tensor& tensor, SampleRange samples, Payload payload) {

@@ -90,8 +90,12 @@ class CpuMath {
   void gather_whole(nn::RankGroup& group, ParameterView own, Whole& all) {
     group.all_gather(own, all);
   }
+  /// The same of parameters that no other rank has.
+  void copy_whole(ParameterView own, Whole& all) { all.assign(own.begin(), own.end()); }
   /// Adds the sum over the ranks that hold shards to the one that is held here.
   void add_shard(nn::RankGroup& group, Numbers all, Numbers sum);
+  /// The same of gradients that no other rank has.
+  void add(Numbers all, Numbers sum);
   /// Return memory for parameters that are gathered, or zeros to which gradients are added.
   Whole make_whole_parameters(std::size_t count) { return Whole(count); }
   Whole make_whole_gradients(std::size_t count) { return Whole(count); }

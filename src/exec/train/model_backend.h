@@ -44,7 +44,8 @@ class ModelBackend : public TrainingBackend {
   void take_in(const Action& receive, const SchedulePeer& from, Payload payload) override;
   Payload give_out(const Action& send, const SchedulePeer& to) override;
   void compute(const Action& action, const BucketReady& ready) override;
-  std::unique_ptr<ReductionBuffer> gradients(const Action& reduction, Bytes size) override;
+  std::vector<std::unique_ptr<ReductionBuffer>> gradients(const Action& reduction,
+                                                          Bytes size) override;
   void step(const Action& action) override;
   std::vector<Gathered> gathered(const Action& step) override {
     return takes_steps_ ? at(step.stage).parameters.gathered() : std::vector<Gathered>{};
@@ -450,27 +451,33 @@ std::vector<SampleLoss> ModelBackend<Math>::losses() {
 /// Tied gradients are reduced in the memory of one stage of the device, to which those of its other
 /// stages are added.
 template <class Math>
-std::unique_ptr<ReductionBuffer> ModelBackend<Math>::gradients(const Action& reduction,
-                                                               Bytes size) {
-  const bool is_tied = reduction.kind == ActionKind::ReduceTied;
+std::vector<std::unique_ptr<ReductionBuffer>> ModelBackend<Math>::gradients(const Action& reduction,
+                                                                            Bytes size) {
   StageParameters<Math>& parameters = at(reduction.stage).parameters;
-  const auto gradients =
-      is_tied ? parameters.gradients_of_tie(reduction.index)
-              : parameters.gradients_of(layers_of_bucket(job_, reduction.stage, reduction.index));
-  std::vector<typename Math::Numbers> others;
-  if (is_tied) {
+  std::vector<std::unique_ptr<ReductionBuffer>> buffers;
+  if (reduction.kind == ActionKind::ReduceTied) {
+    std::vector<typename Math::Numbers> others;
     const TiedGradients& tied = job_.plan.tied_gradients[static_cast<std::size_t>(reduction.index)];
     for (const StageIndex other : tied.stages) {
       if (by_stage_[other.position()] == nullptr || other == reduction.stage) continue;
       others.push_back(at(other).parameters.gradients_of_tie(reduction.index));
     }
+    buffers.push_back(
+        math_->buffer(parameters.gradients_of_tie(reduction.index), std::move(others)));
+  } else {
+    const LayerRange layers = layers_of_bucket(job_, reduction.stage, reduction.index);
+    for (const typename Math::Numbers& part : parameters.gradients_of(layers)) {
+      buffers.push_back(math_->buffer(part, {}));
+    }
   }
-  auto buffer = math_->buffer(gradients, std::move(others));
+  std::size_t numbers = 0;
+  for (const std::unique_ptr<ReductionBuffer>& buffer : buffers) numbers += buffer->size();
   // The plan rounds the size of what each of several ranks reduces.
-  const bool is_exact = job_.ranks() == job_.form(reduction.stage).tensor;
-  check(!is_exact || static_cast<std::int64_t>(buffer->size() * sizeof(float)) == size.count,
+  const Parallelism& form = job_.form(reduction.stage);
+  const bool is_exact = form.copies() == 1 && form.expert_copies() == 1;
+  check(!is_exact || static_cast<std::int64_t>(numbers * sizeof(float)) == size.count,
         "a bucket has another size than the plan says");
-  return buffer;
+  return buffers;
 }
 
 /// Copies reduced tied gradients from the stage of this device that took part in the reduction.

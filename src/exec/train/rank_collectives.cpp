@@ -120,14 +120,17 @@ std::vector<DeviceIndex> members_of(const TrainingJob& job, DeviceIndex device, 
 template <class Visit>
 void for_each_group(FormRank& form, const Visit& visit) {
   const std::int64_t tensor = form.layers.tensor.ranks;
-  const std::int64_t experts = form.layers.experts.ranks;
+  const std::int64_t expert_tensor = form.layers.expert_tensor.ranks;
+  const std::int64_t experts = form.layers.experts.ranks * expert_tensor;
   const auto pass = [&](auto& own, std::int64_t stride) {
     if (own.ranks > 1) visit(own, stride);
   };
   pass(form.layers.tensor, 1);
   pass(form.layers.context, tensor);
-  pass(form.layers.experts, 1);
+  pass(form.layers.experts, expert_tensor);
+  pass(form.layers.expert_tensor, 1);
   pass(form.shard, tensor);
+  pass(form.expert_shard, experts);
   pass(form.copy, tensor);
   pass(form.expert_copy, experts);
 }
@@ -259,8 +262,13 @@ std::vector<std::vector<DeviceIndex>> members_of_expert_groups(const TrainingJob
   std::vector<std::vector<DeviceIndex>> groups;
   for (const FormRank& form : job.device_of(device, rank).forms) {
     const nn::GroupRank& experts = form.layers.experts;
-    if (experts.ranks == 1) continue;
-    groups.push_back(members_of(job, device, rank, {experts.rank, experts.ranks, 1}));
+    const nn::GroupRank& sharing = form.layers.expert_tensor;
+    const auto add = [&](const nn::GroupRank& own, std::int64_t stride) {
+      if (own.ranks == 1) return;
+      groups.push_back(members_of(job, device, rank, {own.rank, own.ranks, stride}));
+    };
+    add(experts, sharing.ranks);
+    add(sharing, 1);
   }
   return groups;
 }

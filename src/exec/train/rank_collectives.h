@@ -69,7 +69,7 @@ class RankCollectives : public nn::RankGroup {
 std::vector<std::vector<DeviceIndex>> members_of_groups(const TrainingJob& job, DeviceIndex device,
                                                         std::int64_t rank);
 
-/// Returns those of these groups whose ranks have different experts.
+/// Returns those of these groups whose ranks have different experts, or parts of the same ones.
 std::vector<std::vector<DeviceIndex>> members_of_expert_groups(const TrainingJob& job,
                                                                DeviceIndex device,
                                                                std::int64_t rank);

@@ -44,16 +44,31 @@ ElementRange range_of(const std::vector<TensorPlace>& places, const Chosen& is_c
   return {first->numbers.begin, last->numbers.end};
 }
 
+/// Returns the same outside experts and of experts, as far as there are any.
+template <class Chosen>
+std::vector<CopiedRange> by_copies_of(const std::vector<TensorPlace>& places,
+                                      const Chosen& is_chosen) {
+  std::vector<CopiedRange> ranges;
+  for (const bool is_of_experts : {false, true}) {
+    const ElementRange numbers = range_of(places, [&](const TensorPlace& place) {
+      return place.is_of_experts == is_of_experts && is_chosen(place);
+    });
+    if (numbers.size() > 0) ranges.push_back({numbers, is_of_experts});
+  }
+  return ranges;
+}
+
 }  // namespace
 
 StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, const TrainingDevice& device)
     : rank(device.number),
       holds_shards(own_rank(job, stage, device).shard.ranks > 1),
       tensor_ranks_(own_rank(job, stage, device).layers.tensor.ranks),
-      expert_ranks_(own_rank(job, stage, device).layers.experts.ranks) {
+      expert_ranks_(own_rank(job, stage, device).layers.experts.ranks *
+                    own_rank(job, stage, device).layers.expert_tensor.ranks) {
   place_tensors(job, stage);
   if (holds_shards) {
-    choose_shards(own_rank(job, stage, device).shard);
+    choose_shards(own_rank(job, stage, device));
   } else if (is_sharded(job, stage)) {
     choose_sharded(job, stage, device);
   } else {
@@ -62,11 +77,31 @@ StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, const Trainin
   cut_parts();
 }
 
+/// Returns the layers whose tensors of one kind are together.
+std::vector<LayerRange> StageLayout::placed_together(const TrainingJob& job,
+                                                     StageIndex stage) const {
+  const LayerRange layers = job.plan.stages[stage.position()].layers;
+  std::vector<LayerRange> together;
+  std::int32_t end = layers.end;
+  const auto add = [&](std::int32_t begin) {
+    if (begin < end) together.push_back({begin, end});
+    end = begin;
+  };
+  if (holds_shards) {
+    for (std::int32_t layer = layers.end - 1; layer > layers.begin; --layer) add(layer);
+  } else {
+    for (const std::int32_t first : job.buckets[stage.position()].first_layer) add(first);
+  }
+  add(layers.begin);
+  return together;
+}
+
 void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
   const bool is_bucketed = !job.buckets[stage.position()].sizes.empty();
   const LayerRange layers = job.plan.stages[stage.position()].layers;
   std::size_t offset = 0;
-  const auto add_layer = [&](std::int32_t layer, std::optional<std::int32_t> tie) {
+  const auto add_layer = [&](std::int32_t layer, std::optional<std::int32_t> tie,
+                             bool is_of_experts) {
     const nn::ModelLayer& of_model = job.layer(layer, rank);
     const bool is_copy = !contains(layers, layer);
     // As the stage's own form divides them.
@@ -74,6 +109,7 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
         is_copy ? of_user(job, layers, layer, rank) : of_model.own_parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const nn::ParameterSpec& parameter = parameters[i];
+      if (parameter.is_of_experts != is_of_experts) continue;
       const auto size = static_cast<std::size_t>(nn::count_of(parameter.shape));
       places.push_back({.name = of_model.name + "." + of_model.own_parameters()[i].name,
                         .layer = layer,
@@ -92,14 +128,18 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
   const auto owner_of = [&](std::int32_t tie) {
     return job.plan.tied_gradients[static_cast<std::size_t>(tie)].owner.value;
   };
-  for (std::int32_t layer = layers.end - 1; layer >= layers.begin; --layer) {
-    const bool is_tied = std::any_of(ties.begin(), ties.end(),
-                                     [&](std::int32_t tie) { return owner_of(tie) == layer; });
-    if (!is_tied) add_layer(layer, std::nullopt);
+  for (const LayerRange& together : placed_together(job, stage)) {
+    for (const bool is_of_experts : {false, true}) {
+      for (std::int32_t layer = together.end - 1; layer >= together.begin; --layer) {
+        const bool is_tied = std::any_of(ties.begin(), ties.end(),
+                                         [&](std::int32_t tie) { return owner_of(tie) == layer; });
+        if (!is_tied) add_layer(layer, std::nullopt, is_of_experts);
+      }
+    }
   }
   for (const std::int32_t tie : ties) {
     if (!holds_shards) offset = round_up_to(kCacheLine, offset);
-    add_layer(owner_of(tie), tie);
+    add_layer(owner_of(tie), tie, false);
   }
 }
 
@@ -107,25 +147,28 @@ void StageLayout::place_tensors(const TrainingJob& job, StageIndex stage) {
 void StageLayout::choose_sharded(const TrainingJob& job, StageIndex stage,
                                  const TrainingDevice& device) {
   const StagePlan& plan = job.plan.stages[stage.position()];
-  const nn::GroupRank copy =
-      job.scatters_copies(stage) ? own_rank(job, stage, device).copy : nn::GroupRank{};
-  const auto add = [&](ElementRange all, const ReductionGroup& group) {
-    const ElementRange own = part_of_rank(all, copy.rank, copy.ranks);
+  const FormRank& form = own_rank(job, stage, device);
+  const auto add = [&](const CopiedRange& all, const ReductionGroup& group) {
+    const nn::GroupRank& copy = form.copies(all.is_of_experts);
+    const ElementRange own = part_of_rank(all.numbers, copy.rank, copy.ranks);
     if (copy.ranks > 1) copied.push_back(all);
     const bool has_replicas = plan.devices.size() > 1;
     if (has_replicas) shared.push_back({own, group});
     updated.push_back({has_replicas ? shard_of(group, device.device, own) : own, state_size()});
   };
   const auto buckets = static_cast<std::int32_t>(job.buckets[stage.position()].sizes.size());
+  const auto add_layers = [&](LayerRange layers, const ReductionGroup& group) {
+    for (const CopiedRange& all : by_copies(layers)) add(all, group);
+  };
   for (std::int32_t bucket = 0; bucket < buckets; ++bucket) {
-    add(of(layers_of_bucket(job, stage, bucket)),
-        job.groups.of({ActionKind::AllReduce, bucket, stage}));
+    add_layers(layers_of_bucket(job, stage, bucket),
+               job.groups.of({ActionKind::AllReduce, bucket, stage}));
   }
-  if (plan.devices.size() == 1) add(of(plan.layers), {});
+  if (plan.devices.size() == 1) add_layers(plan.layers, {});
   std::vector<DeviceIndex> replicas = plan.devices;
   std::sort(replicas.begin(), replicas.end());
   for (const std::int32_t tie : ties_of(job.plan, {stage})) {
-    add(of_tie(tie), {.servers = {replicas}});
+    add({of_tie(tie)}, {.servers = {replicas}});
   }
 }
 
@@ -144,12 +187,15 @@ void StageLayout::choose_updated(const TrainingJob& job, StageIndex stage) {
   for (const std::int32_t tie : ties) add(of_tie(tie));
 }
 
-void StageLayout::choose_shards(const nn::GroupRank& shard) {
+void StageLayout::choose_shards(const FormRank& own) {
   std::vector<std::int32_t> owners;
   for (const TensorPlace& place : places) {
     if (!owners.empty() && owners.back() == place.layer) continue;
     owners.push_back(place.layer);
-    updated.push_back({part_of_rank(of_owner(place.layer), shard.rank, shard.ranks), state_size()});
+    for (const CopiedRange& all : by_copies_of_owner(place.layer)) {
+      const nn::GroupRank& shard = own.shards(all.is_of_experts);
+      updated.push_back({part_of_rank(all.numbers, shard.rank, shard.ranks), state_size()});
+    }
   }
 }
 
@@ -177,9 +223,15 @@ ElementRange StageLayout::of_tie(std::int32_t tie) const {
   return range_of(places, [&](const TensorPlace& place) { return place.tie == tie; });
 }
 
-ElementRange StageLayout::own(std::int32_t layer) const {
-  return range_of(places,
-                  [&](const TensorPlace& place) { return place.layer == layer && !place.is_copy; });
+std::vector<CopiedRange> StageLayout::by_copies(LayerRange layers) const {
+  if (holds_shards) return {{of(layers)}};
+  return by_copies_of(places, [&](const TensorPlace& place) {
+    return !place.tie && contains(layers, place.layer);
+  });
+}
+
+std::vector<CopiedRange> StageLayout::by_copies_of_owner(std::int32_t layer) const {
+  return by_copies_of(places, [&](const TensorPlace& place) { return place.layer == layer; });
 }
 
 ElementRange StageLayout::of_owner(std::int32_t layer) const {
@@ -200,8 +252,9 @@ ElementRange StageLayout::held(ElementRange numbers) const {
 }
 
 bool StageLayout::is_repeated(const TensorPlace& place) const {
-  const bool is_first_of_copies = holds_shards || !copied.empty() || rank < tensor_ranks_;
-  if (place.is_of_experts) return rank >= expert_ranks_;
+  const bool is_divided = holds_shards || !copied.empty();
+  if (place.is_of_experts) return !is_divided && rank >= expert_ranks_;
+  const bool is_first_of_copies = is_divided || rank < tensor_ranks_;
   return !is_first_of_copies || (rank % tensor_ranks_ > 0 && !place.part);
 }
 

@@ -6,10 +6,11 @@
 // gradients are held in the same way: a shard of each layer and of each tie.
 //
 // Layers are in the order in which a backward finishes them, from the last to the first, so the
-// gradients of a bucket are contiguous. If the stage has no buckets, each tensor begins a cache
-// line: the rounding of vectorised sums depends on the alignment of their operands, and must not
-// depend on which other layers the stage has. At the end, tie by tie, are the tensors whose
-// gradients are tied with other stages, whichever stage's layer owns them.
+// gradients of a bucket are contiguous. Where ranks have different experts, these are behind all
+// others of a bucket, as other ranks have copies of them. If the stage has no buckets, each tensor
+// begins a cache line: the rounding of vectorised sums depends on the alignment of their operands,
+// and must not depend on which other layers the stage has. At the end, tie by tie, are the tensors
+// whose gradients are tied with other stages, whichever stage's layer owns them.
 #pragma once
 
 #include <cstddef>
@@ -68,6 +69,13 @@ struct SharedRange {
   ReductionGroup group;
 };
 
+/// Numbers that ranks of a group have copies of: all of the same parameters outside experts, or of
+/// the same experts, in a bucket or a tie.
+struct CopiedRange {
+  ElementRange numbers;
+  bool is_of_experts = false;
+};
+
 struct StageLayout {
   /// O(tensors * ranges). Requires: the device of the plan is a replica of the stage.
   StageLayout(const TrainingJob& job, StageIndex stage, const TrainingDevice& device);
@@ -82,8 +90,8 @@ struct StageLayout {
   /// If other ranks of the group hold the same, these are the parts that are the rank's own.
   std::vector<SharedRange> shared;
   /// Each bucket and each tie, if ranks of a group with equal parameters shard the optimizer's
-  /// state; otherwise none.
-  std::vector<ElementRange> copied;
+  /// state, as far as there are any of these; otherwise none.
+  std::vector<CopiedRange> copied;
   /// What single optimizer steps update, in memory order: the replica's shards of `shared`, or else
   /// each bucket or all layers, and each tie.
   std::vector<UpdatedRange> updated;
@@ -105,8 +113,12 @@ struct StageLayout {
   /// Returns the range of the untied tensors of layers, or of the tensors of a tie.
   ElementRange of(LayerRange layers) const;
   ElementRange of_tie(std::int32_t tie) const;
-  /// Returns the range of the tensors that a layer owns, tied or not; empty if they are copies.
-  ElementRange own(std::int32_t layer) const;
+  /// Returns the range of layers outside experts, and that of their experts, as far as there are
+  /// any; a single one where shards are held, of which no rank has a copy. Requires: the layers are
+  /// those of a bucket, or all of a stage without buckets.
+  std::vector<CopiedRange> by_copies(LayerRange layers) const;
+  /// The same of the tensors of which a layer is the owner. Requires: shards are held.
+  std::vector<CopiedRange> by_copies_of_owner(std::int32_t layer) const;
   /// Returns the range of the tensors of which a layer is the owner, copies included.
   ElementRange of_owner(std::int32_t layer) const;
   /// Whether what is held, or updated, of a tensor is the same on an earlier rank of the device.
@@ -114,9 +126,10 @@ struct StageLayout {
 
  private:
   void place_tensors(const TrainingJob& job, StageIndex stage);
+  std::vector<LayerRange> placed_together(const TrainingJob& job, StageIndex stage) const;
   void choose_updated(const TrainingJob& job, StageIndex stage);
   void choose_sharded(const TrainingJob& job, StageIndex stage, const TrainingDevice& device);
-  void choose_shards(const nn::GroupRank& shard);
+  void choose_shards(const FormRank& own);
   void cut_parts();
 
   std::int64_t tensor_ranks_;

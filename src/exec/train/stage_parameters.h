@@ -28,7 +28,6 @@ class StageParameters {
       : layers_(job.plan.stages[stage.position()].layers),
         states_(static_cast<std::size_t>(nn::state_count(job.settings.optimizer.kind))),
         own_(device.in(job.plan.stages[stage.position()].form)),
-        copies_(job.scatters_copies(stage) ? own_.copy : nn::GroupRank{}),
         layout_(job, stage, device),
         arrays_(math, layout_, job.settings.optimizer) {
     initialize(job);
@@ -62,9 +61,9 @@ class StageParameters {
     OfLayer<Numbers> sums;
     sums.views_ = of(layer).gradients;
     if (!layout_.holds_shards) return sums;
-    for (const std::int32_t owner : of(layer).owners) {
-      sums.gathered_.push_back(math.make_whole_gradients(layout_.of_owner(owner).size()));
-      add_views(owner, sums);
+    for (const CopiedRange& whole : of(layer).shared) {
+      sums.gathered_.push_back(math.make_whole_gradients(whole.numbers.size()));
+      add_views(whole.numbers, sums);
     }
     sums.views_ = sums.own_;
     return sums;
@@ -72,19 +71,24 @@ class StageParameters {
   /// Adds the sum over all ranks of such gradients to this rank's shard, where it holds only that.
   void add_shards(Math& math, std::int32_t layer, OfLayer<Numbers> sums) {
     for (std::size_t i = 0; i < sums.gathered_.size(); ++i) {
-      math.add_shard(*own_.shard.group, Math::numbers_in(sums.gathered_[i]),
-                     arrays_.gradients(layout_.of_owner(of(layer).owners[i])));
+      const CopiedRange& whole = of(layer).shared[i];
+      add_shard(math, whole.is_of_experts, Math::numbers_in(sums.gathered_[i]),
+                arrays_.gradients(whole.numbers));
     }
   }
 
-  /// Return the gradients of the untied parameters of layers, or those of a tie.
+  /// Return the gradients of the untied parameters of layers, as far as there are any outside
+  /// experts and of experts that other ranks do not have, or those of a tie.
   /// A rank that holds the same parameters as others gets only the part of these gradients that it
   /// reduces over replicas.
-  Numbers gradients_of(LayerRange layers) { return reduced_part(layout_.of(layers)); }
-  Numbers gradients_of_tie(std::int32_t tie) { return reduced_part(layout_.of_tie(tie)); }
-  /// Sum complete gradients over the tensor-parallel ranks of which each has computed a part and,
-  /// where ranks have different experts, over those that hold the same: the untied ones of a layer,
-  /// or those of all ties.
+  std::vector<Numbers> gradients_of(LayerRange layers) {
+    std::vector<Numbers> gradients;
+    for (const CopiedRange& all : layout_.by_copies(layers)) gradients.push_back(reduced_part(all));
+    return gradients;
+  }
+  Numbers gradients_of_tie(std::int32_t tie) { return reduced_part({layout_.of_tie(tie)}); }
+  /// Sum complete gradients over the tensor-parallel ranks of which each has computed a part: the
+  /// untied ones of a layer, or those of all ties.
   void sum_over_ranks(Math& math, std::int32_t layer) {
     for (const TensorPlace& place : layout_.places) {
       if (place.layer == layer && !place.tie) sum_parts(math, place);
@@ -97,14 +101,20 @@ class StageParameters {
   }
   /// Sum complete gradients over ranks that hold the same, each of which then has the part that it
   /// reduces over replicas: the untied ones of layers, or those of a tie.
-  void scatter_copies(Math& math, LayerRange layers) { scatter_range(math, layout_.of(layers)); }
+  void scatter_copies(Math& math, LayerRange layers) {
+    for (const CopiedRange& all : layout_.by_copies(layers)) scatter_range(math, all);
+  }
   void scatter_copies_of_tie(Math& math, std::int32_t tie) {
-    scatter_range(math, layout_.of_tie(tie));
+    const CopiedRange all{layout_.of_tie(tie)};
+    scatter_range(math, all);
   }
   /// Give all these ranks the reduced gradients.
-  void gather_copies(Math& math, LayerRange layers) { gather_range(math, layout_.of(layers)); }
+  void gather_copies(Math& math, LayerRange layers) {
+    for (const CopiedRange& all : layout_.by_copies(layers)) gather_range(math, all);
+  }
   void gather_copies_of_tie(Math& math, std::int32_t tie) {
-    gather_range(math, layout_.of_tie(tie));
+    const CopiedRange all{layout_.of_tie(tie)};
+    gather_range(math, all);
   }
   void clear_gradients() { arrays_.clear_gradients(); }
   void scale_gradients(float factor) { arrays_.scale_gradients(factor); }
@@ -160,10 +170,10 @@ class StageParameters {
   /// Gathers parameters of which each rank that holds the same has updated a part, or has gathered
   /// it from replicas.
   void gather_updated_copies(Math& math) {
-    for (const ElementRange& all : layout_.copied) {
-      math.gather(*copies_.group, arrays_.replaced(part_of_rank(all, copies_.rank, copies_.ranks)),
-                  arrays_.replaced(all));
-      arrays_.take_replaced(all);
+    for (const CopiedRange& all : layout_.copied) {
+      math.gather(*own_.copies(all.is_of_experts).group, arrays_.replaced(own_part(all)),
+                  arrays_.replaced(all.numbers));
+      arrays_.take_replaced(all.numbers);
     }
   }
 
@@ -192,8 +202,9 @@ class StageParameters {
     /// Where whole tensors are held.
     std::vector<typename Math::ParameterView> parameters;
     std::vector<Numbers> gradients;
-    /// The layer that it is tied to, and the layer itself, as far as they have tensors.
-    std::vector<std::int32_t> owners;
+    /// Where only shards are held: what is gathered of the layer that it is tied to, and of the
+    /// layer itself.
+    std::vector<CopiedRange> shared;
   };
   const LayerViews& of(std::int32_t layer) const {
     return views_[static_cast<std::size_t>(layer - layers_.begin)];
@@ -214,45 +225,56 @@ class StageParameters {
   void sum_parts(Math& math, const TensorPlace& place) {
     const Numbers gradients = arrays_.gradients(place.numbers);
     if (place.is_summed_over_ranks) math.sum(*own_.layers.tensor.group, gradients);
-    if (own_.layers.experts.ranks == 1) return;
-    const nn::GroupRank& copies = place.is_of_experts ? own_.expert_copy : own_.copy;
-    if (copies.ranks > 1) math.sum(*copies.group, gradients);
   }
 
-  Numbers reduced_part(ElementRange all) {
-    if (copies_.ranks == 1) return arrays_.gradients(all);
-    return arrays_.gradients(part_of_rank(all, copies_.rank, copies_.ranks));
+  ElementRange own_part(const CopiedRange& all) const {
+    const nn::GroupRank& copies = own_.copies(all.is_of_experts);
+    return part_of_rank(all.numbers, copies.rank, copies.ranks);
   }
-  void scatter_range(Math& math, ElementRange all) {
-    if (copies_.ranks > 1) {
-      math.scatter(*copies_.group, arrays_.gradients(all), reduced_part(all));
+  Numbers reduced_part(const CopiedRange& all) { return arrays_.gradients(own_part(all)); }
+  void scatter_range(Math& math, const CopiedRange& all) {
+    const nn::GroupRank& copies = own_.copies(all.is_of_experts);
+    if (copies.ranks > 1) {
+      math.scatter(*copies.group, arrays_.gradients(all.numbers), reduced_part(all));
     }
   }
-  void gather_range(Math& math, ElementRange all) {
-    if (copies_.ranks > 1) {
-      math.gather(*copies_.group, reduced_part(all), arrays_.gradients(all));
+  void gather_range(Math& math, const CopiedRange& all) {
+    const nn::GroupRank& copies = own_.copies(all.is_of_experts);
+    if (copies.ranks > 1) {
+      math.gather(*copies.group, reduced_part(all), arrays_.gradients(all.numbers));
     }
   }
 
   void gather(Math& math, std::int32_t layer, OfLayer<typename Math::ParameterView>& all) {
-    for (const std::int32_t owner : of(layer).owners) {
-      const ElementRange whole = layout_.of_owner(owner);
-      all.gathered_.push_back(math.make_whole_parameters(whole.size()));
-      math.gather_whole(*own_.shard.group, arrays_.parameters(whole), all.gathered_.back());
-      add_views(owner, all);
+    for (const CopiedRange& whole : of(layer).shared) {
+      all.gathered_.push_back(math.make_whole_parameters(whole.numbers.size()));
+      gather_shards(math, whole.is_of_experts, arrays_.parameters(whole.numbers),
+                    all.gathered_.back());
+      add_views(whole.numbers, all);
     }
     all.views_ = all.own_;
   }
+  /// No other rank may have the same experts.
+  void gather_shards(Math& math, bool of_experts, const typename Math::ParameterView& own,
+                     typename Math::Whole& all) {
+    const nn::GroupRank& shards = own_.shards(of_experts);
+    if (shards.ranks > 1) return math.gather_whole(*shards.group, own, all);
+    math.copy_whole(own, all);
+  }
+  void add_shard(Math& math, bool of_experts, Numbers all, Numbers sum) {
+    const nn::GroupRank& shards = own_.shards(of_experts);
+    if (shards.ranks > 1) return math.add_shard(*shards.group, all, sum);
+    math.add(all, sum);
+  }
 
-  /// Adds views of the tensors of an owner, which are the last that were gathered.
+  /// Adds views of the tensors in a range, which is the last that was gathered.
   template <class View>
-  void add_views(std::int32_t owner, OfLayer<View>& all) {
-    const std::size_t first = layout_.of_owner(owner).begin;
+  void add_views(ElementRange whole, OfLayer<View>& all) {
     const Numbers numbers = Math::numbers_in(all.gathered_.back());
     for (const TensorPlace& place : layout_.places) {
-      if (place.layer != owner) continue;
-      all.own_.push_back(
-          Math::part(numbers, {place.numbers.begin - first, place.numbers.end - first}));
+      if (intersection(place.numbers, whole).size() == 0) continue;
+      all.own_.push_back(Math::part(
+          numbers, {place.numbers.begin - whole.begin, place.numbers.end - whole.begin}));
     }
   }
 
@@ -262,8 +284,10 @@ class StageParameters {
     std::map<std::int32_t, LayerViews> held;  // by the layer that owns them
     for (const TensorPlace& place : layout_.places) {
       LayerViews& views = held[place.layer];
-      views.owners = {place.layer};
-      if (layout_.holds_shards) continue;
+      if (layout_.holds_shards) {
+        views.shared = layout_.by_copies_of_owner(place.layer);
+        continue;
+      }
       views.parameters.push_back(arrays_.parameters(place.numbers));
       views.gradients.push_back(arrays_.gradients(place.numbers));
     }
@@ -276,14 +300,13 @@ class StageParameters {
       const LayerViews& own = held[layer];
       append(views.parameters, own.parameters);
       append(views.gradients, own.gradients);
-      append(views.owners, own.owners);
+      append(views.shared, own.shared);
     }
   }
 
   LayerRange layers_;
   std::size_t states_;  // numbers of the optimizer's state for each parameter
   FormRank own_;
-  nn::GroupRank copies_;  // with the ranks that hold the same parameters, unless experts differ
   StageLayout layout_;
   typename Math::Arrays arrays_;
   std::vector<LayerViews> views_;

@@ -53,16 +53,19 @@ std::optional<Violation> parameters_fault(const Layer& layer, const nn::ModelLay
 /// Returns a rank of a group in one form, without the groups.
 FormRank form_rank(const Parallelism& form, std::int64_t rank) {
   FormRank own;
-  own.layers = {.tensor = {.rank = rank % form.tensor,
-                           .ranks = form.tensor,
-                           .is_sequence_parallel = form.sequence},
-                .context = {.rank = rank / form.tensor % form.context, .ranks = form.context},
-                .experts = {.rank = rank % form.experts, .ranks = form.experts},
-                .recomputes = form.recomputes};
-  const nn::GroupRank copy{.rank = rank / form.tensor, .ranks = form.copies()};
-  (form.full_shards > 1 ? own.shard : own.copy) = copy;
+  own.layers = {
+      .tensor = {.rank = rank % form.tensor,
+                 .ranks = form.tensor,
+                 .is_sequence_parallel = form.sequence},
+      .context = {.rank = rank / form.tensor % form.context, .ranks = form.context},
+      .experts = {.rank = rank / form.expert_tensor % form.experts, .ranks = form.experts},
+      .expert_tensor = {.rank = rank % form.expert_tensor, .ranks = form.expert_tensor},
+      .recomputes = form.recomputes};
+  const bool is_sharded = form.full_shards > 1;
+  (is_sharded ? own.shard : own.copy) = {.rank = rank / form.tensor, .ranks = form.copies()};
   if (form.experts > 1) {
-    own.expert_copy = {.rank = rank / form.experts, .ranks = form.group_size() / form.experts};
+    (is_sharded ? own.expert_shard : own.expert_copy) = {
+        .rank = rank / (form.experts * form.expert_tensor), .ranks = form.expert_copies()};
   }
   return own;
 }

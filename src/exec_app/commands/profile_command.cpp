@@ -111,6 +111,11 @@ ProfileRequest profile_request(const command_line::Options& options) {
   measure.tensor_degrees = degrees_of("tensor", options);
   measure.context_degrees = degrees_of("context", options);
   measure.expert_degrees = degrees_of("experts", options);
+  measure.divides_experts = options.has("expert-tensor");
+  if (measure.divides_experts &&
+      (measure.expert_degrees.empty() || measure.tensor_degrees.empty())) {
+    throw command_line::usage_error("--expert-tensor", "needs --experts and --tensor");
+  }
   measure.recomputes = recomputed_sets(options);
   measure.device = options.name("device-name").value_or(measure.on_gpu ? "cuda" : "cpu");
   return request;
@@ -200,6 +205,10 @@ std::vector<command_line::OptionSpec> variant_rows() {
            .details = "There are variants with every degree above, but for tensor-parallel ranks "
                       "only with sequence parallelism. Times are as if all experts had as many "
                       "positions."},
+          {.name = "expert-tensor",
+           .text = "Also measure these with each expert divided among tensor ranks.",
+           .details = "As many ranks as the tensor-parallel degree have a part each of an expert. "
+                      "This needs --experts and --tensor."},
           {.name = "recompute",
            .value = "PARTS,...",
            .text = "Also measure blocks that compute again full, core_attn, mlp or moe.",

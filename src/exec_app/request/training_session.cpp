@@ -130,11 +130,8 @@ void refuse_idle_experts(const Plan& plan, const std::string& source) {
 
 /// Returns the form without what groups train.
 Parallelism without_trained(Parallelism form) {
-  const bool has_experts = form.experts > 1;
-  // Ranks with different experts have different positions, and whole state of them.
-  const bool are_experts_trained = form.expert_tensor == 1 && form.full_shards == 1 &&
-                                   !form.shards_optimizer && (form.tensor == 1 || form.sequence);
-  if (has_experts && !are_experts_trained) return form;
+  // Ranks with different experts have different positions.
+  if (form.experts > 1 && form.tensor > 1 && !form.sequence) return form;
   form.shards_optimizer = false;
   if (nn::kRecomputable.includes(form.recomputes)) form = without_recomputation(form);
   form.tensor = 1;
@@ -142,6 +139,7 @@ Parallelism without_trained(Parallelism form) {
   form.context = 1;
   form.group_replicas = 1;
   form.experts = 1;
+  form.expert_tensor = 1;
   form.full_shards = 1;
   return form;
 }
@@ -150,7 +148,7 @@ Parallelism without_trained(Parallelism form) {
 /// ranks of one number, and reduce the same part of their gradients.
 void refuse_ties(const Plan& plan, const std::string& source) {
   const auto holding = [](const Parallelism& form) {
-    return std::tuple(form.tensor, form.full_shards, form.experts > 1);
+    return std::tuple(form.tensor, form.full_shards);
   };
   for (const TiedGradients& tied : plan.tied_gradients) {
     const StageIndex first = tied.stages.front();
@@ -171,12 +169,13 @@ void refuse_ties(const Plan& plan, const std::string& source) {
 void refuse_groups(const RunnablePlan& plan, const std::string& source) {
   const Plan& of_groups = plan.document.plan;
   const auto refuse = [&](const std::string& place, const Parallelism& form) {
-    throw Error(ErrorKind::BadInput, source,
-                {{place,
-                  "expected tensor, sequence and context parallelism, data-parallel ranks, whole "
-                  "experts on ranks with different positions and unsharded state, sharded state, "
-                  "and recomputed stages, layers, core_attn, mlp and moe, got " +
-                      to_text(form)}});
+    throw Error(
+        ErrorKind::BadInput, source,
+        {{place,
+          "expected tensor, sequence and context parallelism, data-parallel ranks, experts "
+          "on ranks with different positions, sharded state, and recomputed stages, layers, "
+          "core_attn, mlp and moe, got " +
+              to_text(form)}});
   };
   if (!without_trained(of_groups.parallelism).is_none()) {
     refuse("/parallelism", of_groups.parallelism);

@@ -4,6 +4,7 @@
 #include "nn/experts.h"
 #include "nn/matrix.h"
 #include "nn/modules.h"
+#include "nn/shared_modules.h"
 
 namespace dapple::nn {
 namespace {
@@ -126,6 +127,23 @@ std::vector<ParameterSpec> expert_parameters(const TransformerBlockOperation& op
   return {{"router.weight", {hidden, count}, spread(hidden)},
           {"experts.expand", {count, hidden, expanded_width_of(operation)}, spread(hidden)},
           {"experts.reduce", {count, width, hidden}, spread(width)}};
+}
+
+void divide_experts(const TransformerBlockOperation& operation, const TensorRank& rank,
+                    std::vector<ParameterSpec>& parameters) {
+  const std::int64_t whole = operation.feed_forward;
+  const ParameterPart::Range own = part_of_rank(whole, rank);
+  std::vector<ParameterPart::Range> columns{own};
+  if (operation.activation == FeedForwardKind::SwiGlu) {
+    columns.push_back({whole + own.begin, whole + own.end});
+  }
+  const std::int64_t width = own.end - own.begin;
+  ParameterSpec& expand = parameters[1];
+  ParameterSpec& reduce = parameters[2];
+  expand.part = {.whole = expand.shape, .dimension = 2, .ranges = columns};
+  expand.shape[2] = width * static_cast<std::int64_t>(columns.size());
+  reduce.part = {.whole = reduce.shape, .dimension = 1, .ranges = {own}};
+  reduce.shape[1] = width;
 }
 
 }  // namespace dapple::nn

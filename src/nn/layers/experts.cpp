@@ -21,17 +21,7 @@ class Experts : public Module {
         experts_(*operation.experts),
         feed_forwards_(hidden_, operation.feed_forward / rank_.ranks, operation.activation),
         parameters_(expert_parameters(operation)) {
-    if (rank_.ranks == 1) return;
-    const std::int64_t whole = operation.feed_forward;
-    const ParameterPart::Range own = part_of_rank(whole, rank_);
-    std::vector<ParameterPart::Range> columns{own};
-    if (operation.activation == FeedForwardKind::SwiGlu) {
-      columns.push_back({whole + own.begin, whole + own.end});
-    }
-    parameters_[1].part = {.whole = parameters_[1].shape, .dimension = 2, .ranges = columns};
-    parameters_[1].shape[2] = feed_forwards_.expanded();
-    parameters_[2].part = {.whole = parameters_[2].shape, .dimension = 1, .ranges = {own}};
-    parameters_[2].shape[1] = feed_forwards_.width();
+    if (rank_.ranks > 1) divide_experts(operation, rank_, parameters_);
   }
 
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }

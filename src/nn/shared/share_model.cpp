@@ -45,6 +45,7 @@ class LayerSharing {
     const bool has_parallel_experts = rank_.experts.ranks > 1 && operation.experts;
     if (has_parallel_experts) {
       need(operation.experts->count, rank_.experts.ranks, "experts");
+      need(operation.feed_forward, rank_.expert_tensor.ranks, "columns of the feed-forward layer");
     } else {
       need(operation.feed_forward, rank_.tensor.ranks, "columns of the feed-forward layer");
     }
@@ -109,6 +110,7 @@ class LayerSharing {
     add(rank_.tensor.ranks, "tensor");
     add(rank_.context.ranks, "context");
     add(rank_.experts.ranks, "expert");
+    add(rank_.expert_tensor.ranks, "expert-tensor");
     return fmt::format("{}", fmt::join(kinds, " and "));
   }
   void need(std::int64_t count, std::int64_t parts, const char* what) {

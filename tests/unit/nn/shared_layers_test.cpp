@@ -61,6 +61,21 @@ TEST_CASE("a part has some columns of each row, and zeros behind the last one") 
   CHECK(last == std::vector<float>{4, 5, 0, 0});
 }
 
+TEST_CASE("a part of some of a parameter's matrices has some columns of each") {
+  ParameterPart part{.whole = {3, 2, 2}, .dimension = 2, .ranges = {{1, 2}}, .of_first = {{1, 3}}};
+  const std::vector<float> whole{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  std::vector<float> values(4, -1);
+  take_part(part, whole, values);
+  CHECK(values == std::vector<float>{5, 7, 9, 11});
+  std::vector<float> back(12);
+  put_part(part, {{50, 70, 90, 110}}, back);
+  CHECK(back == std::vector<float>{0, 0, 0, 0, 0, 50, 0, 70, 0, 90, 0, 110});
+  part = {.whole = {3, 2, 2}, .dimension = 1, .ranges = {{0, 1}}, .of_first = {{2, 3}}};
+  values.assign(2, -1);
+  take_part(part, whole, values);
+  CHECK(values == std::vector<float>{8, 9});
+}
+
 TEST_CASE("a rank holds its heads, its columns and its words, with the names of the whole layer") {
   const std::vector<ModelLayer> whole = small_model();
   const std::vector<ModelLayer> shared =

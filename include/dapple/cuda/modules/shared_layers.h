@@ -35,7 +35,8 @@ class DeviceGroup {
   virtual std::vector<std::vector<std::int64_t>> exchange_counts(
       const std::vector<std::vector<std::int64_t>>& to) = 0;
   /// Sends `to[r]` to rank r, and sets `from[r]` to what rank r has sent to this one. Any may be
-  /// empty. Requires: both sides of a message know its size, and no two of these arrays overlap.
+  /// empty. Requires: both sides of a message know its size, and none of `from` overlaps another of
+  /// these arrays.
   virtual void all_to_all(std::span<const View> to, std::span<const View> from) = 0;
 };
 
@@ -46,6 +47,7 @@ struct DeviceRank {
   DeviceGroup* tensor = nullptr;
   DeviceGroup* context = nullptr;
   DeviceGroup* experts = nullptr;
+  DeviceGroup* expert_tensor = nullptr;
 };
 
 /// Makes the modules of layers that run one after another, as a rank runs them; layer i computes

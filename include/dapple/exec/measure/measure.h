@@ -44,6 +44,9 @@ struct MeasureOptions {
   /// then have different positions: of tensor-parallel ones those with sequence parallelism. On
   /// cores only.
   std::vector<std::int64_t> expert_degrees = {};
+  /// Whether there are variants, too, in which tensor-parallel ranks have a part each of every
+  /// expert.
+  bool divides_experts = false;
   /// The sets of parts of blocks that variants compute again, for each of these forms and for whole
   /// layers.
   std::vector<RecomputedParts> recomputes = {};

@@ -62,9 +62,11 @@ class Backend {
   /// this function returns.
   virtual void compute(const Action& action, const BucketReady& ready) = 0;
 
-  /// Returns the complete gradients of a bucket, or tied gradients: `size` bytes, rounded up to
-  /// whole elements. They are reduced in place by another thread.
-  virtual std::unique_ptr<ReductionBuffer> gradients(const Action& reduction, Bytes size) = 0;
+  /// Returns the complete gradients of a bucket, or tied gradients, in as many parts on all
+  /// devices: together `size` bytes, rounded up to whole elements. They are reduced in place by
+  /// another thread, one part after another.
+  virtual std::vector<std::unique_ptr<ReductionBuffer>> gradients(const Action& reduction,
+                                                                  Bytes size) = 0;
 
   /// Runs the optimizer on all gradients of a stage, or on those of one bucket.
   virtual void step(const Action& action) = 0;

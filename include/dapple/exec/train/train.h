@@ -64,7 +64,7 @@ struct TensorDifference {
   double relative = 0;
 };
 
-/// The margin between experts' scores that rounding does not close: where it is smaller, the plan
+/// The margin between experts' scores that rounding does not close. Where it is no larger, the plan
 /// may choose other experts than one device does, and then its gradients say nothing about it.
 inline constexpr double kLeastRoutingMargin = 1e-3;
 
@@ -81,9 +81,9 @@ struct Verification {
   double tolerance = 0;
   bool passed() const { return gradients.relative <= tolerance && loss <= tolerance; }
 
-  /// Where experts are closest to being others, and in which step, from one: of the steps that
-  /// differ if every one of these has a margin below least_margin(), else of all. Nothing if none
-  /// has such a margin.
+  /// Where experts are closest to being others, and in which step, from one: of all steps with a
+  /// margin of at most least_margin(), or of those that differ if some do. Nothing if there are
+  /// none.
   std::optional<ClosestRouting> routing = {};
   std::int64_t routing_step = 0;
   /// Whether some step differs in which no margin is so small.
@@ -96,9 +96,9 @@ struct Verification {
 
 /// Trains for `steps` steps and has the first device repeat each of them alone on the CPU. Each
 /// repeated step begins with the plan's parameters, so single steps are compared and rounding
-/// errors do not accumulate. A step that passes is verified however close its experts' scores are,
-/// as they are then the same. Returns the result on the first device only. Throws Error(BadInput)
-/// naming the step if the loss is not finite.
+/// errors do not accumulate. A step whose gradients agree is verified however close the scores of
+/// experts are, as these were then the same. Returns the result on the first device only. Throws
+/// Error(BadInput) naming the step if the loss is not finite.
 std::optional<Verification> verify(DeviceTraining& device, std::int64_t steps_before,
                                    std::int64_t steps);
 

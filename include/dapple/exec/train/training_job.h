@@ -2,6 +2,7 @@
 // modules, the samples, and the optimizer's settings.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,11 +43,15 @@ struct SampleRank {
 /// A rank of a group in one form of parallelism.
 struct FormRank {
   nn::LayerRank layers = {};
-  /// Among the ranks that hold shards of all state.
+  /// Among the ranks that hold shards of all state, outside experts and of the same experts.
   nn::GroupRank shard = {};
+  nn::GroupRank expert_shard = {};
   /// Among the ranks that hold the same parameters, outside experts and of the same experts.
   nn::GroupRank copy = {};
   nn::GroupRank expert_copy = {};
+
+  const nn::GroupRank& shards(bool of_experts) const { return of_experts ? expert_shard : shard; }
+  const nn::GroupRank& copies(bool of_experts) const { return of_experts ? expert_copy : copy; }
 };
 
 /// What trains a part of the model: a device of the plan or, where those are groups, one of such a
@@ -97,7 +102,7 @@ struct TrainingJob {
   /// Whether ranks that hold the same parameters of a stage reduce a part of the gradients each.
   bool scatters_copies(StageIndex stage) const {
     const Parallelism& own = form(stage);
-    return own.full_shards == 1 && own.experts == 1 && ranks() > own.tensor;
+    return own.full_shards == 1 && std::max(own.copies(), own.expert_copies()) > 1;
   }
   /// Whether such parts are gathered once they are reduced, as every rank updates all parameters.
   /// O(stages).
