@@ -136,6 +136,7 @@ void require_within_bounds(const io::Specification& specification,
           .tensor = {.ranks = form.tensor, .is_sequence_parallel = form.sequence},
           .context = {.ranks = form.context},
           .experts = {.ranks = form.experts},
+          .expert_tensor = {.ranks = form.expert_tensor},
           .recomputes = form.recomputes};
       INFO(model[i].name << ", " << to_text(form));
       const Measurement& figures = variant.measurements.front();
@@ -184,6 +185,7 @@ TEST_CASE("blocks with experts are measured on a GPU with what ranks exchange in
                              .repeats = 1,
                              .tensor_degrees = {2},
                              .expert_degrees = {2},
+                             .divides_experts = true,
                              .recomputes = {{RecomputedPart::Experts}},
                              .device = "card",
                              .on_gpu = true,
@@ -197,7 +199,26 @@ TEST_CASE("blocks with experts are measured on a GPU with what ranks exchange in
     const Collective counts = to_each(1, 4 * 8);
     const Collective products = to_each(1, 2 * 32 * 4);
     int variants = 0;
+    int divided = 0;
     for (const LayerVariant& variant : measured.profile.layers[1].variants) {
+      if (variant.parallelism.expert_tensor > 1 && variant.parallelism.recomputes.none()) {
+        // A rank has 16 of the positions; what comes to it is sent on to two ranks, and these sum
+        // as much in single precision.
+        std::int64_t there = 0;
+        std::int64_t summed = 0;
+        for (const Collective& one : variant.forward_collectives) {
+          if (one.kind != CollectiveKind::AllToAll || one.over != CollectiveMembers::Tensor)
+            continue;
+          const bool is_of_counts = one.size_per_sample == Bytes{2 * 4 * 8};
+          const bool is_summed = one.size_per_sample == Bytes{2 * 2 * 16 * 32 * 4};
+          there += is_of_counts ? 0 : one.count;
+          summed += is_summed ? one.count : 0;
+          CHECK((is_of_counts || is_summed || one.size_per_sample == Bytes{rows}));
+        }
+        CHECK(there == 2);
+        CHECK(summed == (precision == cuda::Precision::Float32 ? 2 : 1));
+        ++divided;
+      }
       if (variant.parallelism.experts == 1 || variant.parallelism.tensor > 1) continue;
       CHECK(variant.forward_collectives == std::vector{counts, to_each(2, rows)});
       CHECK(variant.backward_collectives ==
@@ -207,6 +228,7 @@ TEST_CASE("blocks with experts are measured on a GPU with what ranks exchange in
       ++variants;
     }
     CHECK(variants == 2);
+    CHECK(divided == 1);
   }
 }
 

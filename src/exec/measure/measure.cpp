@@ -190,10 +190,15 @@ void set_rows_of_experts(const TransformerBlockOperation& block, const nn::Layer
   const std::int64_t rows = block.sequence / parts * block.experts->per_token;
   const auto add_over = [&](CollectiveMembers over, std::int64_t count, std::int64_t size) {
     if (count == 0) return;
-    collectives.push_back({.kind = CollectiveKind::AllToAll,
-                           .over = over,
-                           .size_per_sample = {size},
-                           .count = count});
+    const auto equal = std::find_if(collectives.begin(), collectives.end(), [&](const auto& some) {
+      return some.kind == CollectiveKind::AllToAll && some.over == over &&
+             some.size_per_sample.count == size;
+    });
+    if (equal != collectives.end()) {
+      equal->count += count;
+      return;
+    }
+    collectives.push_back({CollectiveKind::AllToAll, over, {size}, count});
   };
   const std::int64_t passes = forwards + backwards;
   const std::int64_t counts = block.experts->count * std::int64_t{sizeof(std::int64_t)};
