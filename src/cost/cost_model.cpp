@@ -371,6 +371,7 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   Bytes largest_bucket;
   for (const Bytes size : buckets.sizes) largest_bucket = std::max(largest_bucket, size);
   StageCost cost;
+  cost.devices_per_replica = stage.devices_per_replica;
   // The samples and the device kind of each entry of cost.moments.
   std::vector<std::pair<std::int64_t, std::int32_t>> paces;
   for (std::size_t i = 0; i < stage.devices.size(); ++i) {

@@ -29,6 +29,13 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
   const auto reduce_with = [&](DeviceIndex other) {
     if (other != device) result.peers.push_back({other, {}, result.size});
   };
+  // Each device of a group reduces its part with those at the same position in other groups.
+  const auto reduce_in = [&](const StageCost& in) {
+    for (const ReplicaCost& replica : in.replicas) {
+      const std::int32_t distance = replica.device.value - device.value;
+      if (distance % in.devices_per_replica == 0) reduce_with(replica.device);
+    }
+  };
   switch (action.kind) {
     case ActionKind::SendActivation:
       add_flows(transfer(costs.boundaries[stage].forward), true);
@@ -48,7 +55,7 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
       break;
     case ActionKind::AllReduce:
       result.size = costs.stages[stage].buckets[static_cast<std::size_t>(action.index)].size;
-      for (const ReplicaCost& replica : costs.stages[stage].replicas) reduce_with(replica.device);
+      reduce_in(costs.stages[stage]);
       break;
     case ActionKind::ReduceTied: {
       const TiedCost& tie = costs.ties[static_cast<std::size_t>(action.index)];

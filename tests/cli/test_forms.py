@@ -563,9 +563,19 @@ class Forms(ToolTest):
         refused = self.run_tool("export", "plan.json", "--to", "megatron")
         self.assertEqual(refused.returncode, BAD_INPUT, refused.stdout)
         self.assertIn("/stage_forms: expected none, as the files for", refused.stderr)
-        refused = self.run_tool("replay", "plan.json", binary=tool.ARGUMENTS.executor)
-        self.assert_error(refused, BAD_INPUT, "/stage_forms: expected groups of one size in all "
-                          "stages, as no others are run")
+        # The devices of a group together send what the plan prices.
+        run = self.run_tool("replay", "plan.json", "--iterations", "1", "--pace", "5", "--timeline",
+                            "replayed.json", binary=tool.ARGUMENTS.executor)
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        run = self.run_tool("simulate", "plan.json", "--timeline", "simulated.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        sent = {action["action"]: action["bytes"] for action in self.read("simulated.json")["actions"]
+                if "SEND" in action["action"]}
+        self.assertEqual(len(sent), 4 * 4)
+        for action in self.read("replayed.json")["actions"]:
+            if "SEND" in action["action"]:
+                sent[action["action"]] -= action["bytes"]
+        self.assertEqual(set(sent.values()), {0})
         for command in ("simulate", "reschedule"):
             run = self.run_tool(command, "plan.json", "--replicas", "independent",
                                 *(("-o", "r.json", "--schedule", "list-scheduled")

@@ -13,6 +13,7 @@ from tool import (ARGUMENTS, BAD_INPUT, DONE, ENVIRONMENT, NOT_VERIFIED, ROOT, S
 from trainable import cores, perceptron
 
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
+TCP_LAUNCHER = ROOT / "tests" / "exec" / "run_tcp"
 STEPS = 20
 # Degree, sequence parallelism, pinned stages and replicas, and sharded state (all of it over two), of
 # gpt2-tiny, which has four heads and four blocks.
@@ -31,10 +32,10 @@ ALONE = ["--pin", "replicas=1", "--pin", "context=1", "--pin", "recompute=none"]
 
 
 class TrainedGroups(ToolTest):
-    def executor(self, *arguments, ranks=None):
+    def executor(self, *arguments, ranks=None, launcher=LAUNCHER):
         if ranks is None:
             return self.run_tool(*arguments, binary=ARGUMENTS.executor)
-        return self.run_tool(ranks, ARGUMENTS.executor, *arguments, binary=LAUNCHER)
+        return self.run_tool(ranks, ARGUMENTS.executor, *arguments, binary=launcher)
 
     def measured(self, name="gpt2-tiny", degrees="2,4", *more):
         result = self.executor("profile", "--spec", ROOT / "profiles" / f"{name}.json", "-o",
@@ -61,8 +62,8 @@ class TrainedGroups(ToolTest):
         self.assertEqual(result.returncode, DONE, result.stderr)
         return name
 
-    def losses(self, *arguments, ranks=None):
-        result = self.executor("train", *arguments, ranks=ranks)
+    def losses(self, *arguments, ranks=None, launcher=LAUNCHER):
+        result = self.executor("train", *arguments, ranks=ranks, launcher=launcher)
         self.assertEqual(result.returncode, DONE, result.stdout + result.stderr)
         return [float(loss) for loss in re.findall(r"step +\d+  loss (\d+\.\d+)", result.stdout)]
 
@@ -318,10 +319,11 @@ class TrainedGroups(ToolTest):
                                "--repeat", 1, "--batch-sizes", "1,4", "--device-name", "core")
         self.assertEqual(result.returncode, DONE, result.stderr)
 
-    def plan_by_stage(self, name, forms, *more, replicas=1):
+    def plan_by_stage(self, name, forms, *more, replicas=1, devices=None):
         """Plans stages on groups of four in any forms, where the layers up to the early blocks, the
         late ones and those behind them are fast in one form each: tensor, sequence, context and
-        expert parallelism. Returns the forms of stages."""
+        expert parallelism, or on so many devices in groups of any size. Returns the forms of
+        stages."""
         profile = self.read("profile.json")
         parts = {"tokens": 0, "positions": 0, "early": 0, "late": 1}
         for layer in profile["layers"]:
@@ -338,11 +340,12 @@ class TrainedGroups(ToolTest):
                     point.pop("weight_gradient_ns", None)
                     point.update(forward_ns=10 ** 5 if is_fast else 10 ** 8,
                                  backward_ns=2 * 10 ** 5 if is_fast else 2 * 10 ** 8)
-        topology = cores(4 * len(forms) * replicas, "100 GB/s")
+        topology = cores(devices or 4 * len(forms) * replicas, "100 GB/s")
+        pins = (["--pin", f"stages={len(forms)}", "--pin", f"replicas={replicas}"]
+                if devices is None else [])
         result = self.run_tool("--model", self.write("halves.json", profile), "--topo",
                                self.write("topology.json", topology), "-o", name,
-                               "--global-batch", 8, "--per-stage", "--no-baselines", "--pin",
-                               f"stages={len(forms)}", "--pin", f"replicas={replicas}", *more)
+                               "--global-batch", 8, "--per-stage", "--no-baselines", *pins, *more)
         self.assertEqual(result.returncode, DONE, result.stderr)
         plan = self.read(name)
         used = [plan.get("parallelism", {"tensor": 1}), *plan["stage_forms"]]
@@ -406,6 +409,61 @@ class TrainedGroups(ToolTest):
                              self.losses(plan, "--steps", 3, "--clip-norm", 1))
             verified = self.executor("train", plan, "--steps", 1, "--verify", ranks=ranks)
             self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+
+    def test_groups_of_different_sizes_have_the_losses_of_one_device(self):
+        self.measured_halves("--tensor", "2,4", "--context", "2")
+        # Fast forms, options, and the sizes of the groups of each stage.
+        cases = [
+            ([(1, False, 2), (4, True, 1)], [], [[2], [4]]),
+            ([(1, False, 2), (4, True, 1)], ["--shard", "optimizer"], [[2, 2], [4]]),
+            ([(2, True, 1), (1, False, 1), (4, True, 1)], [], [[2], [1, 1], [4]]),
+            ([(4, True, 1), (2, False, 1), (1, False, 1)], ["--pin", "replicas=2"],
+             [[1, 1], [2, 2], [1, 1]]),
+            ([(4, True, 1), (2, False, 1), (1, False, 1)],
+             ["--schedule", "gpipe", "--pin", "replicas=1"], [[4], [2], [1]])]
+        expected = self.losses(self.plan("whole.json", 1, 1, *ALONE), "--steps", STEPS,
+                               "--clip-norm", 1)
+        for number, (forms, more, sizes) in enumerate(cases):
+            with self.subTest(sizes=sizes):
+                plan = f"{number}.json"
+                self.plan_by_stage(plan, forms, "--groups", "any", "--micro-batch", 4, "--pin",
+                                   f"stages={len(forms)}", *more, devices=8)
+                self.assertEqual(self.groups_of(plan), sizes)
+                losses = self.losses(plan, "--steps", STEPS, "--clip-norm", 1)
+                for loss, other in zip(losses, expected, strict=True):
+                    self.assertAlmostEqual(loss, other, delta=1e-4)
+                verified = self.executor("train", plan, "--steps", 1, "--verify", "--clip-norm", 1)
+                self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+        self.assertIn("on 7 threads in groups of 1, 2 and 4, 8 samples a step", verified.stdout)
+        # A training goes on with groups of other sizes, of one size, and without.
+        losses = []
+        for number, plan in enumerate(["1.json", "4.json", "whole.json", "2.json", "3.json"]):
+            start = ["--resume", f"after{number}"] if number else []
+            losses += self.losses(plan, "--steps", STEPS // 5, "--clip-norm", 1, "--checkpoint",
+                                  f"after{number + 1}", *start)
+        for loss, other in zip(losses, expected, strict=True):
+            self.assertAlmostEqual(loss, other, delta=1e-4)
+        # Ranks may be processes.
+        for plan, ranks in (("0.json", 6), ("3.json", 8)):
+            on_threads = self.losses(plan, "--steps", 3, "--clip-norm", 1)
+            for launcher in (LAUNCHER, TCP_LAUNCHER):
+                self.assertEqual(self.losses(plan, "--steps", 3, "--clip-norm", 1, ranks=ranks,
+                                             launcher=launcher), on_threads)
+            verified = self.executor("train", plan, "--steps", 1, "--verify", ranks=ranks)
+            self.assertEqual(verified.returncode, DONE, verified.stdout + verified.stderr)
+
+    def groups_of(self, name):
+        """Returns the sizes of the groups of each stage of a plan."""
+        plan = self.read(name)
+        def size(form):
+            return (form.get("tensor", 1) * form.get("context", 1) * form.get("data", 1)
+                    if "shards" not in form else form.get("tensor", 1) * form["shards"])
+        forms = [size(form) for form in [plan.get("parallelism", {}), *plan["stage_forms"]]]
+        found = []
+        for stage in plan["stages"]:
+            own = forms[stage.get("form", 0)]
+            found.append([own] * (len(stage["devices"]) * forms[0] // own))
+        return found
 
     def test_tied_weights_of_stages_in_different_forms(self):
         self.measured_halves("--tensor", "2", "--context", "2", tied=True)

@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -17,6 +18,7 @@
 #include "../support/scaled.h"
 #include "../support/trained_groups.h"
 #include "../support/trained_pipeline.h"
+#include "dapple/exec/train/rank_connections.h"
 #include "dapple/exec/train/train.h"
 
 namespace dapple {
@@ -242,12 +244,30 @@ struct SeenForms {
     const auto any = [&](auto is) {
       return std::any_of(job.plan.stages.begin(), job.plan.stages.end(), is);
     };
-    const bool has_replicas = any([](const StagePlan& stage) { return stage.devices.size() > 1; });
+    const bool has_replicas = any([](const StagePlan& stage) { return replicas_of(stage) > 1; });
     replicas += has_replicas;
     idle += any([&](const StagePlan& stage) {
       return samples_of(job.plan, stage, stage.devices.size() - 1).size() <
              form_of(job.plan, stage).replicas_in_group();
     });
+    const auto count_pair = [&](std::int32_t from, std::int32_t to) {
+      count(from < to, "smaller to larger");
+      count(from > to, "larger to smaller");
+    };
+    for (std::size_t s = 1; s < job.plan.stages.size(); ++s) {
+      count_pair(job.plan.stages[s - 1].devices_per_replica,
+                 job.plan.stages[s].devices_per_replica);
+    }
+    count(any([](const StagePlan& stage) {
+            return stage.devices_per_replica > 1 && replicas_of(stage) > 1;
+          }),
+          "several larger groups");
+    std::set<std::int32_t> sizes;
+    for (const StagePlan& stage : job.plan.stages) sizes.insert(stage.devices_per_replica);
+    count(sizes.size() > 2, "three sizes");
+    count(carries_order(job.plan.family), "orders");
+    count(job.plan.family == ScheduleFamily::GPipe, "gpipe");
+    count(job.plan.family == ScheduleFamily::OneFOneB, "1f1b");
     dealt += has_replicas &&
              any([](const StagePlan& stage) { return stage.replication == Replication::Deal; });
     sharded += job.plan.parallelism.shards_optimizer;
@@ -295,6 +315,34 @@ TEST_CASE("stages in different forms compute the gradients and the losses of one
   CHECK(seen.chunks >= 5);
   CHECK(seen.splits_head >= 5);
   CHECK(seen.idle >= 10);
+}
+
+TEST_CASE(
+    "stages on groups of different sizes compute the gradients and the losses of one device") {
+  Dice dice(4805);
+  SeenForms seen;
+  const int rounds = scaled(250);
+  for (int round = 0; round < rounds; ++round) {
+    const std::optional<JobOfSizes> made = random_job_of_sizes(dice);
+    if (!made) continue;
+    const exec::TrainingJob& job = made->job;
+    INFO("instance " << round << ": " << made->text);
+    seen.add(job);
+    // As above.
+    require_as_plain(job, 5e-4);
+  }
+  if (rounds < 250) return;
+  for (const char* const what :
+       {"smaller to larger", "larger to smaller", "several larger groups", "three sizes", "orders",
+        "gpipe", "1f1b", "tensor", "sequence", "context", "experts", "samples", "shards"}) {
+    INFO(what);
+    CHECK(seen.changes[what] >= 3);
+  }
+  CHECK(seen.sharded >= 3);
+  CHECK(seen.replicas >= 10);
+  CHECK(seen.dealt >= 3);
+  CHECK(seen.clipped >= 3);
+  CHECK(seen.idle >= 3);
 }
 
 TEST_CASE("parts of layers that are computed again change no bit, and less is kept") {
@@ -526,6 +574,184 @@ TEST_CASE("a training goes on with experts on other ranks, or divided among them
       {.context = 2, .experts = 2, .expert_tensor = 2, .shards_optimizer = true},
       {.experts = 2, .full_shards = 4}};
   for (int round = 0; round < scaled(8); ++round) require_same_in_turn(dice, round, forms, 4, 3);
+}
+
+/// Groups of one form that share the samples of a stage.
+struct GroupsOfStage {
+  Parallelism form = {};
+  std::int64_t replicas = 1;
+};
+
+/// A pipeline whose stages have groups of different sizes.
+struct Mix {
+  std::string name;
+  std::vector<GroupsOfStage> stages;
+  bool gpipe = false;
+  bool has_experts = false;
+  std::int32_t servers = 1;
+};
+
+/// Three blocks whose heads, feed-forward, experts and sequence four ranks can divide.
+Trainable model_of_mixes(bool has_experts) {
+  constexpr std::int64_t kHidden = 16;
+  constexpr std::int64_t kSequence = 16;
+  constexpr std::int64_t kVocabulary = 13;
+  TrainableShape shape{.operations = {EmbeddingOperation{kVocabulary, kSequence, kHidden}},
+                       .input = {kSequence},
+                       .tokens = kVocabulary,
+                       .classes = kVocabulary,
+                       .positions = {kSequence}};
+  for (int block = 0; block < 3; ++block) {
+    TransformerBlockOperation operation{.hidden = kHidden,
+                                        .heads = 4,
+                                        .feed_forward = 32,
+                                        .sequence = kSequence,
+                                        .causal = true,
+                                        .form = {.kv_heads = 4, .width = 4},
+                                        .bias = true};
+    if (has_experts) operation.experts = {.count = 4, .per_token = 2};
+    shape.operations.emplace_back(operation);
+  }
+  shape.operations.emplace_back(LayerNormOperation{.hidden = kHidden});
+  shape.operations.emplace_back(LinearOperation{kHidden, kVocabulary, false});
+  shape.operations.emplace_back(SoftmaxCrossEntropyOperation{.classes = kVocabulary});
+  Dice dice(4806);
+  return trainable(shape, dice);
+}
+
+/// The job of a mix: a block in each stage, with the embedding in the first one and what is behind
+/// the last block in the last one, and three micro-batches of eight samples.
+exec::TrainingJob job_of(const Mix& mix, const exec::TrainingSettings& settings) {
+  std::set<std::pair<std::int64_t, Parallelism>> by_size;
+  for (const GroupsOfStage& stage : mix.stages) {
+    by_size.emplace(stage.form.group_size(), stage.form);
+  }
+  std::vector<Parallelism> forms;
+  for (const auto& [size, form] : by_size) forms.push_back(form);
+  Trainable model = as_rank(model_of_mixes(mix.has_experts), forms);
+  model.profile.group.replicas = forms.front().replicas_in_group();
+  for (ModelProfile& form : model.profile.stage_forms) {
+    form.group.replicas = form.parallelism.replicas_in_group();
+  }
+  PlanShape shape{.micro_batch_size = 8, .num_micro_batches = 3, .gpipe = mix.gpipe};
+  const auto stages = static_cast<std::int32_t>(mix.stages.size());
+  for (std::int32_t s = 0; s < stages; ++s) {
+    shape.depths.push_back(std::min(3, stages - s));
+    const bool is_last = s + 1 == stages;
+    const std::int32_t before = s == 0 ? 2 : 1;
+    StageShape& stage = shape.stages.emplace_back();
+    stage.layers = is_last ? 7 - stages : before;
+    stage.devices.assign(static_cast<std::size_t>(mix.stages[static_cast<std::size_t>(s)].replicas),
+                         0);
+  }
+  Plan plan = plan_of(model.profile, shape);
+  plan.parallelism = forms.front();
+  plan.stage_forms.assign(forms.begin() + 1, forms.end());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const auto form = std::find(forms.begin(), forms.end(), mix.stages[s].form);
+    plan.stages[s].form = FormIndex{static_cast<std::int32_t>(form - forms.begin())};
+    plan.stages[s].gradient_buckets.clear();
+  }
+  const std::optional<Pipeline> pipeline = on_groups(model, std::move(plan), mix.servers);
+  REQUIRE(pipeline.has_value());
+  return job_of(model, *pipeline, settings);
+}
+
+/// Tensor parallelism, sequences in parts, samples in parts, shards of all state and of the
+/// optimizer's, and experts; smaller groups in front of larger ones, and behind them.
+std::vector<Mix> mixes() {
+  const Parallelism alone;
+  const Parallelism tensor2{.tensor = 2};
+  const Parallelism tensor4{.tensor = 4};
+  const Parallelism sequence4{.tensor = 4, .sequence = true};
+  const auto sharded = [](Parallelism form) {
+    form.shards_optimizer = true;
+    return form;
+  };
+  return {{.name = "tensor 4, then twice tensor 2", .stages = {{tensor4}, {tensor2, 2}}},
+          {.name = "tensor 2, then one device", .stages = {{tensor2}, {alone}}, .gpipe = true},
+          {.name = "four devices, then tensor 4", .stages = {{alone, 4}, {tensor4}}},
+          {.name = "context 2, then tensor 4", .stages = {{{.context = 2}}, {tensor4}}},
+          {.name = "all state sharded over 4, then tensor 2",
+           .stages = {{{.full_shards = 4}}, {tensor2}},
+           .gpipe = true},
+          {.name = "tensor 4 with sequence parallelism, then tensor 2 twice",
+           .stages = {{sequence4}, {tensor2, 2}}},
+          {.name = "tensor 2, then two devices, then context 4",
+           .stages = {{tensor2}, {alone, 2}, {{.context = 4}}}},
+          {.name = "tensor 4, then samples in two parts, then one device",
+           .stages = {{tensor4}, {{.group_replicas = 2}}, {alone}},
+           .gpipe = true},
+          {.name = "the optimizer's state sharded over two groups, then over parts of sequences",
+           .stages = {{sharded(tensor2), 2}, {sharded({.context = 4})}}},
+          {.name = "experts on four ranks, then tensor 2",
+           .stages = {{{.experts = 4}}, {tensor2}},
+           .has_experts = true},
+          {.name = "two devices, then two groups on each of two servers",
+           .stages = {{sharded(alone), 2}, {sharded(tensor2), 4}},
+           .servers = 2}};
+}
+
+/// All ranks of a device together send and receive as much as the plan prices, and reduce with
+/// those at their position in the other groups of the stage.
+void check_priced(const exec::TrainingJob& job) {
+  const std::vector<DeviceSchedule> of_ranks = exec::schedules_of_numbers(job);
+  const auto ranks = static_cast<std::size_t>(job.ranks());
+  for (std::size_t d = 0; d < job.devices.size(); ++d) {
+    const std::vector<DeviceAction>& actions = job.devices[d].actions;
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      Bytes together;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        together += of_ranks[d * ranks + rank].actions[a].size;
+      }
+      INFO("device " << d << ", action " << a);
+      CHECK(together == job.ranks() * actions[a].size);
+      if (actions[a].action.kind != ActionKind::AllReduce) continue;
+      const StagePlan& stage = job.plan.stages[actions[a].action.stage.position()];
+      CHECK(static_cast<std::int64_t>(actions[a].peers.size()) == replicas_of(stage) - 1);
+    }
+  }
+}
+
+TEST_CASE("groups of different sizes have the gradients of one device, and send what is priced") {
+  for (const Mix& mix : mixes()) {
+    INFO(mix.name);
+    const exec::TrainingJob job = job_of(mix, {.optimizer = {.kind = nn::OptimizerKind::AdamW}});
+    require_as_plain(job, 1e-5);
+    check_priced(job);
+    if (mix.servers == 1) continue;
+    // Gradients are reduced within servers, and across them.
+    REQUIRE(job.groups.buckets[1].size() == 1);
+    CHECK(job.groups.buckets[1].front().servers.size() == 2);
+  }
+}
+
+TEST_CASE("a training on groups of different sizes goes on with any others") {
+  exec::TrainingSettings settings{.optimizer = {.kind = nn::OptimizerKind::AdamW}};
+  settings.optimizer.learning_rate = 0.01F;
+  settings.clip_norm = 1;
+  for (const bool has_experts : {false, true}) {
+    std::vector<double> expected;
+    exec::NamedTensors tensors;
+    std::int64_t step = 0;
+    for (const Mix& mix : mixes()) {
+      if (mix.has_experts != has_experts) continue;
+      INFO(mix.name);
+      const exec::TrainingJob job = job_of(mix, settings);
+      if (expected.empty()) {
+        exec::PlainTraining plain(job);
+        for (std::int64_t n = 0; n < 20; ++n) expected.push_back(plain.run(n));
+        // All of it in one form, too.
+        const auto [losses, last] = trained(job, nullptr, 0, 20);
+        for (std::size_t n = 0; n < 20; ++n) CHECK(std::abs(losses[n] - expected[n]) <= 1e-4);
+      }
+      const auto [losses, after] = trained(job, step == 0 ? nullptr : &tensors, step, step + 2);
+      for (const double loss : losses) {
+        CHECK(std::abs(loss - expected[static_cast<std::size_t>(step++)]) <= 1e-4);
+      }
+      tensors = after;
+    }
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -217,6 +218,44 @@ inline Parallelism joined(const std::vector<Parallelism>& forms) {
   return all;
 }
 
+/// Gives every replica of a stage, one device each so far, the consecutive devices of a group of
+/// its form, and returns how many devices there are then. Requires: devices have one stage each.
+inline std::int32_t spread_out(Plan& plan) {
+  set_devices_per_replica(plan);
+  std::int32_t next = 0;
+  for (StagePlan& stage : plan.stages) {
+    const std::int32_t size = stage.devices_per_replica;
+    const auto count = static_cast<std::int32_t>(stage.devices.size()) * size;
+    if (size > 1) stage.replication = Replication::Split;
+    next = (next + size - 1) / size * size;
+    stage.devices.clear();
+    for (std::int32_t i = 0; i < count; ++i) stage.devices.push_back({next++});
+  }
+  return next;
+}
+
+/// The plan, whose stages have their forms, on devices for groups of all their sizes, in one server
+/// or, where that is asked for, in two. Returns nothing where its schedule does not allow it.
+inline std::optional<Pipeline> on_groups(const Trainable& model, Plan plan, std::int32_t servers) {
+  const std::int32_t devices = spread_out(plan);
+  std::int32_t largest = 1;
+  for (const ModelProfile& form : model.profile.stage_forms) {
+    largest = std::max(largest, devices_per_replica(model.profile, form));
+  }
+  const std::int32_t unit = servers * largest;
+  TopologyDescription description = cluster({.servers = servers,
+                                             .devices = (devices + unit - 1) / unit * largest,
+                                             .inside = {bytes_per_ns(50), {}}});
+  description.shards_optimizer = plan.parallelism.shards_optimizer;
+  fill_gradient_buckets(plan, model.profile);
+  const auto layers = static_cast<std::int32_t>(model.layers->size());
+  if (!validate(plan, layers, Topology(description)).empty() ||
+      !validate(generate(plan), plan).empty()) {
+    return std::nullopt;  // dealt micro-batches may wait for each other
+  }
+  return Pipeline{model.profile, std::move(description), std::move(plan)};
+}
+
 /// The plan with a form for every stage, or nothing where ties do not allow these forms.
 inline std::optional<Pipeline> with_stage_forms(const Trainable& model, const Pipeline& pipeline,
                                                 const std::vector<Parallelism>& forms, Dice& dice) {
@@ -241,6 +280,10 @@ inline std::optional<Pipeline> with_stage_forms(const Trainable& model, const Pi
   }
   plan.global_batch_size = plan.micro_batch_size * plan.num_micro_batches;
   if (!plan.tied_gradients.empty() && !are_ties_alike(forms)) return std::nullopt;
+  const bool is_larger = std::ranges::any_of(forms, [&](const Parallelism& form) {
+    return form.group_size() > forms.front().group_size();
+  });
+  if (is_larger) return on_groups(model, std::move(plan), dice.chance(50) ? 2 : 1);
   fill_gradient_buckets(plan, model.profile);
   TopologyDescription description = pipeline.topology.description();
   description.shards_optimizer = forms.front().shards_optimizer;
@@ -250,10 +293,34 @@ inline std::optional<Pipeline> with_stage_forms(const Trainable& model, const Pi
 /// The same model with the profiles of one rank in each form.
 inline Trainable as_rank(const Trainable& whole, const std::vector<Parallelism>& forms) {
   Trainable model = as_rank(whole, forms.front());
+  model.profile.parallelism = forms.front();
   for (std::size_t i = 1; i < forms.size(); ++i) {
     model.profile.stage_forms.push_back(as_rank(whole, forms[i]).profile);
+    model.profile.stage_forms.back().parallelism = forms[i];
   }
   return model;
+}
+
+/// In all forms the optimizer's state is sharded, or in none. Returns them either way.
+inline std::vector<Parallelism> with_any_state(Dice& dice, std::vector<Parallelism> forms) {
+  const bool may_shard = std::all_of(forms.begin(), forms.end(),
+                                     [](const Parallelism& form) { return form.full_shards == 1; });
+  if (may_shard && dice.chance(50)) {
+    for (Parallelism& form : forms) form.shards_optimizer = true;
+  }
+  return forms;
+}
+
+/// Sets of forms whose groups have different sizes, the first one the smallest, each of which
+/// divides the next larger one.
+inline std::vector<Parallelism> random_forms_of_sizes(Dice& dice) {
+  const std::vector<std::int64_t> sets[] = {{1, 2}, {1, 3}, {1, 4}, {2, 4},    {2, 6},
+                                            {3, 6}, {2, 8}, {4, 8}, {1, 2, 4}, {2, 2, 4}};
+  std::vector<Parallelism> forms;
+  for (const std::int64_t ranks : sets[dice.roll(0, 9)]) {
+    forms.push_back(random_form_of(dice, ranks));
+  }
+  return with_any_state(dice, std::move(forms));
 }
 
 /// Sets of forms whose groups have one size; all of them shard the optimizer's state, or none does.
@@ -267,12 +334,35 @@ inline std::vector<Parallelism> random_forms(Dice& dice) {
     forms.push_back(random_form_of(dice, ranks));
     if (are_alike && !are_ties_alike(forms)) forms.pop_back();
   }
-  const bool may_shard = std::all_of(forms.begin(), forms.end(),
-                                     [](const Parallelism& form) { return form.full_shards == 1; });
-  if (may_shard && dice.chance(50)) {
-    for (Parallelism& form : forms) form.shards_optimizer = true;
+  return with_any_state(dice, std::move(forms));
+}
+
+/// A job whose stages have groups of different sizes, and what it is.
+struct JobOfSizes {
+  exec::TrainingJob job;
+  std::string text;
+};
+/// Returns nothing where the dice make no such job.
+inline std::optional<JobOfSizes> random_job_of_sizes(Dice& dice) {
+  const std::vector<Parallelism> forms = random_forms_of_sizes(dice);
+  const Trainable whole = random_shareable(dice, joined(forms));
+  if (!whole.profile.ties.empty()) return std::nullopt;  // has groups of one size
+  const Trainable model = as_rank(whole, forms);
+  std::optional<Pipeline> plan = random_plan(dice, as_rank(whole, forms.front()), 2, true);
+  if (plan && dice.chance(30)) {
+    const bool is_zero_bubble = dice.chance(50);
+    plan = under_family(
+        *plan, is_zero_bubble ? ScheduleFamily::ZeroBubbleH2 : ScheduleFamily::ListScheduled, 5);
   }
-  return forms;
+  if (!plan) return std::nullopt;
+  const std::optional<Pipeline> pipeline = with_stage_forms(model, *plan, forms, dice);
+  if (!pipeline || !has_larger_groups(pipeline->plan)) return std::nullopt;
+  std::string text = text_of(*pipeline);
+  for (const StagePlan& stage : pipeline->plan.stages) {
+    text += ", " + to_text(form_of(pipeline->plan, stage));
+  }
+  return JobOfSizes{job_of(model, *pipeline, random_settings(dice, pipeline->plan)),
+                    std::move(text)};
 }
 
 /// A model with two experts of four for each position.

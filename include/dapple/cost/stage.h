@@ -77,8 +77,9 @@ struct ReplicaCost {
 };
 
 struct StageCost {
-  /// In the order of StagePlan::devices.
+  /// In the order of StagePlan::devices, of which a replica has so many each.
   std::vector<ReplicaCost> replicas;
+  std::int32_t devices_per_replica = 1;
 
   /// The following times are each the maximum over the replicas; recomputation is part of both
   /// `backward` and `input_gradient`.

@@ -147,10 +147,16 @@ void add_gathered_ties(const Plan& plan, const DeviceSchedule& device, Reduction
 
 }  // namespace
 
-const ReductionGroup& ReductionGroups::of(const Action& reduction) const {
+ReductionGroup ReductionGroups::of(const Action& reduction, DeviceIndex device) const {
   const auto index = static_cast<std::size_t>(reduction.index);
-  return reduction.kind == ActionKind::ReduceTied ? ties[index]
-                                                  : buckets[reduction.stage.position()][index];
+  if (reduction.kind == ActionKind::ReduceTied) return ties[index];
+  const std::size_t stage = reduction.stage.position();
+  ReductionGroup group = buckets[stage][index];
+  const std::int32_t position = device.value % devices_per_replica[stage];
+  for (std::vector<DeviceIndex>& server : group.servers) {
+    for (DeviceIndex& member : server) member.value += position;
+  }
+  return group;
 }
 
 std::vector<DeviceIndex> members_of(const ReductionGroup& group) {

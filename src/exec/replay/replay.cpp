@@ -50,7 +50,9 @@ std::optional<Replayed> Replay::Job::run(std::size_t place, Transport& transport
   const std::unique_ptr<Backend> backend =
       options_.make_backend({.costs = costs_, .schedule = schedules_[place], .place = place},
                             {.pace = options_.pace, .slow_stages = options_.slow_stages});
-  const auto group_of = [this](const Action& reduction) { return groups_.of(reduction); };
+  const auto group_of = [this, place](const Action& reduction) {
+    return groups_.of(reduction, devices_[place]);
+  };
   Interpreter interpreter(schedules_[place], group_of, *backend, transport);
   DeviceMeasurements measured;
   bool goes_on = true;

@@ -12,9 +12,9 @@ void ReshardedTensors::take_in(const Arrival& arrival, const TensorPart& theirs,
   const auto [found, is_new] = arriving_.try_emplace(arrival.place);
   Arriving& into = found->second;
   if (is_new) into = {nn::zeros(arrival.shape), count_of(arrival.part)};
-  const std::vector<float> common = values_of<float>(std::move(payload));
-  put_common(common, arrival.part, theirs, into.tensor.values);
-  into.numbers_left -= static_cast<std::int64_t>(common.size());
+  const std::vector<float> sent = values_of<float>(std::move(payload));
+  put_sent(sent, theirs, arrival.part, into.tensor.values);
+  into.numbers_left -= static_cast<std::int64_t>(sent.size());
 }
 
 nn::Tensor ReshardedTensors::take_arrived(const Arrival& arrival) {
@@ -37,7 +37,7 @@ Payload ReshardedTensors::give_out(const FragmentPlace& made, const TensorPart& 
   const auto found = leaving_.find(made);
   check(found != leaving_.end(), "a rank sends what it has not made");
   Leaving& leaving = found->second;
-  Payload payload = payload_of(take_common(leaving.tensor.values, leaving.part, theirs));
+  Payload payload = payload_of(take_sent(leaving.tensor.values, leaving.part, theirs));
   if (--leaving.receivers_left == 0) leaving_.erase(found);
   return payload;
 }

@@ -1,6 +1,7 @@
 #include "dapple/exec/reshard/tensor_part.h"
 
 #include "dapple/core/error.h"
+#include "dapple/core/quantity.h"
 
 namespace dapple::exec {
 namespace {
@@ -73,6 +74,31 @@ void for_each_common_run(const TensorPart& own, const TensorPart& other, const W
   }
 }
 
+/// Returns which numbers a rank sends, of those that both parts have, in their order.
+PartRange sent_range(const TensorPart& from, const TensorPart& to) {
+  const std::int64_t copy = from.of_sample.copy;
+  const std::int64_t copies = from.of_sample.copies;
+  const std::int64_t common = count_of_common(from, to);
+  if (copies <= to.ranks) return {0, to.rank % copies == copy ? common : 0};
+  if (copy % to.ranks != to.rank) return {};
+  const std::int64_t senders = divide_up(copies - to.rank, to.ranks);
+  const std::int64_t sender = copy / to.ranks;
+  return {common * sender / senders, common * (sender + 1) / senders};
+}
+
+/// Calls `work` with the place in a tensor that holds the first part, and with the number of
+/// numbers, of each run of those that are sent from one to the other, in either direction.
+template <class Work>
+void for_each_run(const TensorPart& own, const TensorPart& other, const PartRange& sent,
+                  const Work& work) {
+  std::int64_t passed = 0;
+  for_each_common_run(own, other, [&](std::int64_t place, std::int64_t count) {
+    const PartRange run = common_range({passed, passed + count}, sent);
+    if (length_of(run) > 0) work(place + run.begin - passed, length_of(run));
+    passed += count;
+  });
+}
+
 }  // namespace
 
 std::int64_t count_of(const TensorPart& part) {
@@ -86,25 +112,31 @@ std::int64_t count_of_common(const TensorPart& a, const TensorPart& b) {
          length_of(common_range(a.of_sample.columns, b.of_sample.columns));
 }
 
-std::vector<float> take_common(std::span<const float> held, const TensorPart& own,
-                               const TensorPart& other) {
-  std::vector<float> common;
-  common.reserve(static_cast<std::size_t>(count_of_common(own, other)));
-  for_each_common_run(own, other, [&](std::int64_t place, std::int64_t count) {
-    const auto run = held.subspan(static_cast<std::size_t>(place), static_cast<std::size_t>(count));
-    common.insert(common.end(), run.begin(), run.end());
-  });
-  return common;
+std::int64_t count_of_sent(const TensorPart& from, const TensorPart& to) {
+  return length_of(sent_range(from, to));
 }
 
-void put_common(std::span<const float> common, const TensorPart& own, const TensorPart& other,
-                std::span<float> held) {
-  check(static_cast<std::int64_t>(common.size()) == count_of_common(own, other),
+std::vector<float> take_sent(std::span<const float> held, const TensorPart& from,
+                             const TensorPart& to) {
+  const PartRange range = sent_range(from, to);
+  std::vector<float> sent;
+  sent.reserve(static_cast<std::size_t>(length_of(range)));
+  for_each_run(from, to, range, [&](std::int64_t place, std::int64_t count) {
+    const auto run = held.subspan(static_cast<std::size_t>(place), static_cast<std::size_t>(count));
+    sent.insert(sent.end(), run.begin(), run.end());
+  });
+  return sent;
+}
+
+void put_sent(std::span<const float> sent, const TensorPart& from, const TensorPart& to,
+              std::span<float> held) {
+  const PartRange range = sent_range(from, to);
+  check(static_cast<std::int64_t>(sent.size()) == length_of(range),
         "a part of a tensor has another size than was expected");
-  auto from = common.begin();
-  for_each_common_run(own, other, [&](std::int64_t place, std::int64_t count) {
-    std::copy_n(from, count, held.begin() + place);
-    from += count;
+  auto next = sent.begin();
+  for_each_run(to, from, range, [&](std::int64_t place, std::int64_t count) {
+    std::copy_n(next, count, held.begin() + place);
+    next += count;
   });
 }
 

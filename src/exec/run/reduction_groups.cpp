@@ -5,6 +5,13 @@
 namespace dapple::exec {
 namespace {
 
+std::vector<DeviceIndex> first_devices(const StagePlan& stage) {
+  std::vector<DeviceIndex> first;
+  const auto step = static_cast<std::size_t>(stage.devices_per_replica);
+  for (std::size_t i = 0; i < stage.devices.size(); i += step) first.push_back(stage.devices[i]);
+  return first;
+}
+
 ReductionGroup group_of(std::vector<DeviceIndex> members, const AllReduceCost& cost,
                         const Topology& topology) {
   std::sort(members.begin(), members.end());
@@ -27,8 +34,9 @@ ReductionGroups reduction_groups(const Plan& plan, const PlanCost& costs,
   ReductionGroups groups;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     std::vector<ReductionGroup>& of_stage = groups.buckets.emplace_back();
+    groups.devices_per_replica.push_back(plan.stages[s].devices_per_replica);
     for (const AllReduceCost& bucket : costs.stages[s].buckets) {
-      of_stage.push_back(group_of(plan.stages[s].devices, bucket, topology));
+      of_stage.push_back(group_of(first_devices(plan.stages[s]), bucket, topology));
       of_stage.back().is_scattered = plan.parallelism.shards_optimizer;
     }
   }

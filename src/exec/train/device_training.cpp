@@ -48,14 +48,15 @@ DeviceTraining::DeviceTraining(const TrainingJob& job, DeviceIndex number, Trans
     : job_(job),
       numbers_(job.numbers()),
       number_(number),
-      own_{{static_cast<std::int32_t>(number.value / job.ranks())}, number.value % job.ranks()},
       transport_(transport),
-      groups_(std::make_unique<RankGroups>(job, own_.device, own_.number, transport)),
+      groups_(std::make_unique<RankGroups>(job, job.device_numbered(number), transport)),
       backend_(make_backend(job, groups_->device())),
       interpreter_(
           groups_->schedule(),
-          [this](const Action& reduction) { return job_.groups.of(reduction); }, *backend_,
-          groups_->between_devices(),
+          [this](const Action& reduction) {
+            return job_.groups.of(reduction, groups_->device().device);
+          },
+          *backend_, groups_->between_devices(),
           job.settings.clip_norm || backend_->scales_loss() || job.gathers_copies()
               ? BeforeSteps([this](std::int64_t) { look_at_gradients(); })
               : nullptr) {}
@@ -78,20 +79,21 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
   return measured;
 }
 
-/// Returns those that together have all of a stage's values of a kind: the ranks of the first
-/// replica that do not have the same as others of them. All replicas have the same bits, unless
-/// each has its shard, as of all but parameters where the optimizer's state is sharded.
-std::vector<DeviceTraining::Rank> DeviceTraining::holders_of(StageIndex stage,
-                                                             TensorKind kind) const {
-  std::vector<DeviceIndex> replicas = job_.plan.stages[stage.position()].devices;
+/// Returns those, by their numbers, that together have all of a stage's values of a kind: the ranks
+/// of the first replica that do not have the same as others of them. All replicas have the same
+/// bits, unless each has its shard, as of all but parameters where the optimizer's state is
+/// sharded.
+std::vector<DeviceIndex> DeviceTraining::holders_of(StageIndex stage, TensorKind kind) const {
   const bool is_in_shards = kind != TensorKind::Parameters && is_sharded(job_, stage);
-  if (!is_in_shards) replicas.resize(1);
+  const std::int64_t replicas = is_in_shards ? replicas_of(job_.plan.stages[stage.position()]) : 1;
   const Parallelism& form = job_.form(stage);
   const bool are_all_different = is_in_shards || form.experts > 1;
-  const std::int64_t ranks = are_all_different ? job_.ranks() : form.tensor * form.full_shards;
-  std::vector<Rank> holders;
-  for (const DeviceIndex replica : replicas) {
-    for (std::int64_t rank = 0; rank < ranks; ++rank) holders.push_back({replica, rank});
+  const std::int64_t ranks = are_all_different ? form.group_size() : form.tensor * form.full_shards;
+  std::vector<DeviceIndex> holders;
+  for (std::int64_t replica = 0; replica < replicas; ++replica) {
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      holders.push_back(job_.number_in_replica(stage, static_cast<std::size_t>(replica), rank));
+    }
   }
   return holders;
 }
@@ -122,8 +124,8 @@ void DeviceTraining::look_at_gradients() {
 std::vector<double> DeviceTraining::squares() {
   std::vector<std::vector<double>> own(job_.plan.stages.size());
   for (const StageIndex stage : backend_->stages()) {
-    const std::vector<Rank> holders = holders_of(stage, TensorKind::Gradients);
-    if (std::find(holders.begin(), holders.end(), own_) == holders.end()) continue;
+    const std::vector<DeviceIndex> holders = holders_of(stage, TensorKind::Gradients);
+    if (std::find(holders.begin(), holders.end(), number_) == holders.end()) continue;
     own[stage.position()] = backend_->squares(stage);
     for (const DeviceIndex other : numbers_) {
       if (other == number_) continue;
@@ -134,11 +136,10 @@ std::vector<double> DeviceTraining::squares() {
   for (std::size_t s = 0; s < own.size(); ++s) {
     std::vector<double> sums(static_cast<std::size_t>(job_.plan.stages[s].layers.size()));
     const auto stage = index_at<StageIndex>(s);
-    for (const Rank& holder : holders_of(stage, TensorKind::Gradients)) {
-      const MessageKey message =
-          key(stage, kSquares, job_.number_of(holder.device, holder.number), number_);
+    for (const DeviceIndex holder : holders_of(stage, TensorKind::Gradients)) {
+      const MessageKey message = key(stage, kSquares, holder, number_);
       const std::vector<double> theirs =
-          holder == own_ ? own[s] : values_of<double>(transport_.receive(message, {}));
+          holder == number_ ? own[s] : values_of<double>(transport_.receive(message, {}));
       check(theirs.size() == sums.size(), "squares of other layers than the stage has");
       std::transform(sums.begin(), sums.end(), theirs.begin(), sums.begin(), std::plus<>());
     }
@@ -152,23 +153,23 @@ std::vector<double> DeviceTraining::squares() {
 double DeviceTraining::loss() {
   const StageIndex last = index_at<StageIndex>(job_.plan.stages.size() - 1);
   const Parallelism& form = job_.form(last);
-  std::vector<Rank> tellers;
-  for (const DeviceIndex replica : job_.plan.stages.back().devices) {
-    for (std::int64_t rank = 0; rank < job_.ranks(); rank += form.tensor * form.context) {
-      tellers.push_back({replica, rank});
+  const std::int64_t replicas = replicas_of(job_.plan.stages.back());
+  std::vector<DeviceIndex> tellers;
+  for (std::int64_t replica = 0; replica < replicas; ++replica) {
+    for (std::int64_t rank = 0; rank < form.group_size(); rank += form.tensor * form.context) {
+      tellers.push_back(job_.number_in_replica(last, static_cast<std::size_t>(replica), rank));
     }
   }
   std::vector<SampleLoss> losses = backend_->losses();
   if (!is_lead()) {
-    const bool tells = std::find(tellers.begin(), tellers.end(), own_) != tellers.end();
+    const bool tells = std::find(tellers.begin(), tellers.end(), number_) != tellers.end();
     if (tells) transport_.send(key(last, kLosses, number_, lead()), payload_of(losses));
     return 0;
   }
-  for (const Rank& teller : tellers) {
-    if (teller == own_) continue;
-    const DeviceIndex number = job_.number_of(teller.device, teller.number);
+  for (const DeviceIndex teller : tellers) {
+    if (teller == number_) continue;
     const auto others =
-        values_of<SampleLoss>(transport_.receive(key(last, kLosses, number, number_), {}));
+        values_of<SampleLoss>(transport_.receive(key(last, kLosses, teller, number_), {}));
     losses.insert(losses.end(), others.begin(), others.end());
   }
   return mean_loss(std::move(losses));
@@ -179,14 +180,14 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
   NamedTensors tensors;
   for (std::size_t s = 0; s < job_.plan.stages.size(); ++s) {
     const auto stage = index_at<StageIndex>(s);
-    for (const Rank& holder : holders_of(stage, kind)) {
-      const MessageKey message = key(stage, kTensors + static_cast<std::int32_t>(kind),
-                                     job_.number_of(holder.device, holder.number), lead());
+    for (const DeviceIndex holder : holders_of(stage, kind)) {
+      const MessageKey message =
+          key(stage, kTensors + static_cast<std::int32_t>(kind), holder, lead());
       const auto add = [&](std::span<const float> values) {
-        add_tensors(StageLayout(job_, stage, job_.device_of(holder.device, holder.number)), values,
-                    kind, states, tensors);
+        add_tensors(StageLayout(job_, stage, job_.device_numbered(holder)), values, kind, states,
+                    tensors);
       };
-      if (holder == own_) {
+      if (holder == number_) {
         const std::span<const float> values = backend_->values(stage, kind);
         if (!is_lead()) transport_.send(message, payload_of(values));
         if (is_lead()) add(values);
@@ -201,8 +202,9 @@ NamedTensors DeviceTraining::gather(TensorKind kind) {
 std::optional<MeasuredRun> DeviceTraining::gather_measured(
     std::vector<MeasuredIteration> iterations) {
   const auto count = static_cast<std::int64_t>(iterations.size());
-  if (own_.number > 0) {
-    transport_.send(key(StageIndex{0}, kSent, number_, job_.number_of(own_.device, 0)),
+  const TrainingDevice& own_rank = groups_->device();
+  if (own_rank.number > 0) {
+    transport_.send(key(StageIndex{0}, kSent, number_, job_.number_of(own_rank.device, 0)),
                     payload_of(std::vector{sent_.count}));
     transport_.barrier();  // of exec::gather() on the first ranks
     return std::nullopt;
@@ -210,14 +212,14 @@ std::optional<MeasuredRun> DeviceTraining::gather_measured(
   Bytes sent = sent_;
   for (std::int64_t rank = 1; rank < job_.ranks(); ++rank) {
     const MessageKey message =
-        key(StageIndex{0}, kSent, job_.number_of(own_.device, rank), number_);
+        key(StageIndex{0}, kSent, job_.number_of(own_rank.device, rank), number_);
     sent.count += values_of<std::int64_t>(transport_.receive(message, {})).front();
   }
   const DeviceMeasurements own{.sent = {sent.count / iterations_ * count},
                                .iterations = std::move(iterations)};
-  const auto found =
-      std::find_if(job_.devices.begin(), job_.devices.end(),
-                   [&](const DeviceSchedule& schedule) { return schedule.device == own_.device; });
+  const auto found = std::find_if(
+      job_.devices.begin(), job_.devices.end(),
+      [&](const DeviceSchedule& schedule) { return schedule.device == own_rank.device; });
   const auto place = static_cast<std::size_t>(found - job_.devices.begin());
   return exec::gather(own, job_.devices, place, iteration_ + 1, kOne, groups_->between_devices());
 }

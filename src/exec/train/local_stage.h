@@ -17,13 +17,13 @@ struct LocalStage {
   StageIndex index;
   const StagePlan& plan;
   std::size_t replica = 0;
-  /// The number of the rank, where the replica is a group.
+  /// The number of the rank in its group, where the replica is one, and among all devices.
   std::int64_t rank = 0;
+  DeviceIndex number;
   /// The samples of each micro-batch that the replica works on or, where stages have different
   /// groups, this rank of it.
   SampleRange samples;
 
-  DeviceIndex device() const { return plan.devices[replica]; }
   bool is_first() const { return index.value == 0; }
 };
 
@@ -68,9 +68,6 @@ std::vector<SchedulePeer> senders(const TrainingJob& job, const StageBoundary& b
 /// Returns the part that such a peer has, of the maker or the taker.
 TensorPart part_of_peer(const TrainingJob& job, const StageBoundary& boundary, StageIndex stage,
                         DeviceIndex number);
-
-/// Returns how many numbers a rank sends to another one, or keeps itself.
-std::int64_t count_of_sent(const TensorPart& from, const TensorPart& to, std::int64_t receiver);
 
 SampleRange intersection(SampleRange a, SampleRange b);
 

@@ -272,8 +272,8 @@ void ModelBackend<Math>::reshard(const Stage& stage, const FragmentPlace& made, 
   const Stage* next = by_stage_[boundary.taker.position()].get();
   if (next != nullptr && share_of(next->local, made.micro_batch).size() > 0) {
     auto arrival = resharded_arrival(boundary, {made.direction, boundary.taker, made.micro_batch});
-    if (count_of_sent(own, arrival.part, device_.number) > 0) {
-      resharded_.take_in(arrival, own, payload_of(take_common(tensor.values, own, arrival.part)));
+    if (count_of_sent(own, arrival.part) > 0) {
+      resharded_.take_in(arrival, own, payload_of(take_sent(tensor.values, own, arrival.part)));
     }
   }
   const auto others = receivers(job_, boundary, stage.local, made.micro_batch);
@@ -527,7 +527,7 @@ void ModelBackend<Math>::step(const Action& action) {
   take_reduced(stage);
   stage.parameters.step_tied(stage.ties, number);
   // Otherwise they are gathered once the replicas' shards are.
-  const bool has_replicas = stage.local.plan.devices.size() > 1;
+  const bool has_replicas = replicas_of(stage.local.plan) > 1;
   if (!has_replicas) stage.parameters.gather_updated_copies(*math_);
 }
 

@@ -117,8 +117,8 @@ std::vector<DeviceIndex> members_of(const TrainingJob& job, DeviceIndex device, 
 /// Calls `visit` with each group of a form in which the rank is not alone, and with how far apart
 /// the numbers of its ranks are. An action uses the groups of one form only, which is that of its
 /// stage.
-template <class Visit>
-void for_each_group(FormRank& form, const Visit& visit) {
+template <class Form, class Visit>
+void for_each_group(Form& form, const Visit& visit) {
   const std::int64_t tensor = form.layers.tensor.ranks;
   const std::int64_t expert_tensor = form.layers.expert_tensor.ranks;
   const std::int64_t experts = form.layers.experts.ranks * expert_tensor;
@@ -247,9 +247,9 @@ std::vector<std::vector<std::int64_t>> RankCollectives::exchange(
 std::vector<std::vector<DeviceIndex>> members_of_groups(const TrainingJob& job, DeviceIndex device,
                                                         std::int64_t rank) {
   std::vector<std::vector<DeviceIndex>> groups;
-  TrainingDevice own = job.device_of(device, rank);
-  for (FormRank& form : own.forms) {
-    for_each_group(form, [&](const auto& in, std::int64_t stride) {
+  const TrainingDevice own = job.device_of(device, rank);
+  for (const FormIndex form : job.forms_on(device)) {
+    for_each_group(own.in(form), [&](const auto& in, std::int64_t stride) {
       groups.push_back(members_of(job, device, rank, {in.rank, in.ranks, stride}));
     });
   }
@@ -260,12 +260,13 @@ std::vector<std::vector<DeviceIndex>> members_of_expert_groups(const TrainingJob
                                                                DeviceIndex device,
                                                                std::int64_t rank) {
   std::vector<std::vector<DeviceIndex>> groups;
-  for (const FormRank& form : job.device_of(device, rank).forms) {
-    const nn::GroupRank& experts = form.layers.experts;
-    const nn::GroupRank& sharing = form.layers.expert_tensor;
-    const auto add = [&](const nn::GroupRank& own, std::int64_t stride) {
-      if (own.ranks == 1) return;
-      groups.push_back(members_of(job, device, rank, {own.rank, own.ranks, stride}));
+  const TrainingDevice own = job.device_of(device, rank);
+  for (const FormIndex form : job.forms_on(device)) {
+    const nn::GroupRank& experts = own.in(form).layers.experts;
+    const nn::GroupRank& sharing = own.in(form).layers.expert_tensor;
+    const auto add = [&](const nn::GroupRank& some, std::int64_t stride) {
+      if (some.ranks == 1) return;
+      groups.push_back(members_of(job, device, rank, {some.rank, some.ranks, stride}));
     };
     add(experts, sharing.ranks);
     add(sharing, 1);
@@ -285,28 +286,23 @@ DeviceSchedule schedule_of_rank(const TrainingJob& job, DeviceIndex device, std:
   return schedule;
 }
 
-RankGroups::RankGroups(const TrainingJob& job, DeviceIndex device, std::int64_t rank,
-                       Transport& transport)
-    : transport_(transport),
-      device_(job.device_of(device, rank)),
-      schedule_(job.schedule_of(device)) {
-  if (job.ranks() == 1) return;
-  for (std::size_t form = 0; form < device_.forms.size(); ++form) {
-    connect(job, index_at<FormIndex>(form), rank);
-  }
-  between_ = std::make_unique<BetweenDevices>(job, rank, groups_, transport);
+RankGroups::RankGroups(const TrainingJob& job, const TrainingDevice& device, Transport& transport)
+    : transport_(transport), device_(device), schedule_(job.schedule_of(device.device)) {
+  if (job.ranks() == 1 && !job.reshards()) return;
+  for (const FormIndex form : job.forms_on(device.device)) connect(job, form);
+  between_ = std::make_unique<BetweenDevices>(job, device.number, groups_, transport);
   if (!job.reshards()) return;
   for (DeviceAction& entry : schedule_.actions) set_peers(job, device_, entry);
 }
 
 /// Before the first iteration, groups of different forms may be used on one device, each in an
 /// action of its form.
-void RankGroups::connect(const TrainingJob& job, FormIndex form, std::int64_t rank) {
+void RankGroups::connect(const TrainingJob& job, FormIndex form) {
   std::int32_t number = 0;
   for_each_group(device_.forms[form.position()], [&](auto& own, std::int64_t stride) {
     groups_.push_back(std::make_unique<RankCollectives>(
-        members_of(job, device_.device, rank, {own.rank, own.ranks, stride}), own.rank, number++,
-        transport_));
+        members_of(job, device_.device, device_.number, {own.rank, own.ranks, stride}), own.rank,
+        number++, transport_));
     groups_.back()->begin({ActionKind::OptimizerStep, form.value, StageIndex{0}});
     own.group = groups_.back().get();
   });

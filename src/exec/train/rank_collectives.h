@@ -65,7 +65,7 @@ class RankCollectives : public nn::RankGroup {
 };
 
 /// Returns the devices of the groups of several ranks that a rank of one of the plan's devices is
-/// in, by their numbers, each in ascending order.
+/// in, in the forms of the device's stages, by their numbers, each in ascending order.
 std::vector<std::vector<DeviceIndex>> members_of_groups(const TrainingJob& job, DeviceIndex device,
                                                         std::int64_t rank);
 
@@ -85,7 +85,7 @@ ElementRange part_of_rank(ElementRange all, std::int64_t rank, std::int64_t rank
 class RankGroups {
  public:
   /// The transport connects devices by job.number_of(). Job and transport must outlive this.
-  RankGroups(const TrainingJob& job, DeviceIndex device, std::int64_t rank, Transport& transport);
+  RankGroups(const TrainingJob& job, const TrainingDevice& device, Transport& transport);
 
   /// Returns the rank with its groups.
   const TrainingDevice& device() const { return device_; }
@@ -101,7 +101,7 @@ class RankGroups {
   void begin(const Action& action);
 
  private:
-  void connect(const TrainingJob& job, FormIndex form, std::int64_t rank);
+  void connect(const TrainingJob& job, FormIndex form);
 
   Transport& transport_;
   TrainingDevice device_;

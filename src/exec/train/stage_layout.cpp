@@ -61,7 +61,7 @@ std::vector<CopiedRange> by_copies_of(const std::vector<TensorPlace>& places,
 }  // namespace
 
 StageLayout::StageLayout(const TrainingJob& job, StageIndex stage, const TrainingDevice& device)
-    : rank(device.number),
+    : rank(own_rank(job, stage, device).number),
       holds_shards(own_rank(job, stage, device).shard.ranks > 1),
       tensor_ranks_(own_rank(job, stage, device).layers.tensor.ranks),
       expert_ranks_(own_rank(job, stage, device).layers.experts.ranks *
@@ -152,7 +152,7 @@ void StageLayout::choose_sharded(const TrainingJob& job, StageIndex stage,
     const nn::GroupRank& copy = form.copies(all.is_of_experts);
     const ElementRange own = part_of_rank(all.numbers, copy.rank, copy.ranks);
     if (copy.ranks > 1) copied.push_back(all);
-    const bool has_replicas = plan.devices.size() > 1;
+    const bool has_replicas = replicas_of(plan) > 1;
     if (has_replicas) shared.push_back({own, group});
     updated.push_back({has_replicas ? shard_of(group, device.device, own) : own, state_size()});
   };
@@ -162,9 +162,9 @@ void StageLayout::choose_sharded(const TrainingJob& job, StageIndex stage,
   };
   for (std::int32_t bucket = 0; bucket < buckets; ++bucket) {
     add_layers(layers_of_bucket(job, stage, bucket),
-               job.groups.of({ActionKind::AllReduce, bucket, stage}));
+               job.groups.of({ActionKind::AllReduce, bucket, stage}, device.device));
   }
-  if (plan.devices.size() == 1) add_layers(plan.layers, {});
+  if (replicas_of(plan) == 1) add_layers(plan.layers, {});
   std::vector<DeviceIndex> replicas = plan.devices;
   std::sort(replicas.begin(), replicas.end());
   for (const std::int32_t tie : ties_of(job.plan, {stage})) {
@@ -269,7 +269,7 @@ std::size_t StageLayout::first_held(ElementRange numbers) const {
 
 bool is_sharded(const TrainingJob& job, StageIndex stage) {
   return job.plan.parallelism.shards_optimizer &&
-         (job.plan.stages[stage.position()].devices.size() > 1 || job.scatters_copies(stage));
+         (replicas_of(job.plan.stages[stage.position()]) > 1 || job.scatters_copies(stage));
 }
 
 ElementRange intersection(ElementRange a, ElementRange b) {

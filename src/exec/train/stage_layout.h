@@ -80,7 +80,8 @@ struct StageLayout {
   /// O(tensors * ranges). Requires: the device of the plan is a replica of the stage.
   StageLayout(const TrainingJob& job, StageIndex stage, const TrainingDevice& device);
 
-  /// The rank of the device whose layout this is. Ranges of numbers are the same on all ranks.
+  /// The number of the rank whose layout this is in its group of the stage. Ranges of numbers are
+  /// the same on all ranks.
   std::int64_t rank;
   /// Whether parameters and gradients are shards.
   bool holds_shards;
@@ -121,7 +122,7 @@ struct StageLayout {
   std::vector<CopiedRange> by_copies_of_owner(std::int32_t layer) const;
   /// Returns the range of the tensors of which a layer is the owner, copies included.
   ElementRange of_owner(std::int32_t layer) const;
-  /// Whether what is held, or updated, of a tensor is the same on an earlier rank of the device.
+  /// Whether what is held, or updated, of a tensor is the same on an earlier rank of the group.
   bool is_repeated(const TensorPlace& place) const;
 
  private:

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "dapple/core/error.h"
@@ -50,31 +51,22 @@ std::optional<Violation> parameters_fault(const Layer& layer, const nn::ModelLay
                                         size, layer.name, layer.parameters.count)};
 }
 
-/// Returns a rank of a group in one form, without the groups.
-FormRank form_rank(const Parallelism& form, std::int64_t rank) {
-  FormRank own;
-  own.layers = {
-      .tensor = {.rank = rank % form.tensor,
-                 .ranks = form.tensor,
-                 .is_sequence_parallel = form.sequence},
-      .context = {.rank = rank / form.tensor % form.context, .ranks = form.context},
-      .experts = {.rank = rank / form.expert_tensor % form.experts, .ranks = form.experts},
-      .expert_tensor = {.rank = rank % form.expert_tensor, .ranks = form.expert_tensor},
-      .recomputes = form.recomputes};
-  const bool is_sharded = form.full_shards > 1;
-  (is_sharded ? own.shard : own.copy) = {.rank = rank / form.tensor, .ranks = form.copies()};
-  if (form.experts > 1) {
-    (is_sharded ? own.expert_shard : own.expert_copy) = {
-        .rank = rank / (form.experts * form.expert_tensor), .ranks = form.expert_copies()};
-  }
-  return own;
+/// Returns a rank in all forms of a plan, by its number among all devices: groups are consecutive
+/// ranks, the first of which has a multiple of their size as its number.
+std::vector<FormRank> form_ranks(const Plan& plan, std::int64_t number) {
+  const auto rank_in = [&](const Parallelism& form) {
+    return form_rank(form, number % form.group_size());
+  };
+  std::vector<FormRank> forms{rank_in(plan.parallelism)};
+  for (const Parallelism& form : plan.stage_forms) forms.push_back(rank_in(form));
+  return forms;
 }
 
-/// Returns a rank of a group in all forms of a plan.
-std::vector<FormRank> form_ranks(const Plan& plan, std::int64_t rank) {
-  std::vector<FormRank> forms{form_rank(plan.parallelism, rank)};
-  for (const Parallelism& form : plan.stage_forms) forms.push_back(form_rank(form, rank));
-  return forms;
+/// Returns the number of ranks of the largest groups of a plan's forms.
+std::int64_t largest_group(const Plan& plan) {
+  std::int64_t ranks = plan.parallelism.group_size();
+  for (const Parallelism& form : plan.stage_forms) ranks = std::max(ranks, form.group_size());
+  return ranks;
 }
 
 /// Returns the plan of the samples of one of the ranks of a group that have different ones.
@@ -156,6 +148,25 @@ std::vector<Bytes> memory_of(const std::vector<DeviceSchedule>& devices, const S
 
 }  // namespace
 
+FormRank form_rank(const Parallelism& form, std::int64_t number) {
+  FormRank own{.number = number};
+  own.layers = {
+      .tensor = {.rank = number % form.tensor,
+                 .ranks = form.tensor,
+                 .is_sequence_parallel = form.sequence},
+      .context = {.rank = number / form.tensor % form.context, .ranks = form.context},
+      .experts = {.rank = number / form.expert_tensor % form.experts, .ranks = form.experts},
+      .expert_tensor = {.rank = number % form.expert_tensor, .ranks = form.expert_tensor},
+      .recomputes = form.recomputes};
+  const bool is_sharded = form.full_shards > 1;
+  (is_sharded ? own.shard : own.copy) = {.rank = number / form.tensor, .ranks = form.copies()};
+  if (form.experts > 1) {
+    (is_sharded ? own.expert_shard : own.expert_copy) = {
+        .rank = number / (form.experts * form.expert_tensor), .ranks = form.expert_copies()};
+  }
+  return own;
+}
+
 bool has_different_groups(const Plan& plan) {
   const Parallelism first = without_recomputation(plan.parallelism);
   return std::any_of(plan.stage_forms.begin(), plan.stage_forms.end(),
@@ -170,9 +181,28 @@ bool TrainingJob::gathers_copies() const {
   return false;
 }
 
+DeviceIndex TrainingJob::number_in_replica(StageIndex stage, std::size_t replica,
+                                           std::int64_t rank) const {
+  const StagePlan& of = plan.stages[stage.position()];
+  const std::size_t first = replica * static_cast<std::size_t>(of.devices_per_replica);
+  return number_of(of.devices[first], rank);
+}
+
+TrainingDevice TrainingJob::device_numbered(DeviceIndex number) const {
+  return device_of({static_cast<std::int32_t>(number.value / ranks())}, number.value % ranks());
+}
+
+std::vector<FormIndex> TrainingJob::forms_on(DeviceIndex device) const {
+  std::set<FormIndex> forms;
+  for (const StageIndex stage : schedule_of(device).stages) {
+    forms.insert(plan.stages[stage.position()].form);
+  }
+  return {forms.begin(), forms.end()};
+}
+
 TrainingDevice TrainingJob::device_of(DeviceIndex device, std::int64_t rank) const {
   TrainingDevice own(device, rank);
-  own.forms = form_ranks(plan, rank);
+  own.forms = form_ranks(plan, number_of(device, rank).value);
   if (!reshards()) {
     const Parallelism& all = plan.parallelism;
     own.samples = {.rank = rank / (all.tensor * all.context), .ranks = sample_ranks()};
@@ -271,7 +301,8 @@ std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers, const Plan& plan,
     const std::string& source_name) {
   std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
-  for (std::int64_t rank = 0; rank < plan.parallelism.group_size(); ++rank) {
+  const std::int64_t ranks = largest_group(plan);
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
     const std::vector<FormRank> forms = form_ranks(plan, rank);
     of_ranks.push_back(runs_whole_layers(forms)
                            ? layers

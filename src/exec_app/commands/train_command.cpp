@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,11 +72,24 @@ class Teller {
   std::optional<Error> fault_;
 };
 
+/// Returns " in groups of 1, 2 and 4", or nothing where no device shares layers with others.
+std::string show_groups(const exec::TrainingJob& job) {
+  std::set<std::int64_t> sizes;
+  for (const StagePlan& stage : job.plan.stages) {
+    sizes.insert(job.ranks() * stage.devices_per_replica);
+  }
+  const std::int64_t largest = *sizes.rbegin();
+  if (largest == 1) return "";
+  sizes.erase(largest);
+  return fmt::format(" in groups of {}{}{}", fmt::join(sizes, ", "), sizes.empty() ? "" : " and ",
+                     largest);
+}
+
 void report_head(const RunnablePlan& plan, const TrainingSession& session, const char* carrier,
                  const ComputeDevice& device, Teller& teller) {
   const auto devices = static_cast<std::int64_t>(session.job.devices.size());
   const std::int64_t ranks = session.job.ranks();
-  const std::string groups = ranks == 1 ? "" : fmt::format(" in groups of {}", ranks);
+  const std::string groups = show_groups(session.job);
   teller.out << fmt::format(
       "{} on {}, trained on {}{}{}, {} a step", printable(plan.document.profile.name),
       printable(plan.document.topology.name), plural(devices * ranks, carrier), groups,

@@ -22,11 +22,6 @@ RunnablePlan::RunnablePlan(const std::string& path)
       single_devices(document.original_topology(), command_line::source_name(path)) {
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   if (faults.empty()) faults = validate(generate(document.plan), document.plan);
-  if (faults.empty() && has_larger_groups(document.plan)) {
-    faults.push_back(
-        {"/stage_forms",
-         "expected groups of one size in all stages, as no others are run, got several"});
-  }
   if (faults.empty() && document.plan.skip_tensors == SkipTensors::Direct) {
     faults.push_back(
         {"/skip_tensors", "expected forwarded tensors, as no others are run, got direct"});
@@ -60,8 +55,11 @@ void log_threads(const RunnablePlan& plan, std::int64_t ranks) {
                           stage.recompute ? ", recomputed" : "");
     }
     for (const DeviceIndex device : all[stages.front().position()].devices) {
+      const std::int64_t members = ranks * all[stages.front().position()].devices_per_replica;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        const std::string of_group = ranks == 1 ? "" : fmt::format(", rank {} of {}", rank, ranks);
+        const std::int64_t own = (device.value * ranks + rank) % members;
+        const std::string of_group =
+            members == 1 ? "" : fmt::format(", rank {} of {}", own, members);
         spdlog::info("thread {} is {}{}: {}", thread++,
                      printable(plan.topology.device(device).name), of_group, work);
       }

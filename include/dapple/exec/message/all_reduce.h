@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <span>
@@ -34,14 +35,17 @@ struct ReductionGroup {
 /// The groups of all reductions of a plan. Those of buckets are scattered if the plan shards the
 /// optimizer's state, those of ties never.
 struct ReductionGroups {
-  /// Indexed by stage and bucket.
+  /// Indexed by stage and bucket: those of the first devices of all replicas.
   std::vector<std::vector<ReductionGroup>> buckets;
   /// Indexed by the plan's tied gradients.
   std::vector<ReductionGroup> ties;
+  /// The devices of a replica, by stage (StagePlan::devices_per_replica).
+  std::vector<std::int32_t> devices_per_replica;
 
-  /// Returns the group of a reduction. Requires: the action is an all-reduce, of a bucket or of
-  /// tied gradients.
-  const ReductionGroup& of(const Action& reduction) const;
+  /// Returns the group in which a device takes part in a reduction: where replicas are several
+  /// devices each, that of the devices at its position in them. O(members). Requires: the action is
+  /// an all-reduce, of a bucket or of tied gradients, of a stage of the device.
+  ReductionGroup of(const Action& reduction, DeviceIndex device) const;
 };
 
 /// Returns all members in ascending order.

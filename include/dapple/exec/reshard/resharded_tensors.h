@@ -23,7 +23,7 @@ class ReshardedTensors {
     TensorPart part;
     nn::Shape shape;
   };
-  /// Takes in what is common to that part and to the one of another rank.
+  /// Takes in what the rank of another part sends (count_of_sent()).
   void take_in(const Arrival& arrival, const TensorPart& theirs, Payload payload);
 
   /// Returns a complete tensor, with zeros as padding. Requires: all of it has been taken in.

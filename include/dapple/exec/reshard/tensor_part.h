@@ -17,6 +17,9 @@ struct TensorPart {
   /// Samples of the micro-batch.
   SampleRange samples;
   nn::OutputPart of_sample;
+  /// The number of the rank that holds it in its group, and how many ranks the group has.
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
 };
 
 /// Returns how many numbers the part has, without padding.
@@ -25,18 +28,19 @@ std::int64_t count_of(const TensorPart& part);
 /// Returns how many numbers both parts have. O(ranges of positions).
 std::int64_t count_of_common(const TensorPart& a, const TensorPart& b);
 
-/// Whether a rank that holds a part sends what a rank of that number lacks, where other ranks have
-/// the same part: each number of a rank has one sender, and a rank that has the part is its own.
-inline bool is_sender(const TensorPart& part, std::int64_t receiver) {
-  return receiver % part.of_sample.copies == part.of_sample.copy;
-}
+/// Returns how many numbers the rank of one part sends to that of another one, or keeps, if it is
+/// the same: numbers that both parts have. Each number of a receiver has one sender. Where several
+/// ranks have the same part, they serve the ranks of a group in turn, so that a rank that has the
+/// part already is its own sender; where they are more than these, several serve each of them, and
+/// send as much each. O(ranges of positions).
+std::int64_t count_of_sent(const TensorPart& from, const TensorPart& to);
 
-/// Returns the numbers that both parts have, of a tensor that holds the first one. Both ranks have
-/// them in the same order. O(numbers).
-std::vector<float> take_common(std::span<const float> held, const TensorPart& own,
-                               const TensorPart& other);
-/// Sets such numbers in a tensor that holds the first part. Throws Bug unless there are as many.
-void put_common(std::span<const float> common, const TensorPart& own, const TensorPart& other,
-                std::span<float> held);
+/// Returns these numbers, of a tensor that holds the first part, in the order in which it has them.
+/// O(numbers).
+std::vector<float> take_sent(std::span<const float> held, const TensorPart& from,
+                             const TensorPart& to);
+/// Sets these numbers in a tensor that holds the second part. Throws Bug unless there are as many.
+void put_sent(std::span<const float> sent, const TensorPart& from, const TensorPart& to,
+              std::span<float> held);
 
 }  // namespace dapple::exec

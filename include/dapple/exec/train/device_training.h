@@ -74,23 +74,15 @@ class DeviceTraining {
   void await_readers();
 
  private:
-  // One of the plan's devices and a rank of it.
-  struct Rank {
-    DeviceIndex device;
-    std::int64_t number = 0;
-    friend bool operator==(const Rank&, const Rank&) = default;
-  };
-
   MessageKey key(StageIndex stage, std::int32_t step, DeviceIndex from, DeviceIndex to) const;
   DeviceIndex lead() const { return numbers_.front(); }
-  std::vector<Rank> holders_of(StageIndex stage, TensorKind kind) const;
+  std::vector<DeviceIndex> holders_of(StageIndex stage, TensorKind kind) const;
   void look_at_gradients();
   std::vector<double> squares();
 
   const TrainingJob& job_;
   const std::vector<DeviceIndex> numbers_;  // of all devices
   const DeviceIndex number_;
-  const Rank own_;
   // It connects all devices by their numbers.
   Transport& transport_;
   const std::unique_ptr<RankGroups> groups_;

@@ -42,6 +42,8 @@ struct SampleRank {
 
 /// A rank of a group in one form of parallelism.
 struct FormRank {
+  /// Its number in the group.
+  std::int64_t number = 0;
   nn::LayerRank layers = {};
   /// Among the ranks that hold shards of all state, outside experts and of the same experts.
   nn::GroupRank shard = {};
@@ -53,6 +55,9 @@ struct FormRank {
   const nn::GroupRank& shards(bool of_experts) const { return of_experts ? expert_shard : shard; }
   const nn::GroupRank& copies(bool of_experts) const { return of_experts ? expert_copy : copy; }
 };
+
+/// Returns a rank of a group in one form, without its groups. Requires: the form has so many ranks.
+FormRank form_rank(const Parallelism& form, std::int64_t number);
 
 /// What trains a part of the model: a device of the plan or, where those are groups, one of such a
 /// group.
@@ -66,7 +71,8 @@ struct TrainingDevice {
   /// The device of the plan, and the rank's number in it.
   DeviceIndex device;
   std::int64_t number = 0;
-  /// By form of the plan's stages.
+  /// By form of the plan's stages; in one whose groups are several of the plan's devices, as a rank
+  /// of all of these.
   std::vector<FormRank> forms = std::vector<FormRank>(1);
   SampleRank samples = {};
 };
@@ -75,15 +81,17 @@ struct TrainingDevice {
 bool has_different_groups(const Plan& plan);
 
 struct TrainingJob {
-  /// Returns a layer as a rank runs it, in the form of its stage. All ranks have the same shapes.
+  /// Returns a layer as a rank of a group of its stage runs it, in the form of that. All ranks have
+  /// the same shapes.
   const nn::ModelLayer& layer(std::int32_t number, std::int64_t rank = 0) const {
     return (*of_ranks[static_cast<std::size_t>(rank)])[static_cast<std::size_t>(number)];
   }
 
-  /// Each of the plan's devices consists of so many ranks, in every form: first of the
-  /// tensor-parallel ones that have the same part of the same sequences, then of those with other
-  /// parts, then of those with other samples. Those of the last two kinds together hold the shards
-  /// of all state. Ranks with different experts follow one another, whatever their kind.
+  /// Each of the plan's devices consists of so many ranks. A group of a form has as many, or is
+  /// several devices: first it has the tensor-parallel ranks that have the same part of the same
+  /// sequences, then those with other parts, then those with other samples. Those of the last two
+  /// kinds together hold the shards of all state. Ranks with different experts follow one another,
+  /// whatever their kind.
   std::int64_t ranks() const { return plan.parallelism.group_size(); }
   /// Returns the form in which the ranks run a stage.
   const Parallelism& form(StageIndex stage) const {
@@ -111,8 +119,14 @@ struct TrainingJob {
   DeviceIndex number_of(DeviceIndex device, std::int64_t rank) const {
     return {static_cast<std::int32_t>(device.value * ranks() + rank)};
   }
+  /// Returns the number, among all devices, of a rank of the group that is a replica of a stage.
+  DeviceIndex number_in_replica(StageIndex stage, std::size_t replica, std::int64_t rank) const;
   /// Returns a rank of one of the plan's devices, without its groups.
   TrainingDevice device_of(DeviceIndex device, std::int64_t rank) const;
+  /// Returns the same rank by its number among all devices.
+  TrainingDevice device_numbered(DeviceIndex number) const;
+  /// Returns the forms of the stages of one of the plan's devices, each once, in ascending order.
+  std::vector<FormIndex> forms_on(DeviceIndex device) const;
   /// Returns the numbers of all ranks of `devices`, those of one device after those of another.
   std::vector<DeviceIndex> numbers() const;
 
@@ -134,7 +148,8 @@ struct TrainingJob {
   ReductionGroups groups;
   /// The whole layers.
   std::shared_ptr<const std::vector<nn::ModelLayer>> layers;
-  /// The layers as each rank of a device runs them, by rank; a single rank has whole ones.
+  /// The layers as each rank of a group runs them, by rank, of a group of the largest size; a
+  /// single rank has whole ones.
   std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> of_ranks;
   /// The same layers as measured in the profile.
   std::vector<Layer> measured;
@@ -166,8 +181,9 @@ std::vector<RecomputedParts> recomputed_by_layer(const TrainingJob& job, StageIn
 /// Whether a rank shares layers with no other, and keeps all, in every form. O(forms).
 bool runs_whole_layers(const std::vector<FormRank>& forms);
 
-/// Returns the layers as each rank of the plan's devices runs them, those of each stage in its
-/// form. Throws Error(BadInput), as nn::share_model() does. O(ranks * forms * layers).
+/// Returns the layers as each rank of the plan's largest groups runs them, those of each stage in
+/// its form; smaller groups have the first ranks only. Throws Error(BadInput), as nn::share_model()
+/// does. O(ranks * forms * layers).
 std::vector<std::shared_ptr<const std::vector<nn::ModelLayer>>> layers_of_ranks(
     const std::shared_ptr<const std::vector<nn::ModelLayer>>& layers, const Plan& plan,
     const std::string& source_name);
