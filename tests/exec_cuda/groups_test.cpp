@@ -182,6 +182,42 @@ TEST_CASE("on GPUs, stages in different forms compute the gradients and the loss
   CHECK(experts >= 2);
 }
 
+TEST_CASE("on GPUs, groups of different sizes compute the gradients and the losses of one CPU",
+          "[groups]") {
+  Dice dice(6410);
+  int seen = 0;
+  const int rounds = scaled(20);
+  for (int round = 0; round < rounds; ++round) {
+    const std::optional<JobOfSizes> made = random_job_of_sizes(dice);
+    if (!made) continue;
+    INFO("instance " << round << ": " << made->text);
+    ++seen;
+    // As above.
+    require_as_plain(made->job, round % 2 == 0 ? on_gpu : on_gpus, 5e-4);
+  }
+  if (rounds >= 20) CHECK(seen >= 5);
+}
+
+TEST_CASE(
+    "on GPUs, ranks without samples gather what others gather, also before the first iteration",
+    "[groups]") {
+  Dice dice(6411);
+  for (int seen = 0; seen < 2;) {
+    const std::optional<JobOfSizes> made = random_job_of_sizes(dice);
+    if (!made) continue;
+    const Plan& plan = made->job.plan;
+    const bool has_idle_rank = std::ranges::any_of(plan.stages, [&](const StagePlan& stage) {
+      const Parallelism& form = form_of(plan, stage);
+      const SampleRange samples = samples_of(plan, stage, stage.devices.size() - 1);
+      return stage.recompute && form.full_shards > 1 && samples.size() < form.replicas_in_group();
+    });
+    if (!has_idle_rank) continue;
+    INFO(made->text);
+    ++seen;
+    require_as_plain(made->job, on_gpu, 5e-4);
+  }
+}
+
 TEST_CASE("on GPUs, attention to parts of long sequences is that of one CPU", "[groups]") {
   Dice dice(6403);
   for (int round = 0; round < scaled(6); ++round) {

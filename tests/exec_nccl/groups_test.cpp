@@ -1,6 +1,8 @@
 // Training over NCCL by groups of ranks, each on a GPU, against training on one CPU.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <optional>
@@ -93,6 +95,25 @@ TEST_CASE("over NCCL, stages in different forms compute the gradients of one CPU
   }
 #ifdef DAPPLE_NCCL_ON_HOST
   if (rounds >= 24) CHECK(seen >= 2);
+#endif
+}
+
+TEST_CASE("over NCCL, groups of different sizes compute the gradients of one CPU", "[groups]") {
+  Dice dice(6504);
+  [[maybe_unused]] int seen = 0;  // where every number of GPUs is there
+  const int rounds = scaled(12);
+  for (int round = 0; round < rounds; ++round) {
+    const std::optional<JobOfSizes> made = random_job_of_sizes(dice);
+    if (!made) continue;
+    // Some devices between groups may be left out.
+    const auto gpus = 1 + std::ranges::max(made->job.numbers()).value;
+    if (!has_gpus_for(static_cast<std::size_t>(gpus))) continue;
+    INFO("instance " << round << ": " << made->text);
+    ++seen;
+    require_as_plain(made->job, train_over_nccl(made->job, 2), 5e-4);
+  }
+#ifdef DAPPLE_NCCL_ON_HOST
+  if (rounds >= 12) CHECK(seen >= 2);
 #endif
 }
 
