@@ -465,7 +465,7 @@ class Parallelism(ToolTest):
         self.imported("tp=2,sp=on,pp=2,mbs=1", name="two.json")
         self.imported("tp=4,pp=2,mbs=1", name="four.json")
         fault = self.refused("diff", "two.json", "four.json")
-        self.assertIn("expected tensor 2 with sequence parallelism, as of A", fault)
+        self.assertIn("expected tensor 2 with sequence parallelism, as in A", fault)
 
     def test_layers_without_a_variant_are_named(self):
         profile = self.profile()

@@ -38,7 +38,8 @@ io::Specification perceptron() {
                           layer("loss", 0, R"("softmax_cross_entropy", "classes": 4)"));
 }
 
-TEST_CASE("a model measured on a GPU has tensors in its precision, and can be planned from") {
+TEST_CASE("a model measured on a GPU has tensors in its precision, and can be planned from",
+          "[measure]") {
   const exec::MeasuredModel measured =
       exec::measure_model(perceptron(), "perceptron.json",
                           {.batch_sizes = {2, 3},
@@ -65,7 +66,8 @@ TEST_CASE("a model measured on a GPU has tensors in its precision, and can be pl
   CHECK(io::write_profile(io::read_profile(text, "perceptron.json")) == text);
 }
 
-TEST_CASE("what layers took of a GPU's memory for a moment is no more than they may take") {
+TEST_CASE("what layers took of a GPU's memory for a moment is no more than they may take",
+          "[measure]") {
   const io::Specification specification = perceptron();
   const exec::MeasuredModel measured =
       exec::measure_model(specification, "perceptron.json",
@@ -86,7 +88,7 @@ TEST_CASE("what layers took of a GPU's memory for a moment is no more than they 
   CHECK(measured.profile.layers[3].measurements[1].workspace.count >= 20 * 4);
 }
 
-TEST_CASE("a head is measured as it runs before its loss, and sends no gaps") {
+TEST_CASE("a head is measured as it runs before its loss, and sends no gaps", "[measure]") {
   const io::Specification specification = specification_of(
       layer("head", 4 * 8 * 11,
             R"("linear", "inputs": 8, "outputs": 11, "transposed": true, "bias": false)") +
@@ -154,7 +156,8 @@ void require_within_bounds(const io::Specification& specification,
   }
 }
 
-TEST_CASE("layers are measured on a GPU as ranks of groups run them, within the memory of these") {
+TEST_CASE("layers are measured on a GPU as ranks of groups run them, within the memory of these",
+          "[measure]") {
   const int of_block = 4 * 32 + (32 * 96 + 96) + (32 * 32 + 32) + 32 * 64 + 64 + 64 * 32 + 32;
   const io::Specification specification = transformer(layer("block", 4 * of_block, kBlock) + "," +
                                                       layer("llama", 4 * kOfLlama, kLlama));
@@ -174,7 +177,8 @@ TEST_CASE("layers are measured on a GPU as ranks of groups run them, within the 
   }
 }
 
-TEST_CASE("blocks with experts are measured on a GPU with what ranks exchange in its precision") {
+TEST_CASE("blocks with experts are measured on a GPU with what ranks exchange in its precision",
+          "[measure]") {
   const int of_mixtral = kOfLlama + 32 * 4 + 3 * (32 * 128 + 64 * 32);
   const io::Specification specification = transformer(
       layer("mixtral", 4 * of_mixtral, kLlama + R"(, "experts": 4, "experts_per_token": 2)"));

@@ -64,7 +64,7 @@ struct RealTopology {
 
 const std::vector<RealTopology> kTopologies{
     {"nvidia-smi/dgx1-v100.txt", "", {"NICs out of order; no NUMA affinities"}},
-    {"nvidia-smi/dgx-a100.txt", "", {"devices beside 4 sets of CPUs"}},
+    {"nvidia-smi/dgx-a100.txt", "", {"devices of 4 sets of CPUs"}},
     {"nvidia-smi/aws-p5.48xlarge-h100.txt",
      "",
      {"terminal escapes that never end; no NICs, as inside a container", "no legend"}},
@@ -187,7 +187,7 @@ TEST_CASE("switches alone, and results of several servers alone, ask for what a 
       interop::import_topology({real_topology(real.file)},
                                figures_for(interop::TopologyFormat::NcclXml, false));
     });
-    CHECK_THAT(refusal, Catch::Contains("beside it"));
+    CHECK_THAT(refusal, Catch::Contains("expected another file of"));
   }
 }
 
@@ -320,7 +320,7 @@ TEST_CASE("every real answer of PipeDream is a plan, or refused for what it lack
     interop::import_plan({foreign("resnet50/shipped_gpus16/hybrid_conf.json")},
                          {profiles.at("resnet50"), topology}, options);
   });
-  CHECK_THAT(refusal, Catch::Contains("expected a graph with stages (gpus=N.txt) beside it, or a "
+  CHECK_THAT(refusal, Catch::Contains("expected a graph with stages (gpus=N.txt) next to it, or a "
                                       "stage for each of the 176 layers"));
   CHECK(named == files);
 }
