@@ -87,7 +87,7 @@ struct Seen {
 TEST_CASE("on GPUs, ranks of groups compute the gradients and the losses of one CPU", "[groups]") {
   Dice dice(6491);
   Seen seen;
-  const int rounds = scaled(20);
+  const int rounds = scaled(10);
   for (int round = 0; round < rounds; ++round) {
     auto [form, model] = random_group_model(dice);
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
@@ -148,7 +148,7 @@ TEST_CASE("on GPUs, stages in different forms compute the gradients and the loss
   int chunks = 0;
   int idle = 0;     // with ranks that have no sample
   int experts = 0;  // on different ranks in some stage
-  const int rounds = scaled(15);
+  const int rounds = scaled(10);
   for (int round = 0; round < rounds; ++round) {
     const std::vector<Parallelism> forms = random_forms(dice);
     const Trainable whole = random_shareable(dice, joined(forms));

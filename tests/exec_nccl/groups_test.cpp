@@ -42,7 +42,7 @@ TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of on
           "[groups]") {
   Dice dice(6501);
   [[maybe_unused]] std::map<std::string, int> seen;  // where every number of GPUs is there
-  const int rounds = scaled(12);
+  const int rounds = scaled(6);
   for (int round = 0; round < rounds; ++round) {
     auto [form, model] = random_group_model(dice);
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
@@ -78,7 +78,7 @@ TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of on
 TEST_CASE("over NCCL, stages in different forms compute the gradients of one CPU", "[groups]") {
   Dice dice(6502);
   [[maybe_unused]] int seen = 0;  // where every number of GPUs is there
-  const int rounds = scaled(12);
+  const int rounds = scaled(6);
   for (int round = 0; round < rounds; ++round) {
     const std::vector<Parallelism> forms = random_forms(dice);
     const Trainable whole = random_shareable(dice, joined(forms));
@@ -101,7 +101,7 @@ TEST_CASE("over NCCL, stages in different forms compute the gradients of one CPU
 TEST_CASE("over NCCL, groups of different sizes compute the gradients of one CPU", "[groups]") {
   Dice dice(6504);
   [[maybe_unused]] int seen = 0;  // where every number of GPUs is there
-  const int rounds = scaled(6);
+  const int rounds = scaled(4);
   for (int round = 0; round < rounds; ++round) {
     const std::optional<JobOfSizes> made = random_job_of_sizes(dice);
     if (!made) continue;
@@ -146,7 +146,7 @@ std::pair<std::size_t, std::size_t> kernels_launched(const exec::TrainingJob& jo
 
 TEST_CASE("no iteration of groups launches a kernel for the first time", "[groups]") {
   Dice dice(6503);
-  for (int round = 0; round < scaled(8); ++round) {
+  for (int round = 0; round < scaled(4); ++round) {
     auto [form, model] = random_group_model(dice);
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, false);
     if (!plan) continue;
