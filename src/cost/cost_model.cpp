@@ -117,6 +117,13 @@ StageContext context_of(const Plan& plan, std::size_t index, std::int64_t depth,
           .replicas = replicas_of(stage)};
 }
 
+/// Returns the size of the largest bucket; nothing where there is none.
+Bytes largest_of(const GradientBuckets& buckets) {
+  Bytes largest;
+  for (const Bytes size : buckets.sizes) largest = std::max(largest, size);
+  return largest;
+}
+
 }  // namespace
 
 StageTraffic traffic_of(const LayerTable& table, LayerRange layers, bool recomputes) {
@@ -368,8 +375,7 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   const std::optional<GradientBuckets> matched = match_buckets(profile_, stage);
   check(matched.has_value(), "a plan was costed whose gradient buckets are not its layers'");
   const GradientBuckets& buckets = *matched;
-  Bytes largest_bucket;
-  for (const Bytes size : buckets.sizes) largest_bucket = std::max(largest_bucket, size);
+  const Bytes largest_bucket = largest_of(buckets);
   StageCost cost;
   cost.devices_per_replica = stage.devices_per_replica;
   // The samples and the device kind of each entry of cost.moments.

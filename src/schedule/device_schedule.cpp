@@ -1,9 +1,22 @@
 #include "dapple/schedule/device_schedule.h"
 
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 namespace dapple {
 namespace {
+
+/// Returns the devices at a device's position in the groups that are replicas of its stage, its own
+/// included: each device of a group reduces its part of the gradients with these.
+std::vector<DeviceIndex> devices_in_place_of(DeviceIndex device, const StageCost& stage) {
+  std::vector<DeviceIndex> devices;
+  for (const ReplicaCost& replica : stage.replicas) {
+    const std::int32_t distance = replica.device.value - device.value;
+    if (distance % stage.devices_per_replica == 0) devices.push_back(replica.device);
+  }
+  return devices;
+}
 
 /// Returns one action of a lane as one of the lane's devices executes it.
 DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& costs) {
@@ -29,13 +42,6 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
   const auto reduce_with = [&](DeviceIndex other) {
     if (other != device) result.peers.push_back({other, {}, result.size});
   };
-  // Each device of a group reduces its part with those at the same position in other groups.
-  const auto reduce_in = [&](const StageCost& in) {
-    for (const ReplicaCost& replica : in.replicas) {
-      const std::int32_t distance = replica.device.value - device.value;
-      if (distance % in.devices_per_replica == 0) reduce_with(replica.device);
-    }
-  };
   switch (action.kind) {
     case ActionKind::SendActivation:
       add_flows(transfer(costs.boundaries[stage].forward), true);
@@ -55,7 +61,9 @@ DeviceAction device_action(DeviceIndex device, Action action, const PlanCost& co
       break;
     case ActionKind::AllReduce:
       result.size = costs.stages[stage].buckets[static_cast<std::size_t>(action.index)].size;
-      reduce_in(costs.stages[stage]);
+      for (const DeviceIndex other : devices_in_place_of(device, costs.stages[stage])) {
+        reduce_with(other);
+      }
       break;
     case ActionKind::ReduceTied: {
       const TiedCost& tie = costs.ties[static_cast<std::size_t>(action.index)];
