@@ -254,7 +254,7 @@ TEST_CASE("blocks with experts compute what nn's do", "[cuda]") {
     compare(instance, cuda::Precision::Float32, 3e-5, dice);
   }
   compare_many(6, 70, random_whole_experts, 3);
-  // Of experts with equal scores, the first ones are chosen.
+  // The first ones of experts with equal scores are chosen.
   for (const auto& [precision, tolerance] : kPrecisions) {
     Instance instance = random_experts(dice);
     instance.scores_alike = true;

@@ -186,7 +186,7 @@ TEST_CASE("on GPUs, groups of different sizes compute the gradients and the loss
           "[groups]") {
   Dice dice(6410);
   int seen = 0;
-  const int rounds = scaled(10);
+  const int rounds = scaled(20);
   for (int round = 0; round < rounds; ++round) {
     const std::optional<JobOfSizes> made = random_job_of_sizes(dice);
     if (!made) continue;

@@ -94,7 +94,7 @@ TEST_CASE("over NCCL, stages in different forms compute the gradients of one CPU
     require_as_plain(job, train_over_nccl(job, 2), 5e-4);
   }
 #ifdef DAPPLE_NCCL_ON_HOST
-  if (rounds >= 24) CHECK(seen >= 2);
+  if (rounds >= 6) CHECK(seen >= 2);
 #endif
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("over NCCL, groups of different sizes compute the gradients of one CPU
     require_as_plain(made->job, train_over_nccl(made->job, 2), 5e-4);
   }
 #ifdef DAPPLE_NCCL_ON_HOST
-  if (rounds >= 12) CHECK(seen >= 2);
+  if (rounds >= 4) CHECK(seen >= 2);
 #endif
 }
 

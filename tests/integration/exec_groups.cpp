@@ -159,7 +159,7 @@ void require_as_plain(const exec::TrainingJob& job, double most) {
 TEST_CASE("ranks of groups compute the gradients and the losses of one device") {
   Dice dice(4801);
   Seen seen;
-  const int rounds = scaled(100);
+  const int rounds = scaled(200);
   for (int round = 0; round < rounds; ++round) {
     Parallelism form = random_form(dice);
     const Trainable model = as_rank(random_shareable(dice, form), form);
@@ -280,7 +280,7 @@ struct SeenForms {
 TEST_CASE("stages in different forms compute the gradients and the losses of one device") {
   Dice dice(4804);
   SeenForms seen;
-  const int rounds = scaled(120);
+  const int rounds = scaled(250);
   for (int round = 0; round < rounds; ++round) {
     const std::vector<Parallelism> forms = random_forms(dice);
     const Trainable whole = random_shareable(dice, joined(forms));
@@ -321,7 +321,7 @@ TEST_CASE(
     "stages on groups of different sizes compute the gradients and the losses of one device") {
   Dice dice(4805);
   SeenForms seen;
-  const int rounds = scaled(120);
+  const int rounds = scaled(250);
   for (int round = 0; round < rounds; ++round) {
     const std::optional<JobOfSizes> made = random_job_of_sizes(dice);
     if (!made) continue;

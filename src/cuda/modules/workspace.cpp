@@ -190,7 +190,7 @@ std::int64_t of_arrivals(const TransformerBlockOperation& operation, const nn::S
   const std::int64_t sharing = rank.expert_tensor.ranks;
   const std::int64_t positions =
       rank.experts.ranks * sharing * (nn::count_of(input) / operation.hidden);
-  // Of what is summed: what is sent, with a copy, what arrives and the sums.
+  // A rank has what it sends and a copy of that, what arrives, and the sums.
   constexpr std::int64_t kSummed = 4;
   const std::int64_t summed = sharing > 1 ? kSummed * operation.hidden : 0;
   return numbers_of_experts(operation, positions * of_position) + positions * of_position * summed;
