@@ -66,6 +66,9 @@ struct Part {
   bool is_mixed() const { return !stage_forms.empty(); }
 };
 
+/// Which of the DAPPLE planner's plans are made of each part before any is searched.
+enum class FirstPlans { Opening, All };
+
 /// The part of the time limit that first plans of all parts may take together.
 constexpr double kPartOfLookingAhead = 0.5;
 
@@ -90,7 +93,7 @@ class ParallelismComparison {
   PlannerOptions options_to_look_ahead() const;
   void sort_by_first_plans();
   void look_ahead();
-  void make_first_plans(bool only_opening);
+  void make_first_plans(FirstPlans plans);
   void begin(const Part& part);
   void take_plan_of_other_layers(Part& part) const;
   PlanningContext context_to_look_ahead(Part& part, const PlannerOptions& options,
@@ -282,7 +285,7 @@ void ParallelismComparison::look_ahead() {
   std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
     return std::pair(a.is_mixed(), *a.lower_bound) < std::pair(b.is_mixed(), *b.lower_bound);
   });
-  make_first_plans(true);
+  make_first_plans(FirstPlans::Opening);
   sort_by_first_plans();
   // Those in which only some layers recompute follow the others, whose plans they may have.
   std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
@@ -291,13 +294,14 @@ void ParallelismComparison::look_ahead() {
     };
     return key(a) < key(b);
   });
-  make_first_plans(false);
+  make_first_plans(FirstPlans::All);
   sort_by_first_plans();
 }
 
 /// Makes the first plan, or only opening plans, of every part whose bound is below the plans
 /// before, until part of the time limit is over.
-void ParallelismComparison::make_first_plans(bool only_opening) {
+void ParallelismComparison::make_first_plans(FirstPlans plans) {
+  const bool only_opening = plans == FirstPlans::Opening;
   const PlannerOptions options = options_to_look_ahead();
   std::optional<PartOfSearch> time;
   if (progress_.follower() != nullptr) time.emplace(progress_, kPartOfLookingAhead);
