@@ -148,8 +148,10 @@ bool DepthSearch::is_one_plan(const search::DepthBox& box) const {
   return lane_depths(start_.plan, box.least) == lane_depths(start_.plan, box.most);
 }
 
-/// Simulates a box of a single plan; puts it back where the simulation was abandoned.
+/// Simulates a box of a single plan, if it fits; puts it back where the simulation was abandoned.
 void DepthSearch::simulate(OpenBox open, SimulatedPlan& best, Score& score) {
+  // Boxes are checked without all that waits at boundaries.
+  if (!limits_.fit_as_they_are(open.box.least)) return;
   SimulatedPlan attempt = start_;
   attempt.plan.warmup_depths = lane_depths(attempt.plan, open.box.least);
   attempt.iteration =

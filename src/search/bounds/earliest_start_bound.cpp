@@ -105,6 +105,11 @@ Duration EarliestStartBound::Ways::arrival(Duration ready) {
   return arrival;
 }
 
+void EarliestStartBound::RunningMaximum::reset() {
+  count_ = 0;
+  largest_ = kNever;
+}
+
 namespace {
 
 /// Returns the costs that hold on every path of a micro-batch through the plan.
@@ -150,6 +155,67 @@ EarliestStartBound::EarliestStartBound(const PlanCost& costs, const BoundedPlan&
     stage.last_gradient = last[s].gradient;
     stage.after_backward = last[s].after_backward;
   }
+  if (counts_on_sharing) find_shared_ports(costs, bounded.topology);
+}
+
+/// Finds the ports that the activations of some stage and the gradients of the same one, or of one
+/// in front of it, pass in the same direction: for each stage those of the next one with such
+/// ports.
+void EarliestStartBound::find_shared_ports(const PlanCost& costs, const Topology& topology) {
+  const std::size_t last = stages_.size() - 1;
+  for (std::size_t s = 1; s < last; ++s) {
+    const BoundaryCost& front = costs.boundaries[s - 1];
+    bool sends = false;
+    bool receives = false;
+    for (std::size_t t = s; t < last && !(sends && receives); ++t) {
+      const BoundaryCost& behind = costs.boundaries[t];
+      sends = sends || share(behind.forward.front(), front.backward.front(),
+                             {.forwards_of = t,
+                              .backwards_of = s,
+                              .front = s - 1,
+                              .behind = t + 1,
+                              .least_of = t,
+                              .most_of = s,
+                              .activation = {},
+                              .gradient = {}},
+                             topology);
+      receives = receives || share(front.forward.front(), behind.backward.front(),
+                                   {.forwards_of = s - 1,
+                                    .backwards_of = t + 1,
+                                    .front = s - 1,
+                                    .behind = t + 1,
+                                    .least_of = t + 1,
+                                    .most_of = s - 1,
+                                    .activation = {},
+                                    .gradient = {}},
+                                   topology);
+    }
+  }
+}
+
+/// Adds the ports that both transfers pass, unless another one of them is slower for both. Returns
+/// whether there are any.
+bool EarliestStartBound::share(const TransferCost& activations, const TransferCost& gradients,
+                               SharedPort ways, const Topology& topology) {
+  const std::size_t before = shared_ports_.size();
+  for (const PortLoad& activation : activations.ports) {
+    for (const PortLoad& gradient : gradients.ports) {
+      if (gradient.port != activation.port) continue;
+      ways.activation = time_to_pass(activation, topology);
+      ways.gradient = time_to_pass(gradient, topology);
+      const bool is_slower_known = std::any_of(
+          shared_ports_.begin() + static_cast<std::ptrdiff_t>(before), shared_ports_.end(),
+          [&](const SharedPort& known) {
+            return known.activation >= ways.activation && known.gradient >= ways.gradient;
+          });
+      if (!is_slower_known) shared_ports_.push_back(ways);
+    }
+  }
+  for (std::size_t p = before; p < shared_ports_.size(); ++p) {
+    stages_[ways.forwards_of + 1].shared_by_activations.push_back(p);
+    stages_[ways.backwards_of - 1].shared_by_gradients.push_back(p);
+  }
+  return shared_ports_.size() > before;
 }
 
 /// Returns the lanes of a stage: the replicas to which it deals its micro-batches, whose own costs
@@ -189,6 +255,12 @@ void EarliestStartBound::reset(const DepthBox& box) {
     }
     stage.activations.reset();
     stage.gradients.reset();
+  }
+  for (SharedPort& port : shared_ports_) {
+    port.until_activation_from_forwards.reset();
+    port.until_activation_from_backwards.reset();
+    port.until_gradient_from_forwards.reset();
+    port.until_gradient_from_backwards.reset();
   }
 }
 
@@ -244,6 +316,51 @@ bool EarliestStartBound::may_run_backward(std::size_t s, std::int64_t micro_batc
   return micro_batch % lanes + (needed - 1) * lanes < forwards;
 }
 
+/// Returns the end of a forward less what may have passed the port before its activations do.
+Duration EarliestStartBound::ready_after_forward(const SharedPort& port,
+                                                 std::int64_t number) const {
+  const std::int64_t least = stages_[port.least_of].lanes.front().least;
+  const std::int64_t gradients = std::max<std::int64_t>(0, number - least + 1);
+  return stages_[port.forwards_of].lanes.front().forward_end[static_cast<std::size_t>(number)] -
+         number * port.activation - gradients * port.gradient;
+}
+
+/// Returns the end of a backward less what may have passed the port before its gradients do.
+Duration EarliestStartBound::ready_after_backward(const SharedPort& port,
+                                                  std::int64_t number) const {
+  const std::int64_t most = stages_[port.most_of].lanes.front().most;
+  return stages_[port.backwards_of].lanes.front().backward_end[static_cast<std::size_t>(number)] -
+         (number + most) * port.activation - number * port.gradient;
+}
+
+/// Lower bound on the moment at which an activation has passed a shared port (T5).
+Duration EarliestStartBound::activation_through(SharedPort& port, std::int64_t micro_batch) {
+  const std::int64_t gradients = micro_batch - stages_[port.front].lanes.front().most + 1;
+  if (gradients <= 0) return kNever;
+  const std::int64_t least = stages_[port.least_of].lanes.front().least;
+  const Duration anchor =
+      std::max(port.until_activation_from_forwards.of_first(
+                   std::min(micro_batch + 1, gradients + least),
+                   [&](std::int64_t h) { return ready_after_forward(port, h); }),
+               port.until_activation_from_backwards.of_first(
+                   gradients, [&](std::int64_t h) { return ready_after_backward(port, h); }));
+  return anchor + (micro_batch + 1) * port.activation + gradients * port.gradient;
+}
+
+/// Lower bound on the moment at which a gradient has passed a shared port (T5).
+Duration EarliestStartBound::gradient_through(SharedPort& port, std::int64_t micro_batch) {
+  const std::int64_t activations =
+      std::min(micro_batches_, micro_batch + stages_[port.behind].lanes.front().least);
+  const std::int64_t most = stages_[port.most_of].lanes.front().most;
+  const Duration anchor =
+      std::max(port.until_gradient_from_forwards.of_first(
+                   activations, [&](std::int64_t h) { return ready_after_forward(port, h); }),
+               port.until_gradient_from_backwards.of_first(
+                   std::clamp<std::int64_t>(activations - most, 0, micro_batch + 1),
+                   [&](std::int64_t h) { return ready_after_backward(port, h); }));
+  return anchor + activations * port.activation + (micro_batch + 1) * port.gradient;
+}
+
 /// Visits all backwards that precede the next forward of their stage at the least depths, in the
 /// order of their micro-batches. It begins with the last stage, on whose gradients the others wait.
 /// As depths do not rise from stage to stage, the backwards that the next forward needs are
@@ -263,6 +380,9 @@ void EarliestStartBound::run_backwards(std::int64_t forwards) {
       if (s == 0) continue;
       Duration& arrival = gradient_here_[s - 1][position];
       arrival = stage.gradients.arrival(end);
+      for (const std::size_t port : stages_[s - 1].shared_by_gradients) {
+        arrival = std::max(arrival, gradient_through(shared_ports_[port], m));
+      }
       if (m + 1 == micro_batches_) arrival = std::max(arrival, end + stage.last_gradient);
     }
   }
@@ -274,6 +394,9 @@ void EarliestStartBound::run_forwards(std::int64_t micro_batch) {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     Stage& stage = stages_[s];
     Duration earliest = s == 0 ? Duration{} : stage.activations.arrival(end);
+    for (const std::size_t port : stage.shared_by_activations) {
+      earliest = std::max(earliest, activation_through(shared_ports_[port], micro_batch));
+    }
     if (known_ != nullptr) earliest = std::max(earliest, known_->forwards[s][position]);
     const std::int64_t lanes = std::ssize(stage.lanes);
     end = forward(stage.lanes[static_cast<std::size_t>(micro_batch % lanes)], micro_batch / lanes,

@@ -1,5 +1,5 @@
 // Earliest start times of all forwards and backwards of a pipeline, for all warm-up depths in a box
-// at once, and the lower bound on the plan's time that follows from them ((T1)-(T4) in
+// at once, and the lower bound on the plan's time that follows from them ((T1)-(T5) in
 // docs/bounds.md).
 //
 // With depth K a stage runs F0 .. F(K-1), B0, FK, B1 and so on. If K is only known to lie within
@@ -8,7 +8,8 @@
 // has arrived, and the work in between is done. The bound thus accounts at once for the cost of
 // shallow depths early and of deep ones late, along the whole pipeline. Where least = most at every
 // stage, it is the simulated time without contention but for remainders of less than a nanosecond
-// per transfer.
+// per transfer. With contention it also counts what activations and gradients together pass through
+// one port.
 // Source: the order of 1F1B in DAPPLE (PPoPP'21) section 3.2; the bound is a longest path over the
 // precedences that all orders of the box have in common. GPipe is the depth M.
 //
@@ -17,6 +18,7 @@
 // there either (docs/bounds.md, section 3).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -120,6 +122,44 @@ class EarliestStartBound {
     // When the last micro-batches were sent, one of each sender.
     std::vector<Duration> recent_;
   };
+  /// The largest of the first values of a sequence of which more and more are known.
+  class RunningMaximum {
+   public:
+    void reset();
+    /// Returns the largest of the first `count` values. Requires: `count` does not fall from call
+    /// to call.
+    template <class Value>
+    Duration of_first(std::int64_t count, Value value) {
+      for (; count_ < count; ++count_) largest_ = std::max(largest_, value(count_));
+      return largest_;
+    }
+
+   private:
+    std::int64_t count_ = 0;
+    Duration largest_;
+  };
+  /// A port that the activations of one boundary and the gradients of another one, or of the same
+  /// stage's other one, pass in the same direction (T5). Stages are given by position.
+  struct SharedPort {
+    // The stages whose forwards and backwards make ready what passes the port.
+    std::size_t forwards_of = 0;
+    std::size_t backwards_of = 0;
+    // The stages in front of both boundaries and behind both.
+    std::size_t front = 0;
+    std::size_t behind = 0;
+    // The stages whose least and largest depths say what is ready before what.
+    std::size_t least_of = 0;
+    std::size_t most_of = 0;
+    // The occupation of the port by the transfer of one micro-batch, rounded down.
+    Duration activation;
+    Duration gradient;
+    // Of windows that end when an activation has arrived, or a gradient, what those of (T5) add to
+    // the work in them: by what is ready when a window begins.
+    RunningMaximum until_activation_from_forwards = {};
+    RunningMaximum until_activation_from_backwards = {};
+    RunningMaximum until_gradient_from_forwards = {};
+    RunningMaximum until_gradient_from_backwards = {};
+  };
   /// A lane of a stage, and what has been visited of it. The numbers of its micro-batches are those
   /// among its own.
   ///
@@ -165,6 +205,9 @@ class EarliestStartBound {
     Ways activations;
     Ways gradients;
     Duration last_gradient;
+    // The shared ports that activations, and gradients, pass on their way to the stage.
+    std::vector<std::size_t> shared_by_activations;
+    std::vector<std::size_t> shared_by_gradients;
     // Backwards visited so far, of all lanes.
     std::int64_t backwards = 0;
   };
@@ -176,12 +219,20 @@ class EarliestStartBound {
   static Duration forward(Lane& lane, std::int64_t number, Duration earliest);
   static Duration backward(Lane& lane, std::int64_t number, Duration earliest);
   bool may_run_backward(std::size_t s, std::int64_t micro_batch, std::int64_t forwards) const;
+  void find_shared_ports(const PlanCost& costs, const Topology& topology);
+  bool share(const TransferCost& activations, const TransferCost& gradients, SharedPort ways,
+             const Topology& topology);
+  Duration ready_after_forward(const SharedPort& port, std::int64_t number) const;
+  Duration ready_after_backward(const SharedPort& port, std::int64_t number) const;
+  Duration activation_through(SharedPort& port, std::int64_t micro_batch);
+  Duration gradient_through(SharedPort& port, std::int64_t micro_batch);
   void run_forwards(std::int64_t micro_batch);
   void run_backwards(std::int64_t forwards);
 
   std::int64_t micro_batches_;
   const EarliestStarts* known_ = nullptr;
   std::vector<Stage> stages_;
+  std::vector<SharedPort> shared_ports_;
   // Arrivals of gradients, by stage and micro-batch.
   std::vector<std::vector<Duration>> gradient_here_;
 };
