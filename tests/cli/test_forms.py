@@ -119,26 +119,46 @@ class Forms(ToolTest):
         self.assert_form(plan, 10 * 4 * 3 * (3 * size // 4), tensor=1, sharding="full", shards=4)
 
     def test_parameters_are_kept_where_they_fit(self):
-        # Two layers on two devices at 10 GB/s. Half of P takes 3.4 ms, which 1 ms of forward and 2
-        # of backward do not hide. With the optimizer's state sharded alone, parameters are
-        # gathered once; that needs 2 P + 2 P + 4 P / 2, shards of all state 4 P + 3 P.
+        # full-keep against full: two layers of P = 64 MiB on two devices at 10 GB/s, where half of P
+        # takes 3.4 ms, which 1 ms of forward and 2 of backward do not hide.
         size = 64 * MEBIBYTE
         profile = self.profile(2, 8)
         profile["optimizer"]["step_ns_per_parameter_byte"] = 0.1
-        options = ("--shard", "auto", "--pin", "stages=1", "--micro-batch", "2")
-        plan = self.planned(profile, self.topology(1, 2, 9 * size, "10 GB/s"), *options)
-        self.assertEqual(plan["parallelism"], {"tensor": 1, "sharding": "optimizer"})
-        kept = plan["predicted"]["iteration_ns"]
-        # Whole layers take 24 ms. Buckets of one layer each are scattered in half of P at 10 GB/s,
-        # the first beside the other layer's backward of 2 ms; then half of the step, and both
-        # are gathered.
+        topology = self.topology(1, 2, 9 * size, "10 GB/s")
+        options = ("--pin", "stages=1", "--micro-batch", "2")
         half = divide_up(size // 2, 10)
         step = divide_up(divide_up(2 * size, 10), 2)
-        self.assertEqual(kept, 22 * MILLISECOND + 2 * half + step + divide_up(size, 10))
-        plan = self.planned(profile, self.topology(1, 2, 9 * size, "10 GB/s"), *options[:1],
-                            "full", *options[2:])
-        # Four micro-batches, each with three halves for each of the two layers, and a step of half.
-        self.assert_form(plan, 4 * 2 * 3 * half + step, tensor=1, sharding="full", shards=2)
+        # Parameters that are kept are gathered once, after the step. Whole layers take 24 ms. Buckets
+        # of one layer each are scattered in half of P, the first beside the other layer's backward of
+        # 2 ms; then half of the step, and both layers are gathered.
+        kept = 22 * MILLISECOND + 2 * half + step + divide_up(size, 10)
+        # Gathered anew they pass for each of four micro-batches and two layers, before forward and
+        # backward, and gradients after it; the step is of half.
+        gathered = 4 * 2 * 3 * half + step
+        self.assertLess(kept, gathered)
+        plan = self.planned(profile, topology, "--shard", "full-keep", *options)
+        # 2 P of weights, 2 P of gradients, half of 4 P of state, and the bucket.
+        self.assert_form(plan, kept, tensor=1, sharding="optimizer")
+        for device in plan["predicted"]["devices"]:
+            self.assertEqual(device["peak_memory_bytes"], (2 + 2 + 4 // 2 + 1) * size + 2 * 1024)
+        self.assertEqual(plan["request"]["sharding"], "optimizer")
+        chosen = self.planned(profile, topology, "--shard", "auto", *options)
+        self.assert_form(chosen, kept, tensor=1, sharding="optimizer")
+        plan = self.planned(profile, topology, "--shard", "full", *options)
+        # Half of 8 P, and while a layer runs, that, the other and gradients.
+        self.assert_form(plan, gathered, tensor=1, sharding="full", shards=2)
+        self.assertEqual(plan["predicted"]["devices"][0]["peak_memory_bytes"],
+                         (8 // 2 + 3) * size + 2 * 1024)
+        # Layouts have the same name for it, and the same figures.
+        ground = ("--model", "m.json", "--topo", "t.json", "--json")
+        found = {}
+        for zero in ("full-keep", "1", "3"):
+            run = self.run_tool("simulate", "--layout", f"pp=1,dp=2,mbs=1,zero={zero}", *ground)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            found[zero] = json.loads(run.stdout)["plans"][0]["predicted"]["iteration_ns"]
+        self.assertEqual(found, {"full-keep": kept, "1": kept, "3": gathered})
+        run = self.run_tool("simulate", "--layout", "pp=1,dp=2,mbs=1,zero=full-keep,fsdp=2", *ground)
+        self.assert_error(run, BAD_INPUT, "fsdp: needs zero=3")
 
     def test_sharded_optimizer_state_instead_of_recomputation(self):
         # Four layers of P = 64 MiB that keep 1.5 P of a sample, on two devices of 20 P. Whole state is
@@ -975,6 +995,70 @@ class Forms(ToolTest):
             run = self.run_tool("export", "plan.json", "--to", target, "-o", "no")
             self.assert_error(run, BAD_INPUT, words)
 
+    def test_torchtitan_keeps_parameters(self):
+        def there_and_back(layout, *options):
+            plan = self.imported(layout)
+            text = self.exported("torchtitan")
+            for option in options:
+                self.assertIn(f"  --parallelism.{option}\n", text)
+            (self.folder / "titan.sh").write_text(text)
+            (self.folder / "schedule.csv").write_text(self.exported("torch-csv"))
+            # Without a pipeline there is no order.
+            files = ("titan.sh", "schedule.csv") if "schedule_csv" in text else ("titan.sh",)
+            run = self.run_tool("import", "plan", *files, *self.ground(), "-o", "again.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            again = self.read("again.json")
+            for part in ("parallelism", "stages", "predicted", "micro_batch_size",
+                         "num_micro_batches", "global_batch_size"):
+                self.assertEqual(plan.get(part), again.get(part))
+            return plan, text, " ".join(again["warnings"])
+
+        # Only the optimizer's state is sharded then, over all data-parallel and context ranks.
+        never = "fsdp_reshard_after_forward never"
+        plan, text, said = there_and_back(
+            "cp=2,pp=2,dp=4,mbs=1,zero=full-keep", "data_parallel_shard_degree 4",
+            "data_parallel_replicate_degree 1", "context_parallel_degree 2", never)
+        self.assertEqual(plan["parallelism"],
+                         {"tensor": 1, "context": 2, "sharding": "optimizer"})
+        self.assertNotIn("longer than predicted", said)
+        # torchtitan's default is the same under a pipeline, and shards all state without one.
+        (self.folder / "titan.sh").write_text(text.replace(never, never.replace("never", "default")))
+        run = self.run_tool("import", "plan", "titan.sh", "schedule.csv", *self.ground(), "-o",
+                            "again.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("again.json")["parallelism"], plan["parallelism"])
+        plan, text, said = there_and_back("pp=1,dp=16,mbs=2,gbs=128", "data_parallel_replicate_degree 16")
+        self.assertNotIn("parallel_shard_degree", text)
+        self.assertNotIn("longer than predicted", said)
+        warning = "without a pipeline, torchtitan gathers parameters"
+        plan, text, said = there_and_back("pp=1,dp=16,mbs=2,gbs=128,zero=full-keep",
+                                          "data_parallel_shard_degree 16", never)
+        self.assertIn(warning, said)
+        run = self.run_tool("export", "plan.json", "--to", "torchtitan", "-o", "export")
+        self.assertIn(warning, run.stderr)
+        text = "\n".join(line for line in text.splitlines() if not line.startswith("# ranks"))
+        (self.folder / "titan.sh").write_text(text.replace(never, never.replace("never", "default")))
+        run = self.run_tool("import", "plan", "titan.sh", *self.ground(), "-o", "again.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("again.json")["parallelism"],
+                         {"tensor": 1, "sharding": "full", "shards": 16})
+        _, _, said = there_and_back("pp=1,dp=16,mbs=2,gbs=32,zero=full-keep")
+        self.assertNotIn("longer than predicted", said)
+        # A single rank has nothing to share, but the plan is the same.
+        there_and_back("pp=2,dp=1,mbs=1,zero=1", "data_parallel_shard_degree 1", never)
+        # What torchtitan can run is planned for it.
+        run = self.run_tool(*self.ground(), "--for", "torchtitan", "--shard", "full-keep", "-o",
+                            "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("plan.json")["parallelism"]["sharding"], "optimizer")
+        self.assertIn(never, self.exported("torchtitan"))
+        run = self.run_tool("verify", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        plan = self.imported("cp=2,pp=2,dp=4,mbs=1")
+        run = self.run_tool("export", "plan.json", "--to", "torchtitan", "-o", "no")
+        self.assert_error(run, BAD_INPUT, "/parallelism/sharding: expected optimizer or full, as the "
+                          "files for torchtitan have no context parallelism with whole parameters")
+
     def test_ranks_of_groups_of_servers(self):
         plan = self.imported("tp=2,cp=2,ep=4,etp=1,pp=1,dp=4,mbs=1,zero=3")
         self.assertEqual(plan["parallelism"]["shards"], 8)
@@ -1008,9 +1092,9 @@ class Forms(ToolTest):
             return {record["reason"] for record in self.read("plan.json")["parallelisms"]}
 
         reasons = forms("--for", "torchtitan", "--shard", "auto", "--planner", "dapple")
-        for lack in ("no expert parallelism", "no context parallelism with whole parameters",
-                     "no sharded state"):
+        for lack in ("no expert parallelism", "no context parallelism with whole parameters"):
             self.assertIn(f"the files for torchtitan have {lack}", reasons)
+        self.assertNotIn("the files for torchtitan have no sharded state", reasons)
         # Files of older versions name PyTorch's runtime instead.
         plan = self.read("plan.json")
         text = json.dumps(plan).replace("the files for torchtitan", "the files for PyTorch's runtime")
@@ -1021,6 +1105,20 @@ class Forms(ToolTest):
             run = self.run_tool("verify", "older.json")
             self.assertIn(run.returncode, (code, NOT_VERIFIED) if code == DONE else (code,),
                           run.stdout + run.stderr)
+        # So do those that were made when its files had no sharded optimizer state, of which no other
+        # target may claim so.
+        for target, code in (("torchtitan", DONE), ("megatron", BAD_INPUT)):
+            forms("--for", target, "--shard", "auto")
+            plan = self.read("plan.json")
+            lacking = [record for record in plan["parallelisms"]
+                       if record["parallelism"].get("sharding") == "optimizer"]
+            self.assertTrue(lacking)
+            for record in lacking:
+                record.update(iteration_ns=None, lower_bound_ns=None, shape="", missing_bytes=0,
+                              reason="the files for PyTorch's runtime have no sharded state")
+            self.write("older.json", plan)
+            run = self.run_tool("verify", "older.json")
+            self.assertEqual(run.returncode, code, run.stdout + run.stderr)
         reasons = forms("--for", "megatron", "--shard", "auto", "--planner", "dapple")
         self.assertIn("the files for Megatron-LM have no sharded parameters", reasons)
         self.assertNotIn("the files for Megatron-LM have no expert parallelism", reasons)

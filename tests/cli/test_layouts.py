@@ -110,7 +110,7 @@ class Layouts(ToolTest):
                 ("pp=2,mbs=1,cp=2", "variants, tensor 1, got tensor 1, context 2"),
                 ("pp=2,mbs=1,ep=2", "variants, tensor 1, got tensor 1, experts 2"),
                 ("pp=2,mbs=1,etp=2", "etp: needs ep=..."),
-                ("pp=2,mbs=1,zero=2", "zero: expected 0, 1 or 3"),
+                ("pp=2,mbs=1,zero=2", "zero: expected 0, 1, 3 or full-keep"),
                 ("pp=2,mbs=1,zero=3", "zero: 3 needs fsdp=... or dp=..."),
                 ("pp=2,mbs=1,fsdp=2", "fsdp: needs zero=3"),
                 ("pp=2,mbs=1,gbs=3", "global batch size: expected"),

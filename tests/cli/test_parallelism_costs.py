@@ -1376,7 +1376,8 @@ class Draw:
         if form.experts > 1 and (form.expert_tensor != form.tensor or self.chance(0.3)):
             words.append(f"etp={form.expert_tensor}")
         if form.sharding or self.chance(0.3):
-            of_zero = {None: 0, "optimizer": 1, "full": 3}[form.sharding]
+            of_zero = {None: 0, "optimizer": "full-keep" if whole % 2 else 1,
+                       "full": 3}[form.sharding]
             words.append(f"zero={of_zero}")
         if states_shards:
             words.append(f"fsdp={form.shards}")
@@ -1520,7 +1521,7 @@ class ParallelismCosts(ToolTest):
                 ("cp=3", {}, ("variants", "got tensor 1, context 3")),
                 ("ep=3", {}, ("variants", "got tensor 1, experts 3")),
                 ("ep=4,etp=2", {}, ("variants", "got tensor 1, experts 4 x 2")),
-                ("zero=2", {}, ("zero: expected 0, 1 or 3", 'got "2"')),
+                ("zero=2", {}, ("zero: expected 0, 1, 3 or full-keep", 'got "2"')),
                 ("fsdp=2", {}, ("fsdp: needs zero=3", "got none")),
                 ("zero=1,fsdp=4", {}, ("fsdp: needs zero=3",)),
                 ("zero=3", {}, ("zero: 3 needs fsdp=... or dp=...", "got neither")),

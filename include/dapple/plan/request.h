@@ -62,13 +62,18 @@ std::string_view to_string(RecomputedLayers layers);
 /// What of a stage's state is sharded.
 enum class Sharding {
   None,
-  /// The optimizer's state, over the replicas.
+  /// The optimizer's state, over the replicas: ZeRO stage 1, and FSDP that keeps parameters
+  /// gathered.
   Optimizer,
   /// All state, over devices of a group.
   Full,
   /// Whichever makes the faster plan.
   Any,
 };
+
+/// What users may also call Sharding::Optimizer, by what FSDP does: gather parameters once an
+/// iteration and keep them.
+inline constexpr std::string_view kFullKeep = "full-keep";
 
 /// Returns what of the state is sharded.
 Sharding sharding_of(const Parallelism& parallelism);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -101,15 +102,30 @@ std::string memory_text(const Prediction& prediction, const Topology& topology) 
   return {};
 }
 
-/// Returns the restriction of the target that the plan was requested for. Throws Error(BadInput) if
-/// the file's target is invalid.
+/// Whether the file says that PyTorch's runtime cannot shard the optimizer's state, as files of
+/// older versions do, which did not search such plans.
+bool lacks_sharded_optimizer(const PlanDocument& document) {
+  const std::string& target = document.request->target;
+  if (target != "torchtitan" && target != "torch-csv") return false;
+  return std::any_of(document.parallelisms.begin(), document.parallelisms.end(),
+                     [](const ParallelismRecord& record) {
+                       return record.parallelism.shards_optimizer &&
+                              record.reason.ends_with(" have no sharded state");
+                     });
+}
+
+/// Returns the restriction of the target that the plan was requested for, as the version that made
+/// the plan had it. Throws Error(BadInput) if the file's target is invalid.
 std::optional<planner::PlanRestriction> restriction_in(const PlanDocument& document,
                                                        const std::string& source) {
   if (!document.request || document.request->target.empty()) return std::nullopt;
   try {
-    return restriction_of(document.request->target,
-                          planner::options_of(*document.request, document.plan.global_batch_size),
-                          document.original_profile());
+    auto restriction =
+        restriction_of(document.request->target,
+                       planner::options_of(*document.request, document.plan.global_batch_size),
+                       document.original_profile());
+    if (lacks_sharded_optimizer(document)) restriction.shards_optimizer = false;
+    return restriction;
   } catch (const Error& error) {
     throw Error{
         ErrorKind::BadInput, source, {{"/request/for", error.violations().front().message}}};

@@ -146,14 +146,15 @@ OptionSection plan_restrictions() {
                    "--schedule 1f1b or gpipe, and cannot be used with --for."},
        {.name = "shard",
         .value = "WHAT",
-        .choices = {"none", "optimizer", "full", "auto"},
-        .text = "Shard {}.",
-        .default_value = "none",
+        .choices = {"none", "optimizer", std::string(kFullKeep), "full", "auto"},
+        .text = "Shard none (default), optimizer, full[-keep] or auto.",
         .details =
             "With optimizer, each replica of a stage holds and updates its shard of the "
-            "optimizer's state, as with ZeRO stage 1; with full, devices of a group hold a shard "
-            "each of all state, and gather parameters for every micro-batch, as with ZeRO stage 3 "
-            "and FSDP; with auto, whichever is fastest is chosen, the same for all stages."}}};
+            "optimizer's state, as with ZeRO stage 1; full-keep, FSDP that gathers parameters once "
+            "an iteration and keeps them, is the same, as it holds and sends as much; with full, "
+            "devices of a group hold a shard each of all state, and gather parameters for every "
+            "micro-batch, as with ZeRO stage 3 and FSDP; with auto, whichever is fastest is "
+            "chosen, the same for all stages."}}};
 }
 
 OptionSection plan_outputs() {
@@ -202,9 +203,11 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   planner.contention = contention_of(options).value_or(Contention::SharedWithCollectives);
   planner.replicas = replicas_of(options).value_or(Replicas::Together);
   planner.ignore_memory = options.has("unlimited-memory");
+  const std::string shard = options.choice("shard");
   for (const Sharding sharding : {Sharding::Optimizer, Sharding::Full, Sharding::Any}) {
-    if (options.choice("shard") == to_string(sharding)) planner.sharding = sharding;
+    if (shard == to_string(sharding)) planner.sharding = sharding;
   }
+  if (shard == kFullKeep) planner.sharding = Sharding::Optimizer;
   planner.max_tensor = options.positive_integer("max-tensor", kMaxTensorParallel);
   planner.mixes_forms = options.has("per-stage");
   planner.mixes_group_sizes = options.choice("groups") == "any";

@@ -119,16 +119,23 @@ std::string recomputation_of(const Plan& plan) {
   return option("mode", plan.stages.front().recompute || recomputes_blocks(plan) ? "full" : "none");
 }
 
-/// Returns torchtitan's options for the degrees within a device, of which `tensor` is one.
-std::string degrees_as_options(const Parallelism& form, std::int64_t tensor) {
+/// Returns torchtitan's options for the data-parallel ranks, what they shard, and the degrees
+/// within a device, of which `tensor` is one.
+std::string degrees_as_options(const Plan& plan, std::int64_t tensor) {
+  const Parallelism& form = plan.parallelism;
+  const std::int64_t ranks = replicas_of_stages(plan);
+  const std::int64_t shards = form.full_shards > 1    ? form.full_shards / form.context
+                              : form.shards_optimizer ? ranks
+                                                      : 1;
   std::string options;
   const auto add = [&](std::string_view option, const auto& value) {
     options += fmt::format("  --parallelism.{} {}\n", option, value);
   };
-  if (form.full_shards > 1) {
-    add("data_parallel_shard_degree", form.full_shards / form.context);
-    // Under a pipeline the default keeps parameters gathered.
-    add("fsdp_reshard_after_forward", "always");
+  add("data_parallel_replicate_degree", ranks / shards);
+  if (sharding_of(form) != Sharding::None) {
+    add("data_parallel_shard_degree", shards);
+    // The default depends on whether there is a pipeline.
+    add("fsdp_reshard_after_forward", form.shards_optimizer ? "never" : "always");
   }
   if (tensor > 1) add("tensor_parallel_degree", tensor);
   if (form.context > 1) add("context_parallel_degree", form.context);
@@ -175,7 +182,6 @@ Export export_torchtitan(const ExportSubject& subject) {
                                 : "The names of modules are those of the profile's layers, and "
                                   "torchtitan looks for modules of these names";
   const std::size_t groups = stages_by_device_group(plan).size();
-  const std::size_t replicas = plan.stages.front().devices.size();
   // Without a pipeline torchtitan takes a local batch at a time, and accumulates gradients over as
   // many as make the global batch.
   const bool has_pipeline = groups > 1 || plan.stages.size() > 1;
@@ -188,7 +194,6 @@ Export export_torchtitan(const ExportSubject& subject) {
       "# {}.\n"
       "PIPELINE_ARGS=(\n"
       "  --parallelism.pipeline_parallel_degree {}\n"
-      "  --parallelism.data_parallel_replicate_degree {}\n"
       "{}"
       "{}"
       "  --parallelism.module_fqns_per_model_part {}\n"
@@ -199,8 +204,7 @@ Export export_torchtitan(const ExportSubject& subject) {
       heading_of(subject, "torchtitan"),
       has_pipeline ? "# The order is that of `export --to torch-csv`, saved as schedule.csv.\n"
                    : "",
-      ranks_as_comment(subject), names, groups, replicas,
-      degrees_as_options(plan.parallelism, degree),
+      ranks_as_comment(subject), names, groups, degrees_as_options(plan, degree),
       has_pipeline ? fmt::format("  --parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
                                  "  --parallelism.pipeline_parallel_microbatch_size {}\n",
                                  samples_per_rank(plan))
@@ -209,6 +213,8 @@ Export export_torchtitan(const ExportSubject& subject) {
       samples_per_rank(plan) * (has_pipeline ? plan.num_micro_batches : 1), plan.global_batch_size,
       recomputation_of(plan));
   if (plan.stages.front().recompute) result.warnings.push_back(warn_of_block_inputs("torchtitan"));
+  for (std::string& warning : warn_of_accumulated_shards(plan))
+    result.warnings.push_back(std::move(warning));
   result.warnings.push_back(names);
   return result;
 }

@@ -251,9 +251,9 @@ void check_degrees(const RuntimeLimits& runtime, const Parallelism& form,
   };
   if (!runtime.context_parallel && form.context > 1) {
     refuse("context", "1", "context parallelism", fmt::format("{}", form.context));
-  } else if (runtime.context_shards_state && form.context > 1 && form.full_shards == 1) {
-    refuse("sharding", to_string(Sharding::Full), "context parallelism with whole parameters",
-           std::string(to_string(sharding_of(form))));
+  } else if (runtime.context_shards_state && form.context > 1 &&
+             sharding_of(form) == Sharding::None) {
+    refuse("sharding", "optimizer or full", "context parallelism with whole parameters", "none");
   }
   if (!runtime.expert_parallel && form.experts > 1) {
     refuse("experts", "1", "expert parallelism", fmt::format("{}", form.experts));

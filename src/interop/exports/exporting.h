@@ -57,6 +57,7 @@ inline constexpr RuntimeLimits kTorch{.name = "PyTorch's runtime",
                                       .sequence_parallel = true,
                                       .context_parallel = true,
                                       .context_shards_state = true,
+                                      .shards_optimizer = true,
                                       .shards_all_state = true};
 /// The limits of torchtitan, which runs plans by PyTorch's runtime.
 inline constexpr RuntimeLimits kTorchtitan = [] {

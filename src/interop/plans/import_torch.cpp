@@ -291,10 +291,22 @@ ImportedPlan TorchImporter::run() {
   if (auto fault = count_fault("torchtitan", ground_.profile, plan)) {
     throw Error{ErrorKind::BadInput, roles_[0]->name, in_words({*std::move(fault)})};
   }
+  for (std::string& warning : warn_of_accumulated_shards(plan))
+    warnings.push_back(std::move(warning));
   return {.profile = ground_.profile, .plan = std::move(plan), .warnings = std::move(warnings)};
 }
 
 }  // namespace
+
+std::vector<std::string> warn_of_accumulated_shards(const Plan& plan) {
+  const Parallelism& form = plan.parallelism;
+  const bool keeps =
+      form.shards_optimizer && (form.copies() > 1 || plan.stages.front().devices.size() > 1);
+  if (!keeps || plan.stages.size() > 1 || plan.num_micro_batches == 1) return {};
+  return {
+      "without a pipeline, torchtitan gathers parameters and scatters gradients for every "
+      "micro-batch and not once an iteration: it takes longer than predicted"};
+}
 
 bool is_torchtitan_options(std::string_view text) {
   return text.find(kModules) != std::string_view::npos;

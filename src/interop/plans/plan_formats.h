@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/interop/plans/layout.h"
 #include "dapple/io/json/json_value.h"
+#include "dapple/plan/plan.h"
 #include "dapple/profile/recomputation.h"
 
 namespace dapple::interop {
@@ -59,6 +61,10 @@ inline std::string_view megatron_module(RecomputedPart part) {
 /// layers, or n for every n-th layer.
 inline constexpr std::string_view kTorchtitanSelection =
     "--activation_checkpoint.selective_ac_option";
+
+/// Returns the warning for plans that keep parameters gathered for an iteration of several
+/// micro-batches without a pipeline, which torchtitan does not.
+std::vector<std::string> warn_of_accumulated_shards(const Plan& plan);
 
 /// Whether DeepSpeed's files recompute layer by layer. O(length).
 bool recomputes_layers_of_deepspeed(const std::vector<ForeignPlanFile>& files);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dapple/interop/plans/layout.h"
+#include "dapple/plan/request.h"
 #include "dapple/profile/limits.h"
 #include "dapple/profile/variants.h"
 #include "interop/plans/plan_formats.h"
@@ -76,11 +77,12 @@ void read_sharding(const Layout& layout, StatedParallelism& stated) {
     refuse("fsdp: needs zero=3, which shards all state, got none");
   }
   if (zero == nullptr) return;
-  if (*zero != "0" && *zero != "1" && !is_full) {
-    refuse(fmt::format("zero: expected 0, 1 or 3, as no plan shards gradients alone, got \"{}\"",
-                       shown(*zero)));
+  stated.shards_optimizer = *zero == "1" || *zero == kFullKeep;
+  if (*zero != "0" && !stated.shards_optimizer && !is_full) {
+    refuse(
+        fmt::format("zero: expected 0, 1, 3 or {}, as no plan shards gradients alone, got \"{}\"",
+                    kFullKeep, shown(*zero)));
   }
-  stated.shards_optimizer = *zero == "1";
   if (!is_full) return;
   if (layout.value("fsdp") == nullptr && layout.value("dp") == nullptr) {
     refuse(
@@ -92,25 +94,25 @@ void read_sharding(const Layout& layout, StatedParallelism& stated) {
 }
 
 /// Sets what torchtitan's options say of sharded state. Where parameters are kept gathered, only
-/// the optimizer's state is sharded.
+/// the optimizer's state is sharded, over a single rank where that is said of one.
 void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) {
   constexpr std::string_view kShardDegree = "--parallelism.data_parallel_shard_degree";
   constexpr std::string_view kPolicy = "--parallelism.fsdp_reshard_after_forward";
   const std::int64_t ranks = script.count(kShardDegree).value_or(1) * stated.context;
-  if (ranks == 1) return;
+  const auto replicas = script.count("--parallelism.data_parallel_replicate_degree").value_or(1);
   const auto policy = script.value(kPolicy);
+  const bool never_reshards = policy && policy->value == "never";
+  if (ranks == 1 && !(never_reshards && replicas == 1)) return;
   if (policy && policy->value != "always" && policy->value != "never" &&
       policy->value != "default") {
     script.refuse(policy->line, fmt::format("{}: expected default, always or never, got '{}'",
                                             kPolicy, shown(policy->value)));
   }
   const bool has_pipeline = script.count("--parallelism.pipeline_parallel_degree").value_or(1) > 1;
-  const bool keeps = policy
-                         ? policy->value == "never" || (policy->value != "always" && has_pipeline)
-                         : has_pipeline;
+  const bool keeps = never_reshards || (has_pipeline && !(policy && policy->value == "always"));
   if (!keeps) {
     stated.full_shards = ranks;
-  } else if (script.count("--parallelism.data_parallel_replicate_degree").value_or(1) == 1) {
+  } else if (replicas == 1) {
     stated.shards_optimizer = true;
   } else {
     script.refuse(script.line_of(kShardDegree),

@@ -34,7 +34,8 @@ std::string lack_of(const std::optional<PlanRestriction>& restriction, const Par
   if (form.experts > 1 && has_whole_sequence && restriction->experts_need_sequence) {
     what = "experts beside tensor parallelism without sequence parallelism";
   }
-  if (form.context > 1 && form.full_shards == 1 && restriction->context_shards_state) {
+  if (form.context > 1 && sharding_of(form) == Sharding::None &&
+      restriction->context_shards_state) {
     what = "context parallelism with whole parameters";
   }
   if (!restriction->recomputed_parts.includes(form.recomputes) ||

@@ -82,7 +82,7 @@ struct RuntimeLimits {
   bool expert_parallel = false;
   /// Whether experts beside tensor parallelism need sequence parallelism.
   bool experts_need_sequence = false;
-  /// Whether context parallelism shards all state over its ranks.
+  /// Whether context parallelism shards state over its ranks, all of it or the optimizer's.
   bool context_shards_state = false;
   /// Whether the replicas of a stage may shard its optimizer state, and data-parallel ranks all
   /// state.

@@ -35,7 +35,7 @@ struct PlanRestriction {
   bool expert_parallel = true;
   /// Whether experts beside tensor parallelism need sequence parallelism.
   bool experts_need_sequence = false;
-  /// Whether context parallelism shards all state over its ranks.
+  /// Whether context parallelism shards state over its ranks, all of it or the optimizer's.
   bool context_shards_state = false;
   /// Whether replicas may shard the optimizer's state, and devices of a group all state.
   bool shards_optimizer = true;
