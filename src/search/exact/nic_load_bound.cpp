@@ -83,12 +83,18 @@ class NicLoadBound {
     std::int32_t used = 0;
     // The samples of each micro-batch that its devices of the first stage process.
     std::int64_t samples = 0;
-    // What its NICs send over all boundaries so far, and in all-reduces.
+    // What its NICs send over all boundaries so far, and receive as well, and what they send in
+    // all-reduces.
     Bytes transfers;
     Bytes reductions;
-    // The time from the start of the first forward on the first stage until the first of these
-    // transfers begins; zero if there is none.
+    // The times from the start of the first forward on the first stage until the first of these
+    // transfers is sent, and received; zero if there is none.
     Duration head;
+    Duration received_head;
+    // The times from when the server has received the last gradient until the end of the last
+    // backward on the first stage, and until the end of the last optimizer step.
+    Duration rest;
+    Duration rest_to_end;
 
     friend auto operator<=>(const Server&, const Server&) = default;
   };
@@ -101,9 +107,11 @@ class NicLoadBound {
   /// A server beside the boundary between a stage and the partial plan behind it.
   struct SideServer {
     Server server;
-    // Whether it has devices of the stage in front, and whether it sends activations.
+    // Whether it has devices of the stage in front, and whether it sends activations, and so
+    // receives gradients, or the other way round.
     bool is_in_front = false;
     bool sends_activations = false;
+    bool sends_gradients = false;
   };
   /// A stage that ends at the cut at hand.
   struct Stage {
@@ -134,6 +142,8 @@ class NicLoadBound {
   void prepend_devices(const PartialPlan& behind, const Spread& chosen, SpreadIndex spread,
                        const std::vector<std::int64_t>& samples);
   void cross(SideServer& side, std::int64_t samples, BoundaryBound& boundary) const;
+  static void pass_stage(const StageBound& stage, const BoundaryBound& boundary,
+                         const SideServer& side, Server& server);
   void prepend_stage(const PartialPlan& behind, const Extension& extension, const Stage& stage);
   bool is_room_left(CutIndex cut, std::int32_t devices) const;
   Bytes reduced_by_each(CutIndex begin, std::int64_t servers) const;
@@ -392,6 +402,7 @@ void NicLoadBound::cross(SideServer& side, std::int64_t samples, BoundaryBound& 
   const std::int64_t micro_batches = problem_.num_micro_batches();
   const Bytes size = sure_size(std::abs(samples - side.server.samples), volume_);
   side.sends_activations = samples > side.server.samples && size > Bytes{};
+  side.sends_gradients = samples < side.server.samples && size > Bytes{};
   side.server.transfers += micro_batches * size;
   boundary.forward = std::max(boundary.forward, time_to_send(size));
   boundary.backward = boundary.forward;
@@ -408,12 +419,12 @@ void NicLoadBound::prepend_stage(const PartialPlan& behind, const Extension& ext
   for (const SideServer& side : extension.servers) {
     Server server = side.server;
     if (side.is_in_front) server.reductions += stage.reduced;
-    if (server.transfers > Bytes{}) {
-      server.head = bound.forward;
-      if (!side.sends_activations) server.head += extension.boundary.forward + side.server.head;
-    }
-    span = std::max(span, server.head + time_to_send(server.transfers) + bound.backward);   // (N2)
-    end = std::max(end, server.head + time_to_send(server.transfers + server.reductions));  // (N3)
+    if (server.transfers > Bytes{}) pass_stage(bound, extension.boundary, side, server);
+    const Duration busy = time_to_send(server.transfers);
+    span = std::max({span, server.head + busy + bound.backward,                          // (N2)
+                     server.received_head + busy + server.rest});                        // (N6)
+    end = std::max({end, server.received_head + busy + server.rest_to_end,               // (N6)
+                    server.head + time_to_send(server.transfers + server.reductions)});  // (N3)
     if (end >= threshold_) return;
     if (side.is_in_front) plan.servers.push_back(server);
   }
@@ -433,6 +444,21 @@ void NicLoadBound::prepend_stage(const PartialPlan& behind, const Extension& ext
   if (!is_closed) keep(std::move(plan), extension.spread, stage.begin);
 }
 
+/// Counts the times of a server that has sent something from the stage that is put in front.
+void NicLoadBound::pass_stage(const StageBound& stage, const BoundaryBound& boundary,
+                              const SideServer& side, Server& server) {
+  const Duration crossed = stage.forward + boundary.forward;
+  server.head = side.sends_activations ? stage.forward : crossed + side.server.head;
+  server.received_head = side.sends_gradients ? stage.forward : crossed + side.server.received_head;
+  if (side.sends_activations) {
+    server.rest = stage.backward;
+    server.rest_to_end = {};
+  } else {
+    server.rest += boundary.backward + stage.backward;
+  }
+  server.rest_to_end = std::max(server.rest_to_end, server.rest + stage.after_backward);
+}
+
 /// What each server of a stage that begins there and ends at the cut sends at least to reduce its
 /// gradients (N3).
 Bytes NicLoadBound::reduced_by_each(CutIndex begin, std::int64_t servers) const {
@@ -450,7 +476,12 @@ Duration NicLoadBound::time_to_send(Bytes size) const {
 /// Keeps a partial plan unless another one dominates it (N5), with its times rounded down.
 void NicLoadBound::keep(PartialPlan plan, SpreadIndex spread, CutIndex begin) {
   const auto round_down = [&](Duration& time) { time.ns -= time.ns % grain_.ns; };
-  for (Server& server : plan.servers) round_down(server.head);
+  for (Server& server : plan.servers) {
+    round_down(server.head);
+    round_down(server.received_head);
+    round_down(server.rest);
+    round_down(server.rest_to_end);
+  }
   // The stage's occupation counts only where transfers block.
   plan.label.occupied = {};
   round_down(plan.label.round_trip);
@@ -477,7 +508,8 @@ Bytes NicLoadBound::size_of(const PartialPlan& plan) {
 bool NicLoadBound::dominates(const PartialPlan& a, const PartialPlan& b) {
   const auto is_no_worse = [](const Server& x, const Server& y) {
     return x.samples == y.samples && x.used <= y.used && x.transfers <= y.transfers &&
-           x.reductions <= y.reductions && x.head <= y.head;
+           x.reductions <= y.reductions && x.head <= y.head && x.received_head <= y.received_head &&
+           x.rest <= y.rest && x.rest_to_end <= y.rest_to_end;
   };
   return a.used <= b.used && is_no_larger(a.label, b.label) &&
          std::equal(a.servers.begin(), a.servers.end(), b.servers.begin(), is_no_worse);

@@ -1,7 +1,7 @@
-// A lower bound on all plans from what the stages on each server send through its NICs ((N1) to
-// (N5) in docs/bounds.md). The other bounds see both boundaries of one stage; where a server has
-// several stages, its NICs carry all that passes from any of them to other servers, and the
-// all-reduces of those that have devices on other servers too.
+// A lower bound on all plans from what the stages on each server send and receive through its NICs
+// ((N1) to (N6) in docs/bounds.md). The other bounds see both boundaries of one stage; where a
+// server has several stages, its NICs carry all that passes from any of them to other servers, and
+// the all-reduces of those that have devices on other servers too.
 #pragma once
 
 #include "dapple/core/quantity.h"

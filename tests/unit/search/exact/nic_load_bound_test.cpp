@@ -17,9 +17,11 @@ using namespace small;
 /// Six layers on three servers of two devices whose NICs send a byte in a nanosecond; ten
 /// micro-batches of one sample, so that no stage has two replicas.
 Duration bound_with(Bandwidth nic, const SearchProblem& problem, Duration threshold,
-                    const Allowance::Limits& limits = {}) {
-  const ModelProfile profile =
+                    const Allowance::Limits& limits = {}, Duration step = {}) {
+  ModelProfile profile =
       model_of(std::vector<LayerFigures>(6, {.forward = 100, .backward = 100, .output = 156}));
+  profile.optimizer.step_ns_per_parameter_byte = kOne;
+  for (const std::size_t l : {2, 3}) profile.layers[l].parameters = {step.ns};
   const Topology topology(cluster(
       {.servers = 3, .devices = 2, .inside = {bytes_per_ns(1000), {}}, .nics = {Link{nic, {}}}}));
   return nic_load_bound(profile, topology, problem, threshold, limits);
@@ -38,6 +40,13 @@ TEST_CASE("a server in the middle of a pipeline sends over both of its boundarie
   // of gradients, which take 300. The first leave it when four layers have run and one boundary has
   // been passed, at 4 * 10 + 15 = 55; behind the last two layers run their backwards, in 20.
   CHECK(bound_with(bytes_per_ns(1), kProblem, kAny).ns == 3750);
+}
+
+TEST_CASE("a server in the middle receives as much, and then ends its backwards and its steps") {
+  // The middle server has the third and the fourth layer, each with a step of 50. It begins to
+  // receive when two layers have run, at 20, for 300. Then both layers run their last backwards, in
+  // 20, and the third one makes its step.
+  CHECK(bound_with(bytes_per_ns(1), kProblem, kAny, {}, Duration{500}).ns == 3900);
 }
 
 TEST_CASE("where NICs are quick the work decides") {
