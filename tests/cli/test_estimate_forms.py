@@ -7,7 +7,6 @@ case that differs is repeated by its seed alone with DAPPLE_TEST_CASE=SEED.
 """
 
 import collections
-import itertools
 import json
 import math
 import random
@@ -1505,57 +1504,6 @@ class EstimateForms(ToolTest):
                 self.assertEqual(sum(work.ops + work.core for part in parts
                                      for work in (part.forward, part.backward)),
                                  megatron)
-
-    def test_memory_is_that_of_selective_recomputation(self):
-        """What blocks keep is what Korthikanti et al. (2022) state, in table 2, for the models of
-        table 3, and a stage keeps what its layers do."""
-        s, t, vocabulary = 2048, 8, 51200
-        for h, a, layers in ((6144, 64, 48), (12288, 96, 96), (20480, 128, 105), (25600, 160, 128)):
-            config = {"model_type": "gpt2", "n_embd": h, "n_head": a, "n_layer": layers,
-                      "n_positions": s, "vocab_size": vocabulary, "resid_pdrop": 0.1,
-                      "embd_pdrop": 0.1, "attn_pdrop": 0.1}
-            scores, products = 5 * a * s * s // t, 24 * s * h // t
-            per_block = {
-                (False, None): 10 * s * h + products + scores,
-                (False, "core_attn"): 10 * s * h + products,
-                (False, "full"): 2 * s * h,
-                (True, None): 34 * s * h // t + scores,
-                (True, "core_attn"): 34 * s * h // t,
-                (True, "full"): 2 * s * h // t,
-            }
-            for sequence, recomputed in per_block:
-                options = Options(s, precision="fp16", fused=False, sequence_parallel=sequence,
-                                  recompute=(("full",), ("core_attn",)))
-                with self.subTest(h=h, sequence=sequence, recomputed=recomputed):
-                    run = self.estimate(config, options, "A100-80GB")
-                    self.assertEqual(run.returncode, DONE, run.stderr)
-                    kept = []
-                    for layer in self.read("profile.json")["layers"]:
-                        wanted = recomputed if layer["name"] == "block" else None
-                        sizes = [variant["measurements"][0]["stash_bytes"]
-                                 for variant in layer["variants"]
-                                 if variant["tensor_parallel"] == t
-                                 and variant.get("recompute") == wanted]
-                        self.assertEqual(len(sizes), 1, layer["name"])
-                        kept += sizes * layer.get("repeat", 1)
-                    self.check_stages(kept, per_block[sequence, recomputed],
-                                      s * h // (t if sequence else 1), s * vocabulary // t)
-
-    def check_stages(self, kept, of_block, whole, logits):
-        """Checks what the stages of pipelines keep of an embedding, blocks and a head.
-
-        The embedding keeps a mask of `whole` bytes. The head keeps the input and the output of the
-        last norm and the logits in single precision.
-        """
-        blocks = len(kept) - 2
-        for stages in (1, 4, 7):
-            cuts = [0, *(1 + blocks * stage // stages for stage in range(1, stages)), blocks + 2]
-            for stage, (begin, end) in enumerate(itertools.pairwise(cuts)):
-                held = end - begin - (stage == 0) - (stage == stages - 1)
-                expected = held * of_block + (whole if stage == 0 else 0)
-                if stage == stages - 1:
-                    expected += 4 * whole + 4 * logits
-                self.assertEqual(sum(kept[begin:end]), expected, f"{stage} of {stages}")
 
 
 if __name__ == "__main__":
