@@ -1,5 +1,7 @@
 """dapple-exec train and profile: plans whose devices are groups that share layers or all state."""
 
+import array
+import itertools
 import json
 import re
 import struct
@@ -15,8 +17,8 @@ from trainable import cores, perceptron
 LAUNCHER = ROOT / "tests" / "exec" / "run_mpi"
 TCP_LAUNCHER = ROOT / "tests" / "exec" / "run_tcp"
 STEPS = 20
-# Degree, sequence parallelism, pinned stages and replicas, and sharded state (all of it over two), of
-# gpt2-tiny, which has four heads and four blocks.
+# Degree, sequence parallelism, pinned stages and replicas, sharded state (all of it over two) and
+# context ranks, of gpt2-tiny, which has four heads and four blocks.
 LAYOUTS = [(degree, sequence, stages, replicas, shard)
            for degree, sequence in [(1, "off"), (2, "off"), (2, "on"), (4, "off"), (4, "on")]
            for stages, replicas in [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1)]
@@ -25,7 +27,24 @@ LAYOUTS += [(degree, sequence, 3, 1, "none")
             for degree, sequence in [(1, "off"), (2, "off"), (2, "on"), (4, "off"), (4, "on")]]
 LAYOUTS += [(1, "off", 1, 1, "full"), (1, "off", 2, 2, "full"), (1, "off", 4, 1, "full"),
             (2, "off", 1, 2, "full"), (2, "on", 2, 1, "full")]
+LAYOUTS = [(*layout, 1) for layout in LAYOUTS]
+FIRST_OF_CONTEXT = len(LAYOUTS)
+LAYOUTS += [(2, "on", 2, 1, "none", 2), (1, "off", 1, 1, "none", 2), (1, "off", 2, 2, "none", 2),
+            (1, "off", 4, 1, "none", 4), (2, "off", 1, 1, "none", 4), (4, "on", 1, 1, "none", 2),
+            (1, "off", 2, 2, "optimizer", 2), (1, "off", 2, 1, "full", 2)]
 
+# What ranks can share or keep less of, as plans say it, and the replicas of a stage.
+DIMENSIONS = {
+    "tensor": {"tensor": 2}, "sequence": {"tensor": 2, "sequence": True},
+    "context": {"context": 2}, "experts": {"experts": 2},
+    "divided experts": {"tensor": 2, "sequence": True, "experts": 2, "expert_tensor": 2},
+    "sharded optimizer": {"sharding": "optimizer", "replicas": 2},
+    "sharded state": {"sharding": "full", "shards": 2},
+    "sharded state of replicas": {"sharding": "full", "shards": 2, "replicas": 2},
+    "recomputed parts": {"recompute": "core_attn"},
+    "recomputed first layers": {"recompute": "full", "recomputed_layers": 1},
+}
+MOST_DIFFERENCE = 1e-5  # of a tensor's gradient, of the largest number in it
 
 # One device without groups.
 ALONE = ["--pin", "replicas=1", "--pin", "context=1", "--pin", "recompute=none"]
@@ -68,25 +87,27 @@ class TrainedGroups(ToolTest):
         return [float(loss) for loss in re.findall(r"step +\d+  loss (\d+\.\d+)", result.stdout)]
 
     def test_layouts_have_the_same_losses(self):
-        self.measured()
-        self.assertGreaterEqual(len(LAYOUTS), 40)
+        self.measured("gpt2-tiny", "2,4", "--context", "2,4")
+        self.assertGreaterEqual(FIRST_OF_CONTEXT, 40)
         if SCALE >= 10:
             layouts = LAYOUTS
-        elif ARGUMENTS.sanitized:
-            layouts = LAYOUTS[9::30] + LAYOUTS[41:]
         else:
-            layouts = LAYOUTS[::9] + LAYOUTS[41:]
+            # All state sharded, and context ranks, whatever else is tried.
+            others = slice(9, 41, 30) if ARGUMENTS.sanitized else slice(0, 41, 9)
+            layouts = LAYOUTS[others] + LAYOUTS[41:FIRST_OF_CONTEXT + 1]
         expected = None
-        for degree, sequence, stages, replicas, shard in layouts:
+        for degree, sequence, stages, replicas, shard, context in layouts:
             with self.subTest(degree=degree, sequence=sequence, stages=stages, replicas=replicas,
-                              shard=shard):
+                              shard=shard, context=context):
                 plan = self.plan("plan.json", degree, stages, "--pin", f"replicas={replicas}",
-                                 "--shard", shard, *(["--pin", "shards=2", "--micro-batch", 4]
-                                                     if shard == "full" else []),
+                                 "--pin", f"context={context}", "--shard", shard,
+                                 *(["--pin", "shards=2", "--micro-batch", 4]
+                                   if shard == "full" else []),
                                  sequence=sequence == "on")
                 form = self.read(plan).get("parallelism", {})
                 self.assertEqual(form.get("sharding", "none"), shard)
                 self.assertEqual(form.get("tensor", 1), degree)
+                self.assertEqual(form.get("context", 1), context)
                 self.assertEqual(form.get("sequence", False), sequence == "on" and degree > 1)
                 losses = self.losses(plan, "--steps", STEPS, "--clip-norm", 1)
                 self.assertEqual(len(losses), STEPS)
@@ -551,6 +572,75 @@ class TrainedGroups(ToolTest):
             self.assert_error(
                 self.executor("profile", "--spec", ROOT / "profiles" / f"{name}.json",
                               "--recompute", parts), BAD_INPUT, expected)
+
+    def plan_of_dimension(self, form, stages):
+        """Plans the form, as plans state it, and checks that it is that of the plan."""
+        form = dict(form)
+        has_experts = "experts" in form
+        if form.get("recompute") == "core_attn":
+            form["recompute"] += "+moe" if has_experts else "+mlp"
+        replicas = form.pop("replicas", 1)
+        words = form.get("recompute", "none")
+        if "recomputed_layers" in form:
+            words += f":{form['recomputed_layers']}"
+        pins = {"context": 1, "replicas": replicas, "recompute": words,
+                **{key: form[key] for key in ("context", "shards", "experts") if key in form}}
+        plan = self.plan("plan.json", form.get("tensor", 1), stages, "--micro-batch", 4, "--shard",
+                         form.get("sharding", "none"),
+                         *itertools.chain(*(("--pin", f"{key}={value}")
+                                            for key, value in pins.items())),
+                         sequence=form.get("sequence", False), divided="expert_tensor" in form)
+        document = self.read(plan)
+        stated = {"tensor": 1, **form, **({"expert_tensor": form.get("expert_tensor", 1)}
+                                          if has_experts else {})}
+        self.assertEqual(document.get("parallelism", {"tensor": 1}), stated)
+        self.assertEqual([len(stage["devices"]) for stage in document["stages"]],
+                         [replicas] * stages)
+        size = form.get("tensor", 1) * form.get("shards", max(form.get("context", 1), (
+            form.get("experts", 1) * form.get("expert_tensor", 1) // form.get("tensor", 1))))
+        return plan, stages * replicas * size
+
+    def gradients(self, plan, **how):
+        """The gradients of one step, by tensor: what momentum begins with."""
+        result = self.executor("train", plan, "--steps", 1, "--optimizer", "momentum",
+                               "--checkpoint", "after", **how)
+        self.assertEqual(result.returncode, DONE, result.stdout + result.stderr)
+        header, tensors = header_and_tensors((self.folder / "after").read_bytes())
+        return {name: array.array("f", tensors[slice(*about["data_offsets"])])
+                for name, about in header.items() if name.endswith(".moment1")}
+
+    def test_gradients_of_every_dimension_and_pair_on_processes(self):
+        kinds = DIMENSIONS.items()
+        forms = [(name, form, 2 if form.get("replicas", 1) == 1 else 1) for name, form in kinds]
+        pairs = [(f"{one}, {other}", {**form, **more}, 1)
+                 for (one, form), (other, more) in itertools.combinations(kinds, 2)
+                 if not (form.keys() - {"replicas"}) & more.keys()]
+        # Ranks with other experts have other tokens.
+        pairs = [(name, form, stages) for name, form, stages in pairs
+                 if not {"experts", "tensor"} <= form.keys() or "sequence" in form]
+        self.assertEqual((len(forms), len(pairs)), (10, 36))
+        if SCALE >= 10:
+            forms += pairs
+        elif ARGUMENTS.sanitized:
+            forms = forms[::4]
+        for model, has_experts, more in (("llama-tiny", False, ["--recompute", "full,core_attn+mlp"]),
+                                         ("mixtral-tiny", True, ["--experts", "2", "--expert-tensor",
+                                                                 "--recompute",
+                                                                 "full,core_attn+moe"])):
+            self.measured(model, "2", "--context", "2", *more)
+            expected = self.gradients(self.plan("whole.json", 1, 1, *ALONE))
+            for name, form, stages in forms:
+                if ("experts" in form) != has_experts:
+                    continue
+                with self.subTest(name):
+                    plan, ranks = self.plan_of_dimension(form, stages)
+                    gradients = self.gradients(plan, ranks=ranks)
+                    self.assertEqual(gradients.keys(), expected.keys())
+                    for tensor, numbers in expected.items():
+                        difference = max(abs(a - b) for a, b in zip(gradients[tensor], numbers,
+                                                                    strict=True))
+                        self.assertLessEqual(difference,
+                                             MOST_DIFFERENCE * max(map(abs, numbers)), tensor)
 
     def test_ranks_of_groups_are_processes(self):
         self.measured(degrees="2")
