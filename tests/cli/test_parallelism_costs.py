@@ -1,14 +1,15 @@
 """Plans of groups that share every layer, costed a second time.
 
-What import writes as the costs of stages and the memory of devices is compared, to the nanosecond
-and to the byte, with an implementation of docs/model.md in exact numbers that shares no code with
-the program. The cases are drawn by seeds; DAPPLE_TEST_SCALE=N tries N times as many. A case that
+What import writes as the costs of stages and the memory of devices, and what simulate says of their
+transfers, reductions and memory as a runtime runs them, is compared, to the nanosecond and to the
+byte, with an implementation of docs/model.md in exact numbers that shares no code with the program. The cases are drawn by seeds; DAPPLE_TEST_SCALE=N tries N times as many. A case that
 differs is repeated by its seed alone with DAPPLE_TEST_CASE=SEED.
 """
 
 import collections
 import copy
 import itertools
+import json
 import math
 import random
 from fractions import Fraction
@@ -16,7 +17,7 @@ from fractions import Fraction
 import tool
 from tool import BAD_INPUT, DONE, ToolTest
 
-CASES = 200  # enough that every subject of SUBJECTS is met
+CASES = 280  # enough that every subject of SUBJECTS is met
 BUCKET = 25 << 20  # bytes; what import closes a bucket at
 MOST = 10**15  # byte/s; the bandwidth of a ring before any port has narrowed it
 TICKS = 1024  # of a nanosecond
@@ -53,7 +54,31 @@ SUBJECTS = (
     "a tied layer gathered", "experts without expert parallelism",
     "a layer as it is in a group",
     "a NIC that no device uses in a ring between servers", "experts of the owner of a tie",
-    "groups on servers with other links", "unevenly many samples for replicas", "unevenly many samples for data-parallel ranks")
+    "groups on servers with other links", "unevenly many samples for replicas", "unevenly many samples for data-parallel ranks",
+    "a transfer through NICs", "a transfer within a server", "a transfer between several replicas",
+    "a transfer of groups", "transfers that block", "serial transfers",
+    "a reduction behind the last backward", "a reduction of a tie behind the last backward",
+    "a runtime's bytes of gradient", "a runtime's bytes of framework", "a runtime's reserved memory")
+
+# What stages choose: of each so many stages are costed, for each time of the scale.
+LEAST_STAGES = 30
+DIMENSIONS = {
+    "tensor parallelism": lambda form: form.tensor > 1,
+    "tensor ranks on several servers": None,  # as its subject says
+    "sequence parallelism": lambda form: form.sequence,
+    "context parallelism": lambda form: form.context > 1,
+    "expert parallelism": lambda form: form.experts > 1,
+    "expert tensor parallelism of another degree":
+        lambda form: form.experts > 1 and form.expert_tensor != form.tensor,
+    "sharded state": None,
+    "all state sharded": lambda form: form.shares_all,
+    "replicas that shard all state each": None,
+    "data-parallel ranks in a group": lambda form: form.ranks > 1,
+    "recomputation": None,
+    "recomputed parts of layers": lambda form: form.recompute is not None,
+    "first layers alone recomputing": None,
+    "every n-th layer recomputing": None,
+}
 
 
 def divide_up(a, b):
@@ -90,7 +115,8 @@ class Form:
     """Degrees of parallelism within a group of devices, and what follows from them."""
 
     def __init__(self, tensor=1, sequence=False, context=1, experts=1, expert_tensor=None,
-                 sharding=None, shards=1, recompute=None, recomputed_layers=0, recompute_every=0):
+                 sharding=None, shards=1, recompute=None, recomputed_layers=0, recompute_every=0,
+                 data=1):
         self.tensor, self.sequence, self.context, self.experts = tensor, sequence, context, experts
         self.expert_tensor = tensor if expert_tensor is None else expert_tensor
         self.sharding, self.shards, self.recompute = sharding, shards, recompute
@@ -98,7 +124,7 @@ class Form:
         self.shares_optimizer, self.shares_all = sharding == "optimizer", sharding == "full"
         self.dense = tensor * context
         self.sparse = experts * self.expert_tensor
-        self.size = tensor * shards if self.shares_all else max(self.dense, self.sparse)
+        self.size = tensor * shards if self.shares_all else max(self.dense * data, self.sparse)
         self.ranks = self.size // self.dense  # data-parallel ones
         # How many devices hold the same parameters, outside experts and of experts.
         self.copies = self.size // tensor
@@ -695,8 +721,9 @@ class Plan:
             if first and len(having) > first:
                 self.met[stage].add("first layers alone recomputing")
             elif every and len(having) > every:
-                self.met[stage].add({2: "every second layer recomputing",
-                                     3: "every third layer recomputing"}[every])
+                self.met[stage] |= {"every n-th layer recomputing",
+                                    {2: "every second layer recomputing",
+                                     3: "every third layer recomputing"}[every]}
             elif every and having and not chosen:
                 self.met[stage].add("every n-th of fewer layers recomputing")
 
@@ -765,19 +792,48 @@ class Plan:
         forward = total["forward"]
         return forward, total["backward"] + (forward if self.recomputes[stage] else 0)
 
-    def sent(self, stage):
-        """Bytes of one micro-batch to the next stage."""
+    def passed(self, stage, samples, is_back):
+        """Bytes of so many samples that the next stage needs, or this one of their gradients."""
+        return self.model.boundary(self.stages[stage][1], samples)
+
+    def flows(self, stage, is_back=False):
+        """Senders, receivers and bytes of one micro-batch to the next stage, or back."""
         if stage + 1 == len(self.stages):
-            return 0
-        total = 0
+            return
         sending, receiving = (list(zip(shares(self.samples, len(devices)), devices))
                               for devices in self.devices[stage:stage + 2])
         for ((first, count), sender), ((at, needed), receiver) in itertools.product(sending,
                                                                                     receiving):
             overlap = min(first + count, at + needed) - max(first, at)
             if overlap > 0 and sender != receiver:
-                total += self.model.boundary(self.stages[stage][1], overlap)
-        return total
+                ends = (receiver, sender) if is_back else (sender, receiver)
+                yield *ends, self.passed(stage, overlap, is_back)
+
+    def sent(self, stage):
+        """Bytes of one micro-batch to the next stage."""
+        return sum(size for _, _, size in self.flows(stage))
+
+    def transfers(self, stage):
+        """Nanoseconds and bytes of a micro-batch to the next stage, and of its gradient back."""
+        both = []
+        for is_back in (False, True):
+            carried, latency, whole = collections.Counter(), collections.Counter(), 0
+            for sender, receiver, size in self.flows(stage, is_back):
+                ports, of_route = self.topology.route(sender, receiver)
+                whole += size
+                for port in ports if size > 0 else ():
+                    carried[port] += size
+                    latency[port] = max(latency[port], of_route)
+                    self.met[stage].add("a transfer through NICs" if port[0] == "nic" else
+                                        "a transfer within a server")
+            time = max((round_up(occupation(size, self.topology.capacity(port))) + latency[port]
+                        for port, size in carried.items()), default=0)
+            both.append((time, whole))
+        if both[0][1] > 0 and self.form.size > 1:
+            self.met[stage].add("a transfer of groups")
+        if both[0][1] > 0 and max(map(len, self.devices[stage:stage + 2])) > 1:
+            self.met[stage].add("a transfer between several replicas")
+        return both
 
     def buckets(self, stage):
         return self.model.buckets(stage, self.stages) if len(self.devices[stage]) > 1 else []
@@ -789,15 +845,19 @@ class Plan:
             if stage in stages and len(stages) > 1:
                 yield owner, stages
 
-    def all_reduce(self, stage):
+    def reductions(self, stage):
+        """Nanoseconds of the reductions of each bucket, and of each tie."""
         ring = AllReduce(self.topology, self.devices[stage], 1 if self.form.shares_optimizer else 2)
-        total = sum(map(ring.time, self.buckets(stage)))
+        of_buckets, of_ties = list(map(ring.time, self.buckets(stage))), []
         self.used[stage] |= ring.used
         for owner, stages in self.ties_of(stage):
             ring = AllReduce(self.topology, itertools.chain(*(self.devices[s] for s in stages)))
-            total += ring.time(scale_up(self.model.own_reduced(owner), self.model.gradient))
+            of_ties.append(ring.time(scale_up(self.model.own_reduced(owner), self.model.gradient)))
             self.used[stage] |= ring.used
-        return total
+        return of_buckets, of_ties
+
+    def all_reduce(self, stage):
+        return sum(map(sum, self.reductions(stage)))
 
     def in_group(self, stage):
         """Nanoseconds that the devices of a group take to reduce gradients among themselves."""
@@ -975,6 +1035,7 @@ class Plan:
             "experts without expert parallelism": form.experts == 1 and form.copies > 1 and any(
                 f.get("expert_parameter_bytes", 0) > 0 for f in figures),
             **dict.fromkeys(self.met[stage], True),
+            **{name: is_chosen(form) for name, is_chosen in DIMENSIONS.items() if is_chosen},
         }
         return [subject for subject, is_met in met.items() if is_met]
 
@@ -988,11 +1049,10 @@ class Draw:
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.form = self.draw_form()
-        if self.chance(0.25):
+        if self.chance(0.5):
             self.form.recompute = self.choice("core_attn", "full", "norm+mlp", "moe_act", "moe")
-            self.form.recomputed_layers = self.choice(0, 1, 2)
-            self.form.recompute_every = (self.choice(0, 2, 2, 3) if not self.form.recomputed_layers
-                                         else 0)
+            self.form.recomputed_layers, self.form.recompute_every = self.choice(
+                (0, 0), (1, 0), (1, 0), (2, 0), (0, 2), (0, 2), (0, 3), (0, 3))
         # Devices of a server that belong to one group, and servers that do.
         sizes = [devices for devices in range(1, self.form.size)
                  if self.form.fits(devices) and self.form.size <= 4 * devices]
@@ -1004,6 +1064,7 @@ class Draw:
         self.profile = self.draw_profile()
         self.layers = expanded(self.profile["layers"])
         self.layout, self.more = self.draw_layout()
+        self.runtime = self.draw_runtime() if self.chance(0.5) else None
 
     def number(self, low, high):
         """An odd number between powers of two, small ones as likely as large ones."""
@@ -1020,13 +1081,13 @@ class Draw:
         tensor = self.choice(1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 8, 8)
         sharding = self.choice(None, None, None, "optimizer", "optimizer")
         form = Form(tensor, tensor > 1 and self.chance(0.5), sharding=sharding)
-        if self.chance(0.5):
+        if self.chance(0.4):
             return form
         while True:
             tensor = self.choice(1, 1, 2, 2, 3, 4)
             experts = self.choice(1, 1, 2, 3, 4, 8)
             expert_tensor = self.choice(tensor, 1, 2, 4) if experts > 1 else tensor
-            sharding = self.choice(None, "optimizer", "full", "full")
+            sharding = self.choice(None, "optimizer", "full", "full", "full")
             form = Form(tensor, tensor > 1 and self.chance(0.5), self.choice(1, 1, 2, 2, 3, 4),
                         experts, expert_tensor, sharding,
                         self.choice(2, 3, 4, 6, 8, 16) if sharding == "full" else 1)
@@ -1206,6 +1267,33 @@ class Draw:
                 "device": "card", "optimizer": optimizer, "layers": self.draw_layers(),
                 "batch_scaling": self.choice("proportional", "floor")}
 
+    # Runtimes.
+
+    def draw_runtime(self):
+        runtime = {"schema": "dapple-runtime/1", "name": "drawn", "source": "made up",
+                   "transfers": self.choice("overlapped", "blocking", "serial"),
+                   "gradient_overlap": self.choice("buckets", "none", "none"), "depths": "any"}
+        if self.chance(0.5):
+            runtime["framework_bytes_per_parameter_byte"] = self.choice(0, 1, 0.123456789, 2.5)
+        if self.chance(0.5):
+            runtime["reserved"] = f"{self.number(1, 10**6 // 2)} B"
+        # Buckets of a plan's file are those of its own gradients.
+        if not self.more and self.chance(0.4):
+            runtime["gradient_bytes_per_parameter_byte"] = self.choice(0, 1, 2, 0.333333333)
+        return runtime
+
+    def under_runtime(self):
+        """The profile, its layers expanded, and the topology with what the runtime keeps."""
+        profile, topology = copy.deepcopy({**self.profile, "layers": self.layers}), copy.deepcopy(
+            self.topology)
+        for key in ("gradient_bytes_per_parameter_byte", "framework_bytes_per_parameter_byte"):
+            if key in self.runtime:
+                profile["optimizer"][key] = self.runtime[key]
+        for kind in topology["devices"].values():
+            least = max(amount(kind["reserved"]), amount(self.runtime.get("reserved", "0 B")))
+            kind["reserved"] = f"{least} B"
+        return profile, topology
+
     # Topologies.
 
     def draw_nic(self):
@@ -1345,7 +1433,12 @@ class Draw:
         count = len(self.layers)
         # Copies of a layer are taken for transformer blocks, of which each stage needs one.
         copies = [layer["repeat"] for layer in self.profile["layers"] if "repeat" in layer]
-        ranks = self.random.randint(1, min([count, groups, *copies]))
+        most = min([count, groups, *copies])
+        if form.recomputed_layers or form.recompute_every:
+            most = min(most, max(1, count // 3))  # Stages have layers that do and others.
+        elif form.shares_all and groups > 1 and self.chance(0.7):
+            most = min(most, groups // 2)  # There are replicas that do so each.
+        ranks = self.random.randint(1, most)
         replicas = self.choice(self.random.randint(1, groups // ranks), groups // ranks)
         cuts = sorted(self.random.sample(range(1, count), ranks - 1))
         counts = [end - begin for begin, end in zip([0, *cuts], [*cuts, count])]
@@ -1395,6 +1488,66 @@ class Draw:
                      for number in range(group["count"]) for device in range(group["devices"])]
             more += ["--devices", ",".join(self.random.sample(names, ranks * replicas))]
         return ",".join(words), more
+
+
+class Timeline:
+    """What simulate says of when things happen, on links that nothing shares."""
+
+    def __init__(self, document, plan, runtime):
+        self.plan, self.runtime = plan, runtime
+        self.actions = {}  # of all devices that do one together
+        for action in document["actions"]:
+            self.actions[action["action"]] = (action["start_ns"], action["end_ns"],
+                                              action.get("bytes", 0))
+
+    def lasting(self, name):
+        """Nanoseconds and bytes of an action; none of one that is left out."""
+        start, end, size = self.actions.get(name, (0, 0, 0))
+        return end - start, size
+
+    def faults(self, met):
+        found = []
+        for stage in range(len(self.plan.stages)):
+            found += self.faults_of_transfers(stage, met)
+            if self.runtime["gradient_overlap"] == "none":
+                found += self.faults_of_reductions(stage, met)
+            met.update(self.plan.met[stage] & {
+                "a transfer through NICs", "a transfer within a server", "a transfer of groups",
+                "a transfer between several replicas"})
+        return found
+
+    def faults_of_transfers(self, stage, met):
+        if stage + 1 == len(self.plan.stages):
+            return []
+        blocks = self.runtime["transfers"] != "overlapped"
+        # Behind the first one others may have to wait for those before them.
+        expected = self.plan.transfers(stage)
+        names = [(f"{stage}SEND_F{batch}", f"{stage + 1}SEND_B{batch}")
+                 for batch in range(self.plan.micro_batches if blocks else 1)]
+        if blocks and expected[0][0] > 0:
+            met["transfers that block" if self.runtime["transfers"] == "blocking" else
+                "serial transfers"] += 1
+        return [line for pair in names for name, figures in zip(pair, expected)
+                for line in differences(figures, self.lasting(name), f"timeline: {name}")]
+
+    def faults_of_reductions(self, stage, met):
+        """Buckets are reduced one after another behind the last backward, and ties then."""
+        of_buckets, of_ties = self.plan.reductions(stage)
+        end = self.actions[f"{stage}B{self.plan.micro_batches - 1}"][1]
+        found = []
+        for number, time in enumerate(of_buckets):
+            name = f"{stage}REDUCE_GRAD{number}"
+            found += differences((end, end + time), self.actions.get(name, (end, end))[:2],
+                                 f"timeline: {name}")
+            end += time
+            met["a reduction behind the last backward"] += time > 0
+        names = [name for name in self.actions if name.startswith(f"{stage}REDUCE_TIED")]
+        lasted = sorted(self.lasting(name)[0] for name in names)
+        found += differences(sorted(time for time in of_ties if time > 0),
+                             [time for time in lasted if time > 0],
+                             f"timeline: {stage}REDUCE_TIED")
+        met["a reduction of a tie behind the last backward"] += sum(time > 0 for time in of_ties)
+        return found
 
 
 def differences(ours, theirs, place=""):
@@ -1454,7 +1607,33 @@ class ParallelismCosts(ToolTest):
             device.pop("busy_fraction")
         faults += differences(plan.predicted_devices(), said, "/predicted/devices")
         met["devices"] += len(said)
+        if draw.runtime:
+            faults += self.compare_simulated(draw, document, met)
         return faults, met
+
+    def compare_simulated(self, draw, document, met):
+        """What differs where simulate runs the plan as a runtime does. Counts in `met`."""
+        runtime = draw.runtime
+        is_of_words = "gradient_bytes_per_parameter_byte" in runtime
+        what = (("--layout", draw.layout, "--model", "m.json", "--topo", "t.json") if is_of_words
+                else ("plan.json", "--recost", "--timeline", "timeline.json"))
+        run = self.run_tool("simulate", *what, "--runtime", self.write("r.json", runtime),
+                            "--contention", "off", "--json")
+        if run.returncode != DONE:
+            return [f"exit code of simulate {run.returncode}: {run.stderr.strip()}"]
+        plan = Plan(document, *draw.under_runtime())
+        said = {device.pop("device"): device
+                for device in json.loads(run.stdout)["plans"][0]["predicted"]["devices"]}
+        for device in said.values():
+            device.pop("busy_fraction")
+        faults = differences(plan.predicted_devices(), said, "simulate: /predicted/devices")
+        for key, subject in (("gradient_bytes_per_parameter_byte", "bytes of gradient"),
+                             ("framework_bytes_per_parameter_byte", "bytes of framework"),
+                             ("reserved", "reserved memory")):
+            met[f"a runtime's {subject}"] += key in runtime
+        if not is_of_words:
+            faults += Timeline(self.read("timeline.json"), plan, runtime).faults(met)
+        return faults
 
     def assert_refused(self, words, profile, topology, *parts):
         """A layout is refused by all commands that take one, in one line that has the parts."""
@@ -1548,7 +1727,8 @@ class ParallelismCosts(ToolTest):
             draw = Draw(seed)
             return f"--layout {draw.layout} {' '.join(draw.more)}".rstrip()
 
-        self.assert_cases_agree(CASES, SUBJECTS, self.compare, words_of)
+        self.assert_cases_agree(CASES, SUBJECTS, self.compare, words_of,
+                                {**dict.fromkeys(DIMENSIONS, LEAST_STAGES), "stages": 300})
 
 
 if __name__ == "__main__":

@@ -183,10 +183,11 @@ class ToolTest(unittest.TestCase):
             self.assertIn(part, result.stderr)
         self.assertNotIn("bug in dapple-plan", result.stderr)
 
-    def assert_cases_agree(self, cases, subjects, compare, words_of):
+    def assert_cases_agree(self, cases, subjects, compare, words_of, least=None):
         """compare(seed) finds no fault for any seed below `cases` times the scale, or for the one of
-        DAPPLE_TEST_CASE, and all seeds together meet each subject. It returns a seed's faults and
-        the subjects that it meets; words_of(seed) is what a fault is reported with."""
+        DAPPLE_TEST_CASE, and all seeds together meet each subject, those of `least` as often as it
+        says, times the scale. It returns a seed's faults and the subjects that it meets;
+        words_of(seed) is what a fault is reported with."""
         only = os.environ.get("DAPPLE_TEST_CASE")
         met, wrong = collections.Counter(), []
         for seed in [int(only)] if only else range(cases * SCALE):
@@ -199,6 +200,8 @@ class ToolTest(unittest.TestCase):
         self.assertFalse(wrong, f"{len(wrong)} cases differ:\n" + "\n".join(wrong[:20]))
         if not only:
             self.assertEqual([subject for subject in subjects if not met[subject]], [])
+            self.assertEqual({subject: met[subject] for subject, count in (least or {}).items()
+                              if met[subject] < count * SCALE}, {})
 
 
 def main_with_torch():
