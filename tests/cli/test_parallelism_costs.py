@@ -1277,8 +1277,7 @@ class Draw:
             runtime["framework_bytes_per_parameter_byte"] = self.choice(0, 1, 0.123456789, 2.5)
         if self.chance(0.5):
             runtime["reserved"] = f"{self.number(1, 10**6 // 2)} B"
-        # Buckets of a plan's file are those of its own gradients.
-        if not self.more and self.chance(0.4):
+        if self.chance(0.4):
             runtime["gradient_bytes_per_parameter_byte"] = self.choice(0, 1, 2, 0.333333333)
         return runtime
 
@@ -1614,7 +1613,7 @@ class ParallelismCosts(ToolTest):
     def compare_simulated(self, draw, document, met):
         """What differs where simulate runs the plan as a runtime does. Counts in `met`."""
         runtime = draw.runtime
-        is_of_words = "gradient_bytes_per_parameter_byte" in runtime
+        is_of_words = not draw.more and draw.chance(0.2)
         what = (("--layout", draw.layout, "--model", "m.json", "--topo", "t.json") if is_of_words
                 else ("plan.json", "--recost", "--timeline", "timeline.json"))
         run = self.run_tool("simulate", *what, "--runtime", self.write("r.json", runtime),

@@ -104,6 +104,23 @@ class Runtimes(ToolTest):
         self.assertEqual(error.returncode, USAGE)
         self.assertIn("--recost", error.stderr)
 
+    def test_gradients_of_another_size_are_reduced_in_buckets_of_their_own(self):
+        profile = tool.small_profile()
+        profile["layers"][0]["parameter_bytes"] = 10 << 20
+        ground = ("--model", self.write("large.json", profile), "--topo",
+                  self.write("topo.json", tool.small_topology()))
+        run = self.run_tool(*ground, "-o", "plan.json", "--micro-batch", 4, "--pin", "stages=1",
+                            "--pin", "replicas=4")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        stage, = self.read("plan.json")["stages"]
+        self.assertEqual(stage["costs"]["gradient_buckets_bytes"], [30 << 20, 30 << 20])
+        # Half as large, a bucket has five layers and not three.
+        layout = ("--layout", "pp=1,dp=4,mbs=1", *ground)
+        runtime = ("--runtime", self.own(gradient_bytes_per_parameter_byte=0.5))
+        self.assertEqual(
+            self.simulated("plan.json", "--recost", *runtime)["iteration_ns"],
+            self.simulated(*layout, *runtime)["iteration_ns"])
+
     def test_memory_of_one_runtime_is_not_left_to_another(self):
         self.planned("--runtime", "deepspeed")
         refused = self.run_tool("simulate", "plan.json", "--recost", "--runtime", "megatron")

@@ -23,6 +23,21 @@
 namespace dapple::app {
 namespace {
 
+/// Makes the buckets anew that are not those of the profile's layers, and the tied gradients.
+void remake_buckets(Plan& plan, const ModelProfile& profile) {
+  const auto layer_count = static_cast<std::int32_t>(profile.layers.size());
+  const bool are_in_range =
+      std::all_of(plan.stages.begin(), plan.stages.end(), [&](const StagePlan& stage) {
+        return stage.layers.begin >= 0 && stage.layers.begin <= stage.layers.end &&
+               stage.layers.end <= layer_count;
+      });
+  if (!are_in_range) return;  // The plan is refused for it.
+  for (StagePlan& stage : plan.stages) {
+    if (!match_buckets(in_form(profile, stage.form), stage)) stage.gradient_buckets.clear();
+  }
+  fill_gradient_buckets(plan, profile);
+}
+
 /// Replaces the plan's devices by those of the same names in another topology.
 void move_devices(Plan& plan, const Topology& from, const Topology& to, const std::string& source) {
   std::vector<Violation> missing;
@@ -289,16 +304,7 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
     move_devices(document.plan, topology, other, source);
     topology = std::move(other);
   }
-  if (replacement.profile) {
-    const auto layer_count = static_cast<std::int32_t>(document.profile.layers.size());
-    for (StagePlan& stage : document.plan.stages) {
-      const bool in_range = stage.layers.begin >= 0 && stage.layers.begin <= stage.layers.end &&
-                            stage.layers.end <= layer_count;
-      const ModelProfile& in_its_form = in_form(document.profile, stage.form);
-      if (in_range && !match_buckets(in_its_form, stage)) stage.gradient_buckets.clear();
-    }
-    document.plan.tied_gradients = tied_gradients(document.profile, document.plan.stages);
-  }
+  if (replacement.profile) remake_buckets(document.plan, document.profile);
   std::vector<Violation> faults = costing_faults(document.plan, document.profile, topology);
   // With depths that do not rise only stages that deal micro-batches may wait for ever.
   if (faults.empty() && deals_micro_batches(document.plan)) {

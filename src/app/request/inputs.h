@@ -101,9 +101,8 @@ Replacement load_replacement(const std::optional<std::string>& model,
                              const std::optional<std::string>& topology);
 
 /// Replaces the model or topology of a plan. Devices are matched by name; gradient buckets that do
-/// not match the new layers are dropped, to be made anew. Throws Error(BadInput) naming `source` if
-/// the plan is not valid for the replacement: layers, devices, or a model that is not measured for
-/// a device.
+/// not match the new layers are made anew. Throws Error(BadInput) naming `source` if the plan is
+/// not valid for the replacement: layers, devices, or a model that is not measured for a device.
 Subject make_subject(PlanDocument document, const Replacement& replacement,
                      const std::string& source);
 
