@@ -72,10 +72,11 @@ std::set<Parallelism> random_forms(Dice& dice) {
   if (dice.chance(15)) forms.insert({.tensor = 2, .context = 2});
   if (dice.chance(70)) forms.insert({.experts = dice.roll(2, 4)});
   if (dice.chance(15)) forms.insert({.tensor = 2, .experts = 4});
+  if (dice.chance(30)) forms.insert({.tensor = 2, .experts = 2});
   if (dice.chance(10)) forms.insert({.context = 2, .experts = 2});
   if (dice.chance(10)) forms.insert({.tensor = 2, .experts = 2, .expert_tensor = 2});
   const RecomputedParts some{RecomputedPart::CoreAttention, RecomputedPart::Norm};
-  if (dice.chance(25)) forms.insert({.recomputes = kWholeLayer});
+  if (dice.chance(35)) forms.insert({.recomputes = kWholeLayer});
   if (dice.chance(20)) forms.insert({.tensor = 2, .recomputes = some});
   if (dice.chance(10)) forms.insert({.experts = 2, .recomputes = some});
   return forms;
@@ -697,9 +698,10 @@ struct ParallelProblem {
   ParallelProblem(ProblemMaker& maker, Dice& dice) : question(make(maker, dice)) {
     if (dice.chance(15)) question.options.pins.tensor = dice.roll(1, 3);
     if (dice.chance(15)) question.options.max_tensor = dice.roll(1, 3);
-    if (dice.chance(60)) {
-      constexpr Sharding kShardings[] = {Sharding::Any, Sharding::Optimizer, Sharding::Full};
-      question.options.sharding = kShardings[dice.roll(0, 2)];
+    if (dice.chance(65)) {
+      constexpr Sharding kShardings[] = {Sharding::Any, Sharding::Optimizer, Sharding::Full,
+                                         Sharding::Full};
+      question.options.sharding = kShardings[dice.roll(0, 3)];
     }
     // Without a roll of the dice, which would change the problems.
     if (question.made.problem.global_batch % 3 != 1) question.options.shares = Shares::Any;
@@ -925,13 +927,56 @@ void require_verified(const PlanDocument& document) {
   REQUIRE(found.bound == BoundCheck::Proven);
 }
 
+/// What a form chooses, of a cluster of so many devices.
+std::set<std::string> dimensions_of(const Parallelism& form, std::int32_t devices) {
+  const LayerSelection::Kind selected = form.recomputed_layers.kind();
+  const std::pair<const char*, bool> all[] = {
+      {"tensor", form.tensor > 1},
+      {"sequence", form.sequence},
+      {"context", form.context > 1},
+      {"experts", form.experts > 1},
+      {"experts of another tensor degree", form.experts > 1 && form.expert_tensor != form.tensor},
+      {"sharded optimizer", form.shards_optimizer},
+      {"sharded state", form.full_shards > 1},
+      {"sharded state of replicas", form.full_shards > 1 && devices >= 2 * form.group_size()},
+      {"recomputed parts", !form.recomputes.none()},
+      {"first layers recomputing", selected == LayerSelection::Kind::First},
+      {"every n-th layer recomputing", selected == LayerSelection::Kind::EveryNth}};
+  std::set<std::string> dimensions;
+  for (const auto& [name, is_chosen] : all) {
+    if (is_chosen) dimensions.insert(name);
+  }
+  return dimensions;
+}
+
+/// What may be chosen: a form in which some plan fits has it.
+std::set<std::string> open_dimensions(const std::map<Parallelism, Duration>& fastest,
+                                      std::int32_t devices) {
+  std::set<std::string> open;
+  for (const auto& [form, iteration] : fastest) {
+    if (!iteration.is_infinite()) open.merge(dimensions_of(form, devices));
+  }
+  return open;
+}
+
+/// Every dimension is open in enough of the instances.
+void check_open(const Counts& open) {
+  CHECK(open.at("instances") >= small::scaled(200));
+  CHECK(open.size() == 12);
+  for (const auto& [dimension, instances] : open) {
+    CAPTURE(dimension);
+    CHECK(instances >= small::scaled(30));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
   ProblemMaker maker(4101, {.layers = 3, .devices = 4, .global_batch = 4, .own_times = false});
   Dice dice(4102);
   Counts seen;
-  for (int round = 0; round < small::scaled(500); ++round) {
+  Counts open;  // instances in which a dimension is
+  for (int round = 0; round < small::scaled(600); ++round) {
     CAPTURE(round);
     const ParallelProblem problem(maker, dice);
     const Question& question = problem.question;
@@ -966,6 +1011,11 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
       if (record.lower_bound) REQUIRE(*record.lower_bound <= form->second);
       if (record.missing.count > 0) REQUIRE(form->second.is_infinite());
     }
+    ++open["instances"];
+    for (const std::string& dimension :
+         open_dimensions(fastest, question.topology.device_count())) {
+      ++open[dimension];
+    }
     const Parallelism& form = document.plan.parallelism;
     ++seen[form.group_size() > 1 ? "groups" : "no groups"];
     if (form.sequence) ++seen["sequence parallelism"];
@@ -990,7 +1040,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
     if (fastest.size() > 1) ++seen["several forms"];
     if (fastest.size() > 1 && fastest.begin()->second.is_infinite()) ++seen["alone none fits"];
   }
-  if (small::scaled(500) < 500) return;  // Too few for every subject.
+  if (small::scaled(600) < 600) return;  // Too few for every subject.
   const std::pair<const char*, int> subjects[] = {{"groups", 10},
                                                   {"no groups", 10},
                                                   {"sequence parallelism", 10},
@@ -1011,6 +1061,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
     CAPTURE(what);
     CHECK(seen[what] >= small::scaled(least));
   }
+  check_open(open);
 }
 
 TEST_CASE("plans of groups are verified, also after they were written and read") {
