@@ -23,7 +23,7 @@ SUBJECTS = ("groups of different sizes", "groups of one size", "three sizes of g
             "replicas of smaller groups", "replicas of larger groups",
             "reductions of larger groups between servers", "sharded optimizer state")
 # The same of plans on groups of one size. Some of their stages have these forms beside others.
-CASES_OF_ONE_SIZE = 120
+CASES_OF_ONE_SIZE = 80
 SUBJECTS_OF_ONE_SIZE = (
     "tensor parallelism", "sequence parallelism", "context parallelism", "expert parallelism",
     "experts that are divided", "data-parallel ranks", "all state sharded",
