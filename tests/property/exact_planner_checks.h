@@ -27,6 +27,8 @@ struct Question {
   PlanningProblem made;
   planner::PlannerOptions options;
   Topology topology;
+  // Whether decision diagrams search the space in place of the exact search.
+  bool only_diagrams = false;
 
   explicit Question(PlanningProblem problem)
       : made(std::move(problem)), topology(made.problem.topology) {
@@ -39,7 +41,9 @@ struct Question {
   std::vector<GradientSynchronization> gradients() const;
 
   Made answer(planner::Progress* progress = nullptr) const {
-    return planner::make_plan({made.problem.profile, topology, options, progress});
+    planner::PlanningContext context{made.problem.profile, topology, options, progress};
+    context.only_diagrams = only_diagrams;
+    return planner::make_plan(context);
   }
 
   /// The fastest of all plans that are asked for and faster than `below`.

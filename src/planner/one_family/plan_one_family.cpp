@@ -131,7 +131,8 @@ void add_counts(const SearchRecord& first, SearchRecord& record) {
 /// long. Elsewhere diagrams come first; in small problems part of the exact search follows, whose
 /// placements are others.
 ExactPlans search_shared(const PlanningContext& context, std::vector<SimulatedPlan> known) {
-  if (!is_for_diagrams(context)) {
+  const bool only_diagrams = context.only_diagrams && has_room_for_diagrams(context);
+  if (!is_for_diagrams(context) && !only_diagrams) {
     return plan_exactly(context, {.best = std::move(known),
                                   .lower_bound = {},
                                   .may_use_diagrams = has_room_for_diagrams(context)});
@@ -141,7 +142,7 @@ ExactPlans search_shared(const PlanningContext& context, std::vector<SimulatedPl
   const bool is_small = layers * context.topology.device_count() <= kSearchLimits.small;
   const Duration best = plans.best.empty() ? Duration::infinite() : plans.best.front().iteration;
   const bool is_closed = plans.lower_bound >= context.threshold(best);
-  if (is_closed || !is_small || StopQuestion(context.progress)()) return plans;
+  if (is_closed || only_diagrams || !is_small || StopQuestion(context.progress)()) return plans;
   ExactPlans exact = plan_exactly(context, {.best = std::move(plans.best),
                                             .lower_bound = plans.lower_bound,
                                             .part = kSearchLimits.part_after_diagrams});

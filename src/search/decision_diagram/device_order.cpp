@@ -13,13 +13,13 @@ namespace {
 bool can_take_turns(const Topology& topology, std::int32_t servers) {
   const std::vector<ServerGroup>& groups = topology.description().servers;
   return groups.size() == 1 && groups.front().links.kind == ServerLinks::Kind::Switch &&
-         groups.front().count % servers == 0 && groups.front().devices % servers == 0;
+         groups.front().devices > 1 && groups.front().count % servers == 0;
 }
 
 DeviceOrder order_in_turn(const Topology& topology, std::int32_t interleaved) {
   DeviceOrder order{.devices = {}, .interleaved = interleaved};
   const std::int32_t devices = topology.server({0}).device_count;
-  const std::int32_t turn = devices / interleaved;
+  const std::int32_t turn = devices % interleaved == 0 ? devices / interleaved : 1;
   for (std::int32_t first = 0; first < topology.server_count(); first += interleaved) {
     for (std::int32_t begin = 0; begin < devices; begin += turn) {
       for (std::int32_t s = first; s < first + interleaved; ++s) {
@@ -56,7 +56,7 @@ DeviceOrder order_by_number(const Topology& topology) {
 
 std::vector<DeviceOrder> orders_in_turn(const Topology& topology) {
   std::vector<DeviceOrder> orders;
-  for (const std::int32_t servers : {2, 4}) {
+  for (const std::int32_t servers : {2, 3, 4}) {
     if (can_take_turns(topology, servers)) orders.push_back(order_in_turn(topology, servers));
   }
   return orders;

@@ -129,6 +129,9 @@ struct PlanningContext {
   bool only_faster = false;
   /// Whether the DAPPLE planner makes its opening plans only, which takes a fraction of its time.
   bool only_opening = false;
+  /// Whether decision diagrams search every space that they have room for, and the exact search
+  /// none of these. No command asks for it: tests compare the two.
+  bool only_diagrams = false;
 
   /// Returns the threshold, theta in docs/bounds.md, where the best plan takes `best`: plans whose
   /// bound is not below it need not be examined to reach the requested gap.
@@ -140,8 +143,8 @@ struct PlanningContext {
 
   /// Returns the same context with other options, which must outlive the result.
   PlanningContext with(const PlannerOptions& others) const {
-    return {profile,    topology,        others, progress,    to_beat,
-            first_plan, first_iteration, pool,   only_faster, only_opening};
+    return {profile,         topology, others,      progress,     to_beat,      first_plan,
+            first_iteration, pool,     only_faster, only_opening, only_diagrams};
   }
 };
 

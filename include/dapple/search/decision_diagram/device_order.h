@@ -19,11 +19,11 @@ struct DeviceOrder {
 /// Returns the order of the devices' numbers.
 DeviceOrder order_by_number(const Topology& topology);
 
-/// Returns the orders in which the devices of two and of four servers take turns, as many of each
-/// at a time as make up those of a server together: a stage on as many devices as a server has some
-/// of each of them, and tensors pass to the next stage within servers. Only those orders in which
-/// they can: the servers are alike, and their number is a multiple, as is that of the devices of
-/// each.
+/// Returns the orders in which the devices of two, three and four servers take turns, as many of
+/// each at a time as make up those of a server together, or one where no number does: a stage on as
+/// many devices as take a turn has some of each of the servers, and tensors pass to the next stage
+/// within servers. Only those orders in which they can: the servers are alike, with a switch and
+/// several devices each, and their number is a multiple.
 std::vector<DeviceOrder> orders_in_turn(const Topology& topology);
 
 /// Returns the orders in which all devices of one kind come before those of the next: for two or

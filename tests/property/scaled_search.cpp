@@ -1,0 +1,139 @@
+// The search for large problems, decision diagrams, forced on small ones and compared with the
+// exact search of the same space, whose plans property/exact_planner compares with every plan.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "../support/impatient.h"
+#include "dapple/plan/record_text.h"
+#include "exact_planner_checks.h"
+
+using namespace dapple;
+
+namespace {
+
+using small::Dice;
+using small::Impatient;
+using small::Made;
+using small::ProblemMaker;
+using small::Question;
+
+/// How often a search may ask whether to stop before it is: about once every 20,000 steps.
+constexpr int kQuestions = 2000;
+
+/// Makes all servers alike, with a switch each, as those of large clusters are.
+void make_alike(TopologyDescription& topology) {
+  topology.servers.resize(1);
+  ServerGroup& group = topology.servers.front();
+  group.device = topology.devices.front().name;
+  for (Nic& nic : group.nics) nic.link = group.nics.front().link;
+  if (group.links.kind == ServerLinks::Kind::Switch) return;
+  const Link link = group.links.kinds.front().link;
+  group.links = {};
+  group.links.port = link;
+}
+
+/// Returns a problem of up to 16 devices; on servers that are alike, or of several sizes, kinds and
+/// links.
+Question next_question(ProblemMaker& maker, bool are_alike, Dice& dice) {
+  small::PlanningProblem made = maker.next();
+  TopologyDescription& topology = made.problem.topology;
+  if (are_alike) make_alike(topology);
+  const std::int64_t times = dice.roll(1, 16 / Topology(topology).device_count());
+  for (ServerGroup& group : topology.servers) group.count *= static_cast<std::int32_t>(times);
+  Question question(std::move(made));
+  question.options.ignore_memory = dice.chance(20);
+  if (dice.chance(30)) question.options.shares = Shares::Any;
+  if (dice.chance(15)) question.options.family = ScheduleFamily::GPipe;
+  return question;
+}
+
+/// The answers of both searches to one question.
+struct Compared {
+  bool has_plan = false;
+  // Whether the exact search has proven its plan, and the other one has.
+  bool is_known = false;
+  bool is_proven = false;
+  bool is_equal = false;
+  bool has_stages = false;
+};
+
+/// Fails where one search claims what the plan of the other refutes.
+Compared compare(Question question) {
+  Impatient patience(kQuestions);
+  const Made exact = question.answer(&patience);
+  question.only_diagrams = true;
+  Impatient as_much(kQuestions);
+  const Made scaled = question.answer(&as_much);
+  INFO(small::text_of(exact) << "\nby diagrams " << small::text_of(scaled) << "\n"
+                             << small::text_of(question));
+  const PlanDocument* of_exact = small::document_of(exact);
+  const PlanDocument* of_scaled = small::document_of(scaled);
+  REQUIRE((of_exact == nullptr) == (of_scaled == nullptr));
+  if (of_exact == nullptr) return {};
+  REQUIRE(of_scaled->search.planner == kDiagramPlanner);
+  REQUIRE(small::fault_of(*of_scaled, question) == "");
+  const Prediction& ours = of_scaled->prediction;
+  const Prediction& theirs = of_exact->prediction;
+  REQUIRE(ours.lower_bound->ns <= ours.iteration.ns);
+  REQUIRE(ours.lower_bound->ns <= theirs.iteration.ns);
+  REQUIRE(theirs.lower_bound->ns <= ours.iteration.ns);
+  return {.has_plan = true,
+          .is_known = *theirs.lower_bound == theirs.iteration,
+          .is_proven = *ours.lower_bound == ours.iteration,
+          .is_equal = ours.iteration == theirs.iteration,
+          .has_stages = of_exact->plan.stages.size() > 1};
+}
+
+/// How many problems are of which kind.
+struct Counts {
+  int known = 0;
+  int proven = 0;
+  int equal = 0;
+  int pipelines = 0;
+
+  void add(const Compared& compared) {
+    if (!compared.is_known) return;
+    ++known;
+    proven += compared.is_proven ? 1 : 0;
+    equal += compared.is_equal ? 1 : 0;
+    pipelines += compared.has_stages && compared.is_equal ? 1 : 0;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("on servers that are alike diagrams find nearly all of the exact search's plans") {
+  ProblemMaker maker(2301, {.layers = 5, .devices = 6, .global_batch = 8});
+  Dice dice(2302);
+  Counts counts;
+  for (int round = 0; round < small::scaled(50); ++round) {
+    CAPTURE(round);
+    counts.add(compare(next_question(maker, true, dice)));
+  }
+  // The plans that they miss have stages whose devices are consecutive in no order that is tried,
+  // or not the least bound of all with as many stages.
+  CHECK(counts.known - counts.equal <= 1 + counts.known / 10);
+  CHECK(counts.known - counts.proven <= 1 + counts.known / 2);
+  CHECK(counts.known >= small::scaled(20));
+  CHECK(counts.pipelines >= small::scaled(10));
+}
+
+TEST_CASE("on any servers what diagrams claim is true") {
+  ProblemMaker maker(2303, {.layers = 5, .devices = 6, .global_batch = 8});
+  Dice dice(2304);
+  Counts counts;
+  for (int round = 0; round < small::scaled(50); ++round) {
+    CAPTURE(round);
+    counts.add(compare(next_question(maker, false, dice)));
+  }
+  // Links that differ within a server, and servers of several kinds, decide which devices a stage
+  // has, which no order of all devices can say of all stages.
+  CHECK(counts.known - counts.equal <= 1 + counts.known / 4);
+  CHECK(counts.known - counts.proven <= 1 + 2 * counts.known / 3);
+  CHECK(counts.known >= small::scaled(10));
+  CHECK(counts.pipelines >= small::scaled(8));
+}
