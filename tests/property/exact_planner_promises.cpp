@@ -23,8 +23,12 @@ class Patience : public planner::Progress {
  public:
   explicit Patience(int questions) : questions_(questions) {}
   void update(const planner::SearchProgress& progress) override {
-    if (!progress.best || !progress.bound) return;
-    bound_above_best_ = bound_above_best_ || *progress.bound > *progress.best;
+    const Duration best = progress.best.value_or(Duration::infinite());
+    const Duration bound = progress.bound.value_or(Duration{});
+    bound_above_best_ = bound_above_best_ || bound > best;
+    has_lost_ = has_lost_ || best > best_ || bound < bound_;
+    best_ = best;
+    bound_ = bound;
   }
   bool should_stop() override {
     if (questions_-- > 0) return false;
@@ -33,11 +37,16 @@ class Patience : public planner::Progress {
   }
   bool stopped() const { return stopped_; }
   bool bound_above_best() const { return bound_above_best_; }
+  /// Whether it was told of a slower plan or a lower bound than before.
+  bool has_lost() const { return has_lost_; }
 
  private:
   int questions_;
   bool stopped_ = false;
   bool bound_above_best_ = false;
+  bool has_lost_ = false;
+  Duration best_ = Duration::infinite();
+  Duration bound_;
 };
 
 /// What is wrong with the bound of a search that may have ended early. Empty if nothing.
@@ -144,6 +153,71 @@ TEST_CASE("stopped at any moment it has a plan that fits and a bound that holds"
   CHECK(stopped > small::scaled(50));
   CHECK(unknown * 2 < stopped);
   CHECK(open > small::scaled(20));
+}
+
+namespace {
+
+/// What is known of a problem once a search has ended.
+struct Known {
+  Duration best = Duration::infinite();
+  Duration bound;
+  bool is_over = false;
+};
+
+/// Searches until it has been asked so many times whether to stop, which is once for so many steps.
+Known search_for(const Question& question, int questions) {
+  Patience patience(questions);
+  const Made answer = question.answer(&patience);
+  CHECK_FALSE(patience.has_lost());
+  Known known;
+  known.is_over = !patience.stopped();
+  if (const PlanDocument* document = small::document_of(answer)) {
+    known.best = document->prediction.iteration;
+    known.bound = document->prediction.lower_bound.value();
+  }
+  return known;
+}
+
+}  // namespace
+
+TEST_CASE("with more steps neither the plan nor the bound becomes worse") {
+  ProblemMaker maker(2114, {.layers = 5, .devices = 6, .global_batch = 12});
+  int improved = 0;
+  int raised = 0;
+  for (int round = 0; round < small::scaled(150); ++round) {
+    Question question(maker.next());
+    question.only_diagrams = round % 2 == 1;
+    Known last;
+    for (int questions = 0; !last.is_over && questions < 20'000; questions += 1 + questions / 2) {
+      CAPTURE(round, questions, small::text_of(question));
+      const Known now = search_for(question, questions);
+      REQUIRE(now.best.ns <= last.best.ns);
+      REQUIRE(now.bound.ns >= last.bound.ns);
+      if (now.best < last.best && !last.best.is_infinite()) ++improved;
+      if (now.bound > last.bound && last.bound > Duration{}) ++raised;
+      last = now;
+    }
+  }
+  CHECK(improved >= small::scaled(50));
+  CHECK(raised >= small::scaled(50));
+}
+
+TEST_CASE("with one more step the first plans do not become worse") {
+  ProblemMaker maker(2114, {.layers = 5, .devices = 6, .global_batch = 12});
+  int improved = 0;
+  for (int round = 0; round < small::scaled(500); ++round) {
+    const Question question(maker.next());
+    Known last;
+    for (int questions = 0; !last.is_over && questions < 16; ++questions) {
+      CAPTURE(round, questions, small::text_of(question));
+      const Known now = search_for(question, questions);
+      REQUIRE(now.best.ns <= last.best.ns);
+      REQUIRE(now.bound.ns >= last.bound.ns);
+      if (now.best < last.best && !last.best.is_infinite()) ++improved;
+      last = now;
+    }
+  }
+  CHECK(improved >= small::scaled(200));
 }
 
 TEST_CASE("a search for a target gap ends with that gap or less") {

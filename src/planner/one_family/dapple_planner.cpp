@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "dapple/core/error.h"
@@ -87,6 +88,12 @@ constexpr std::size_t kRefined = 4;
 /// The number of candidates simulated in parallel; fixed, so that the outcome does not depend on
 /// the number of threads.
 constexpr std::size_t kBatch = 8;
+
+/// Whether an opening plan is one of those: of so many by rising micro-batch size, the ones at
+/// either end, which need the least memory and take the least to simulate.
+bool is_first_choice(std::size_t position, std::size_t count) {
+  return position < kFirstPlans || position + kFirstPlans >= count;
+}
 
 /// Keeps at most `most` items (at least two) at even distances, among them the first and the last.
 template <class Item>
@@ -255,8 +262,7 @@ void DapplePlanner::bound_opening(std::vector<search::Candidate>& candidates) co
   // and those that take the least to simulate.
   std::vector<char> is_bounded(candidates.size(), 0);
   parallel_for(candidates.size(), context_.options.threads, [&](std::size_t i) {
-    const bool is_first_choice = i < kFirstPlans || i + kFirstPlans >= candidates.size();
-    if (!is_first_choice && is_stopped_()) return;
+    if (!is_first_choice(i, candidates.size()) && is_stopped_()) return;
     candidates[i].bound = evaluator_.bound(candidates[i]);
     is_bounded[i] = 1;
   });
@@ -355,7 +361,7 @@ void DapplePlanner::simulate_best_first(const std::vector<search::Candidate>& ca
     simulate_side_by_side(candidates, std::span(order).subspan(first, next - first));
   }
   if (is_stopped_()) {
-    if (is_opening_ && kept_.empty()) simulate_shortest(candidates);
+    if (is_opening_) simulate_shortest(candidates);
     return;
   }
   for (; first < order.size(); ++first) {
@@ -385,8 +391,10 @@ void DapplePlanner::simulate_side_by_side(const std::vector<search::Candidate>& 
   tell_progress();
 }
 
-/// Makes a plan after a stop, if there is none: of the candidates that fit, the one that takes the
-/// least to simulate, at the first depths that fit.
+/// Makes a plan after a stop: of the first choices that fit, and may be faster than the best plan
+/// so far, the one that takes the least to simulate, at the first depths that fit; one of the other
+/// candidates if no first choice fits. The first choices are the same whenever the stop comes, and
+/// the plan is made also where there are others, so that a later stop does not leave a slower one.
 void DapplePlanner::simulate_shortest(const std::vector<search::Candidate>& candidates) {
   const auto work_of = [&](const search::Candidate& candidate) {
     std::int64_t of_micro_batch = 2 * static_cast<std::int64_t>(candidate.stages.size());
@@ -397,14 +405,21 @@ void DapplePlanner::simulate_shortest(const std::vector<search::Candidate>& cand
     }
     return of_micro_batch * (context_.options.global_batch_size / candidate.micro_batch_size);
   };
-  std::vector<std::pair<std::int64_t, std::size_t>> order;  // work, position
-  for (std::size_t i = 0; i < candidates.size(); ++i) order.emplace_back(work_of(candidates[i]), i);
+  std::vector<std::tuple<bool, std::int64_t, std::size_t>> order;  // others last; work, position
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    order.emplace_back(!is_first_choice(i, candidates.size()), work_of(candidates[i]), i);
+  }
   std::sort(order.begin(), order.end());
   const CandidateEvaluator patient(context_);
-  for (const auto& [work, position] : order) {
-    account(patient.score(candidates[position], position, Duration::infinite(), 1));
-    if (!kept_.empty()) break;
+  for (const auto& [is_other, work, position] : order) {
+    if (is_other && !kept_.empty()) break;
+    const search::Candidate& candidate = candidates[position];
+    if (!kept_.empty() && candidate.bound >= kept_.front().iteration) continue;
+    const Score score = patient.score(candidate, position, Duration::infinite(), 1);
+    account(score);
+    if (score.best.feasible()) break;
   }
+  std::stable_sort(kept_.begin(), kept_.end(), better);
   tell_progress();
 }
 
