@@ -47,6 +47,8 @@ IMPORTS = {
 # Name of an imported profile: files of other planners, what they do not say.
 MODELS = {
     "piper": ("small.piper.json", "--optimizer", "adam", "--profile-device", "card"),
+    "piper-all": ("small.piper.json", "--optimizer", "sgd", "--profile-device", "card",
+                  "--tensor-parallel", "all"),
     "piper-2": ("small.piper.json", "--optimizer", "sgd", "--profile-device", "two cards",
                 "--tensor-parallel", "2", "--backward-ratio", "2", "--global-batch", "32"),
     "metis": ("DeviceType.card_tp1_bs1.json", "DeviceType.card_tp1_bs4.json", "--optimizer",

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "dapple/core/error.h"
 #include "dapple/profile/limits.h"
+#include "dapple/profile/recomputation.h"
 #include "dapple/profile/variants.h"
 #include "interop/graphs/layer_chain.h"
 #include "interop/profiles/profile_options.h"
@@ -44,11 +47,35 @@ struct Variant {
   bool recomputes() const { return name.find("recomp") != std::string::npos; }
 };
 
+/// The ways to run a node at one degree that a profile has a place for; nullptr for what the file
+/// does not have.
+struct Ways {
+  const Variant* keeping = nullptr;
+  const Variant* recomputing = nullptr;
+
+  explicit Ways(const std::vector<Variant>& ways) {
+    for (const Variant& way : ways) {
+      const Variant*& found = way.recomputes() ? recomputing : keeping;
+      if (found == nullptr) found = &way;
+    }
+  }
+  /// Whether recomputing changes anything.
+  bool differ() const {
+    return keeping != nullptr && recomputing != nullptr &&
+           (keeping->time != recomputing->time || keeping->fixed != recomputing->fixed ||
+            keeping->per_micro_batch != recomputing->per_micro_batch ||
+            keeping->forward_collectives != recomputing->forward_collectives ||
+            keeping->backward_collectives != recomputing->backward_collectives);
+  }
+};
+
 /// Totals over all nodes of the file, for warnings.
 struct Totals {
   Bytes fixed;
   Bytes collectives;
   bool has_recomputing = false;
+  // Whether some node has variants that recompute it.
+  bool has_recomputing_variants = false;
   bool has_derived_forward = false;
   std::set<std::string> degrees;
 };
@@ -68,7 +95,7 @@ class PiperReader {
   std::vector<Variant> read_variants(const Field& field);
   std::vector<Variant> read_ways(const Field& field);
   void read_degrees(const Field& field, LayerNode& node);
-  std::optional<LayerVariant> variant_of(const std::vector<Variant>& ways, std::int64_t degree,
+  std::optional<LayerVariant> variant_of(const Ways& ways, std::int64_t degree,
                                          const LayerNode& node) const;
   Variant read_variant(const Field& field);
   Bytes read_collectives(const Field& field);
@@ -154,57 +181,77 @@ std::vector<Variant> PiperReader::read_ways(const Field& field) {
 /// Returns the collectives that send so many bytes from each GPU: an all-gather of n bytes over t
 /// GPUs sends (t - 1) / t of them.
 std::vector<Collective> sends_of(Bytes size, std::int64_t degree) {
-  if (size.count == 0) return {};
+  if (size.count == 0 || degree == 1) return {};
   return {{.kind = CollectiveKind::AllGather,
            .size_per_sample = {divide_up(Wide{size.count} * degree, degree - 1)}}};
 }
 
-/// Returns the layer variant of a degree, or nothing if the file has no sound figures for it. The
+/// Returns the layer's figures at a degree, or nothing if the file has no sound ones for it. The
 /// forward takes what the recomputing way takes longer, else the same part as without parallelism.
-std::optional<LayerVariant> PiperReader::variant_of(const std::vector<Variant>& ways,
-                                                    std::int64_t degree,
+std::optional<LayerVariant> PiperReader::variant_of(const Ways& ways, std::int64_t degree,
                                                     const LayerNode& node) const {
-  const auto find = [&](bool recomputes) {
-    const auto found = std::find_if(ways.begin(), ways.end(), [&](const Variant& way) {
-      return way.recomputes() == recomputes;
-    });
-    return found == ways.end() ? nullptr : &*found;
-  };
-  const Variant* const plain = find(false);
-  if (plain == nullptr) return std::nullopt;
-  if ((plain->parameters.count == 0) != (node.parameters.count == 0)) return std::nullopt;
-  const Variant* const recomputing = find(true);
+  if (ways.keeping == nullptr) return std::nullopt;
+  const Variant& plain = *ways.keeping;
+  if ((plain.parameters.count == 0) != (node.parameters.count == 0)) return std::nullopt;
   LayerVariant made{.parallelism = {.tensor = degree},
-                    .parameters = plain->parameters,
+                    .parameters = plain.parameters,
                     .fixed_overhead = {},
                     .measurements = {node.measurement},
-                    .forward_collectives = sends_of(plain->forward_collectives, degree),
-                    .backward_collectives = sends_of(plain->backward_collectives, degree)};
+                    .forward_collectives = sends_of(plain.forward_collectives, degree),
+                    .backward_collectives = sends_of(plain.backward_collectives, degree)};
   Measurement& measured = made.measurements.front();
-  measured.stash = plain->per_micro_batch;
+  measured.stash = plain.per_micro_batch;
   const Duration whole = node.measurement.forward + node.measurement.backward;
-  measured.forward = {divide_down(Wide{plain->time.ns} * node.measurement.forward.ns,
+  measured.forward = {divide_down(Wide{plain.time.ns} * node.measurement.forward.ns,
                                   std::max<std::int64_t>(1, whole.ns))};
-  if (!options_.backward_ratio && recomputing != nullptr) {
-    const Duration extra = recomputing->time - plain->time;
-    if (extra >= Duration{} && extra <= plain->time) measured.forward = extra;
+  if (!options_.backward_ratio && ways.recomputing != nullptr) {
+    const Duration extra = ways.recomputing->time - plain.time;
+    if (extra >= Duration{} && extra <= plain.time) measured.forward = extra;
   }
-  measured.backward = plain->time - measured.forward;
+  measured.backward = plain.time - measured.forward;
   return made;
 }
 
-/// Reads the figures of all degrees above 1 as variants of the node.
+/// Returns the figures of the same layer when it is recomputed as a whole, or nothing if the file
+/// has no sound ones. What the way states of fixed memory beyond the other one is the working set.
+std::optional<LayerVariant> recomputing_variant_of(const Ways& ways, LayerVariant variant) {
+  if (ways.recomputing == nullptr) return std::nullopt;
+  const Variant& way = *ways.recomputing;
+  Measurement& measured = variant.measurements.front();
+  if (way.parameters != variant.parameters || way.time < measured.forward) return std::nullopt;
+  const std::int64_t degree = variant.parallelism.tensor;
+  variant.parallelism.recomputes = kWholeLayer;
+  variant.forward_collectives = sends_of(way.forward_collectives, degree);
+  variant.backward_collectives = sends_of(way.backward_collectives, degree);
+  measured.backward = way.time - measured.forward;
+  measured.stash = way.per_micro_batch;
+  measured.workspace = std::max(Bytes{}, way.fixed - ways.keeping->fixed);
+  return variant;
+}
+
+/// Reads the figures of all degrees as variants of the node: those of degrees above 1, and, if
+/// recomputing the node changes anything at some degree, those of recomputing it.
 void PiperReader::read_degrees(const Field& field, LayerNode& node) {
   ObjectReader degrees(field);
   if (!degrees.valid()) return;
-  std::map<std::int64_t, LayerVariant> by_degree;
+  std::map<std::int64_t, std::vector<Variant>> ways_by_degree;
   for (const std::string& key : field.value().keys) {
     const std::optional<std::int32_t> degree = parse_count(key);
-    if (!degree || *degree < 2 || *degree > kMaxTensorParallel) continue;
-    auto variant = variant_of(read_ways(degrees.field(key)), *degree, node);
-    if (variant) by_degree.emplace(*degree, *std::move(variant));
+    if (!degree || *degree < 1 || *degree > kMaxTensorParallel) continue;
+    ways_by_degree.emplace(*degree, read_ways(degrees.field(key)));
   }
-  for (auto& [degree, variant] : by_degree) node.variants.push_back(std::move(variant));
+  const bool recomputes = std::any_of(ways_by_degree.begin(), ways_by_degree.end(),
+                                      [](const auto& each) { return Ways(each.second).differ(); });
+  totals_.has_recomputing_variants = totals_.has_recomputing_variants || recomputes;
+  for (const auto& [degree, all_ways] : ways_by_degree) {
+    const Ways ways(all_ways);
+    std::optional<LayerVariant> variant = variant_of(ways, degree, node);
+    if (!variant) continue;
+    if (degree > 1) node.variants.push_back(*variant);
+    if (!recomputes) continue;
+    auto recomputing = recomputing_variant_of(ways, *std::move(variant));
+    if (recomputing) node.variants.push_back(*std::move(recomputing));
+  }
 }
 
 void PiperReader::set_times(const Variant& plain, const Variant* recomputing, LayerNode& node) {
@@ -230,14 +277,9 @@ void PiperReader::set_times(const Variant& plain, const Variant* recomputing, La
 
 void PiperReader::set_figures(const Field& field, const std::vector<Variant>& variants,
                               LayerNode& node) {
-  const auto find = [&](bool recomputes) {
-    const auto found = std::find_if(variants.begin(), variants.end(), [&](const Variant& variant) {
-      return variant.recomputes() == recomputes;
-    });
-    return found == variants.end() ? nullptr : &*found;
-  };
-  const Variant* plain = find(false);
-  const Variant* recomputing = find(true);
+  const Ways ways(variants);
+  const Variant* const plain = ways.keeping;
+  const Variant* const recomputing = ways.recomputing;
   if (plain == nullptr) {
     field.add("expected a variant that does not recompute, got none");
     return;
@@ -352,17 +394,30 @@ void PiperReader::warn_of_degrees(std::vector<std::string>& warnings) const {
       "the bytes of syncTimeFw and syncTimeBw are sent within a group of GPUs while these compute "
       "nothing, and a device sends a stage's whole output at every degree");
   const std::vector<Parallelism> forms = parallelisms_of(result_.profile);
-  std::string missing;
-  for (const std::string& degree : totals_.degrees) {
-    const bool is_there = std::any_of(forms.begin(), forms.end(), [&](const Parallelism& form) {
-      return fmt::format("{}", form.tensor) == degree;
+  const auto has = [&](const std::string& degree, RecomputedParts parts) {
+    return std::any_of(forms.begin(), forms.end(), [&](const Parallelism& form) {
+      return form.recomputes == parts && fmt::format("{}", form.tensor) == degree;
     });
-    if (!is_there) missing += (missing.empty() ? "" : ", ") + degree;
+  };
+  std::string missing;
+  std::string keeping_only;
+  for (const std::string& degree : totals_.degrees) {
+    if (has(degree, {}) && (has(degree, kWholeLayer) || !totals_.has_recomputing_variants))
+      continue;
+    std::string& list = has(degree, {}) ? keeping_only : missing;
+    list += (list.empty() ? "" : ", ") + degree;
   }
-  if (missing.empty()) return;
-  warnings.push_back(fmt::format(
-      "tensor-parallel degree {} is left out, as not all nodes have sound figures for it",
-      missing));
+  if (!missing.empty()) {
+    warnings.push_back(fmt::format(
+        "tensor-parallel degree {} is left out, as not all nodes have sound figures for it",
+        missing));
+  }
+  if (!keeping_only.empty()) {
+    warnings.push_back(
+        fmt::format("layers that recompute are left out at tensor-parallel degree {}, as not all "
+                    "nodes have sound figures for it",
+                    keeping_only));
+  }
 }
 
 void PiperReader::add_warnings() {
@@ -386,8 +441,10 @@ void PiperReader::add_warnings() {
         "(syncTimeFw, syncTimeBw) are left out",
         degree_, totals_.collectives.count));
   }
-  if (totals_.has_recomputing) {
-    warnings.push_back("variants that recompute are left out: a plan decides where to recompute");
+  if (totals_.has_recomputing && !options_.every_degree) {
+    warnings.push_back(
+        "variants that recompute are left out (--tensor-parallel all takes them): a plan may "
+        "recompute whole stages");
   }
   if (totals_.has_derived_forward) {
     warnings.push_back(
@@ -402,9 +459,12 @@ void PiperReader::add_warnings() {
   }
   warnings.push_back(
       fmt::format("memory other than activations is weights, gradients and the state of {}; the {} "
-                  "bytes that the "
-                  "file states (memoryUsageB) are left out",
-                  result_.profile.optimizer.name, totals_.fixed.count));
+                  "bytes that the file states (memoryUsageB) are left out{}",
+                  result_.profile.optimizer.name, totals_.fixed.count,
+                  totals_.has_recomputing_variants
+                      ? ", and what it states beyond them of a layer that recomputes is the "
+                        "layer's working set"
+                      : ""));
 }
 
 ImportedProfile PiperReader::run(std::string_view text) {

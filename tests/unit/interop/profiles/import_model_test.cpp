@@ -1,4 +1,6 @@
 // Profiles of other planners: figures worked out by hand, and what is refused, by place.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <functional>
 #include <string>
@@ -8,6 +10,9 @@
 #include "dapple/interop/exports/exports.h"
 #include "dapple/interop/profiles/foreign_profile.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/profile/parallelism.h"
+#include "dapple/profile/recomputation.h"
+#include "dapple/profile/variants.h"
 #include "graph_text.h"
 
 namespace dapple::interop {
@@ -133,6 +138,82 @@ TEST_CASE("Piper's other degrees need a ratio where nothing there recomputes") {
   CHECK(imported.profile.layers[2].parameters == Bytes{3'000});
   // 256 + 1024 + 2 * 1024 + 1024.
   CHECK(warns(imported.warnings, "a group of 2 GPUs, and the 4352 bytes"));
+}
+
+/// The sample with figures of recomputing at degree 2 too, of both blocks.
+std::string recomputing_at_both_degrees(const std::string& parameters) {
+  std::string text = sample("small.piper.json");
+  const std::string way = fmt::format(
+      R"({{"id": "activation recomp", "timePerSample": 0.007, "parameterSize": {},
+          "memoryUsageA": 1536.0, "memoryUsageB": 9500.0, "syncTimeFw": {{"1": 2048.0}},
+          "syncTimeBw": {{"4": 1024.0}}}}])",
+      parameters);
+  for (const char* const last : {R"("syncTimeFw": {"1": 1024.0}, "syncTimeBw": {"4": 1024.0}}])",
+                                 R"("syncTimeFw": {"3": 1024.0}, "syncTimeBw": {}}])"}) {
+    const std::string before = std::string(last).substr(0, std::string(last).size() - 1);
+    text = changed(text, last, before + ", " + way);
+  }
+  const std::string embedding = R"("memoryUsageB": 4000.0, "syncTimeFw": {}, "syncTimeBw": )"
+                                R"({"3": 1024.0}})";
+  return changed(text, embedding,
+                 embedding + R"(, {"id": "activation recomp", "timePerSample": 0.0002,
+                     "parameterSize": 2000.0, "memoryUsageA": 1024.0, "memoryUsageB": 3000.0,
+                     "syncTimeFw": {}, "syncTimeBw": {"3": 1024.0}})");
+}
+
+ImportedProfile import_every_degree(const std::string& text) {
+  ForeignProfileOptions options = options_for(ModelFormat::Piper);
+  options.every_degree = true;
+  return import_model({{text, "small.json", ModelFormat::Piper}}, options);
+}
+
+TEST_CASE("Piper's ways to recompute are variants with the file's times, stash and working set") {
+  const ImportedProfile imported = import_every_degree(recomputing_at_both_degrees("3000.0"));
+  const ModelProfile& profile = imported.profile;
+  const Parallelism whole{.recomputes = kWholeLayer};
+  const Parallelism pair{.tensor = 2};
+  const Parallelism whole_pair{.tensor = 2, .recomputes = kWholeLayer};
+  CHECK(parallelisms_of(profile) == std::vector<Parallelism>{{}, whole, pair, whole_pair});
+  // Recomputing a tensor that is handed on changes nothing: there is no such variant.
+  REQUIRE(profile.layers[0].variants.size() == 1);
+  CHECK(profile.layers[0].variants[0].parallelism == pair);
+  const std::vector<LayerVariant>& block = profile.layers[2].variants;
+  REQUIRE(block.size() == 3);
+  const Measurement& alone = block[0].measurements.front();
+  // 12 ms with recomputation, of which the forward takes 2.999999 ms.
+  CHECK(alone.forward == Duration{2'999'999});
+  CHECK(alone.backward == Duration{9'000'001});
+  CHECK(alone.stash == Bytes{1'536});
+  CHECK(alone.workspace == Bytes{20'000 - 12'000});
+  CHECK(alone.output == Bytes{1'024});
+  CHECK(block[0].parameters == Bytes{6'000});
+  CHECK(block[0].forward_collectives.empty());
+  // At degree 2 the forward is 7 ms - 5 ms, and twice the bytes of an all-gather are its size.
+  const Measurement& shared = block[2].measurements.front();
+  CHECK(shared.forward == Duration{2'000'000});
+  CHECK(shared.backward == Duration{5'000'000});
+  CHECK(shared.workspace == Bytes{9'500 - 6'000});
+  REQUIRE(block[2].forward_collectives.size() == 1);
+  CHECK(block[2].forward_collectives[0].size_per_sample == Bytes{2 * 2'048});
+  CHECK(block[2].backward_collectives[0].size_per_sample == Bytes{2 * 1'024});
+  CHECK(block[1].forward_collectives[0].size_per_sample == Bytes{2 * 1'024});
+  // Less fixed memory than without recomputation is no working set.
+  CHECK(profile.layers[1].variants[2].measurements.front().workspace == Bytes{0});
+  CHECK(warns(imported.warnings, "beyond them of a layer that recomputes is the layer's working"));
+  CHECK_FALSE(warns(imported.warnings, "left out at tensor-parallel degree"));
+  CHECK_FALSE(warns(imported.warnings, "variants that recompute are left out"));
+}
+
+TEST_CASE("degrees at which Piper's file does not say what recomputing takes are named") {
+  const std::vector<Parallelism> without{{}, {.recomputes = kWholeLayer}, {.tensor = 2}};
+  // The sample recomputes without parallelism only; other parameters are another layer's.
+  for (const std::string& text :
+       {sample("small.piper.json"), recomputing_at_both_degrees("3001.0")}) {
+    const ImportedProfile imported = import_every_degree(text);
+    CHECK(parallelisms_of(imported.profile) == without);
+    CHECK(warns(imported.warnings,
+                "layers that recompute are left out at tensor-parallel degree 2, as not all"));
+  }
 }
 
 TEST_CASE("what is wrong with a Piper graph is named with its place") {
@@ -666,6 +747,8 @@ TEST_CASE("published files of others are imported") {
     CHECK(imported.profile.layers.size() == 37);
     CHECK(imported.profile.global_batch_size == 1920);
     CHECK(warns(imported.warnings, "the first is node 4"));
+    const std::vector<Parallelism> forms = parallelisms_of(import_every_degree(*text).profile);
+    CHECK(forms.size() == 8);  // 1, 2, 4 and 8 GPUs, with and without recomputation
     // 32 blocks, numbered 3 and 5 to 35.
     CHECK(inexpressible_cuts(RuntimeLimits{.name = "any", .any_graph = true, .counts_blocks = true},
                              imported.profile)
