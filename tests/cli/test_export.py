@@ -280,6 +280,60 @@ class Exporting(ToolTest):
         size = int(re.search(r"--pipeline-model-parallel-size (\d+)", text)[1])
         self.assertEqual(len(stages), size)
 
+    def launched(self, text):
+        """What torchrun is given by the launch line of a script, whose comment it is."""
+        command = text[text.index("\n#   ") + 1:].replace("#   ", "")
+        fake = self.folder / "fake"
+        fake.mkdir(exist_ok=True)
+        (fake / "torchrun").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (fake / "torchrun").chmod(0o755)
+        ran = subprocess.run(["bash", "-u"], input=f"{text}OTHER_ARGS=(--seed 7)\n{command}",
+                             text=True, capture_output=True, check=True, cwd=self.folder,
+                             env={"PATH": f"{fake}:/usr/bin:/bin", "NODE_RANK": "1", "RANKS": "3",
+                                  "MASTER_ADDR": "10.0.0.1"})
+        words = ran.stdout.splitlines()
+        program = words.index("pretrain_gpt.py")
+        return words[:program], words[program + 1:]
+
+    def test_megatrons_launch_line_starts_every_rank_with_the_arguments(self):
+        text = self.export(self.plan(), "megatron")
+        options, arguments = self.launched(text)
+        self.assertEqual(options, ["--nnodes", "2", "--node-rank", "1", "--master-addr",
+                                   "10.0.0.1", "--nproc-per-node", "2"])
+        self.assertEqual(arguments[:2], ["--tensor-model-parallel-size", "1"])
+        self.assertEqual(arguments[-2:], ["--seed", "7"])
+        self.assertIn("# To start it on node0 and 1 more, with its number", text)
+        # The comment is none of the words that are imported.
+        made = self.run_tool("import", "plan", self.write("job.sh", text), "--replicas", "2",
+                             "--model", self.blocks(), "--topo", "topology.json", "-o",
+                             "back.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        self.assertEqual([stage["devices"] for stage in self.read("back.json")["stages"]],
+                         [stage["devices"] for stage in self.read("plan.json")["stages"]])
+
+    def test_megatrons_launch_line_counts_the_ranks_of_each_server(self):
+        topology = tool.small_topology()
+        server = topology["servers"][0]
+        topology["servers"] = [{**server, "name": "large", "count": 1, "devices": 2},
+                               {**server, "name": "small", "count": 1, "devices": 1,
+                                "nics": server["nics"][:1]}]
+        made = self.run_tool("--model", self.blocks(), "--topo",
+                             self.write("odd.json", topology), "--for", "megatron", "--pin",
+                             "stages=3", "-o", "plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        text = self.export("plan.json", "megatron")
+        options, _ = self.launched(text)
+        self.assertEqual(options[-2:], ["--nproc-per-node", "3"])  # what RANKS says
+        self.assertIn("the number of its processes, 2 on large0, 1 on small0:", text)
+        alone = {**topology, "servers": topology["servers"][:1]}
+        del alone["network"]
+        made = self.run_tool("--model", self.blocks(), "--topo",
+                             self.write("alone.json", alone), "--for", "megatron", "--pin",
+                             "stages=2", "-o", "plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        options, _ = self.launched(self.export("plan.json", "megatron"))
+        self.assertEqual(options, ["--nproc-per-node", "2"])
+
     def test_an_order_comes_back_as_it_went(self):
         plan = self.plan()
         grid = self.write("order.csv", self.export(plan, "torch-csv"))

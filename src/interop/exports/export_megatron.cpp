@@ -90,6 +90,10 @@ Export export_megatron(const ExportSubject& subject) {
     result.warnings.push_back(warn_of_block_inputs("Megatron-LM"));
   }
   result.text += ")\n";
+  result.text += "# OTHER_ARGS are what a plan does not decide, of model, data and optimizer.\n";
+  result.text += launch_as_comment(
+      subject, profile.tensor_parallel > 1 ? "CUDA_DEVICE_MAX_CONNECTIONS=1 " : "",
+      R"(pretrain_gpt.py "${PIPELINE_ARGS[@]}" "${OTHER_ARGS[@]}")");
   return result;
 }
 

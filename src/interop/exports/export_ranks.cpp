@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "dapple/core/error.h"
 #include "interop/exports/exporting.h"
@@ -60,7 +64,65 @@ std::vector<RankPlace> places_by_rank(const ExportSubject& subject) {
   return places;
 }
 
+/// The ranks on a server.
+struct ServerRanks {
+  std::string server;
+  std::size_t count = 0;
+};
+
+/// Returns how many ranks each server has, in the order in which launchers number servers.
+std::vector<ServerRanks> ranks_by_server(const ExportSubject& subject) {
+  std::vector<DeviceIndex> devices = devices_by_rank(subject.document.plan);
+  std::sort(devices.begin(), devices.end());
+  std::vector<ServerRanks> servers;
+  for (const DeviceIndex device : devices) {
+    for (std::size_t gpu = 0; gpu < gpus_of_device(subject.document); ++gpu) {
+      std::string server = place_of(subject, device, gpu).server;
+      if (servers.empty() || servers.back().server != server) {
+        servers.push_back({.server = std::move(server)});
+      }
+      ++servers.back().count;
+    }
+  }
+  return servers;
+}
+
+/// Returns "8 on node0 to node2, 4 on node3".
+std::string counts_in_words(const std::vector<ServerRanks>& servers) {
+  std::string text;
+  for (std::size_t begin = 0, end = 0; begin < servers.size(); begin = end) {
+    while (end < servers.size() && servers[end].count == servers[begin].count) ++end;
+    text += fmt::format("{}{} on {}", text.empty() ? "" : ", ", servers[begin].count,
+                        printable(servers[begin].server));
+    if (end - begin > 1) text += " to " + printable(servers[end - 1].server);
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string launch_as_comment(const ExportSubject& subject, std::string_view environment,
+                              std::string_view program) {
+  const std::vector<ServerRanks> servers = ranks_by_server(subject);
+  const bool are_equal = std::all_of(servers.begin(), servers.end(), [&](const ServerRanks& each) {
+    return each.count == servers.front().count;
+  });
+  std::string text = fmt::format("# To start it on {}", printable(servers.front().server));
+  std::string options;
+  if (servers.size() > 1) {
+    text += fmt::format(
+        " and {} more, with its number from 0 in NODE_RANK and the address of {} in MASTER_ADDR{}",
+        servers.size() - 1, printable(servers.front().server),
+        are_equal ? std::string()
+                  : fmt::format(", and in RANKS the number of its processes, {}",
+                                counts_in_words(servers)));
+    options = fmt::format("--nnodes {} --node-rank \"$NODE_RANK\" --master-addr \"$MASTER_ADDR\" ",
+                          servers.size());
+  }
+  return fmt::format("{}:\n#   {}torchrun {}--nproc-per-node {} \\\n#     {}\n", text, environment,
+                     options, are_equal ? fmt::format("{}", servers.front().count) : "\"$RANKS\"",
+                     program);
+}
 
 /// Exports a rankfile of Open MPI with one slot per rank; slots are numbered within each server in
 /// the order of ranks.

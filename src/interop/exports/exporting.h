@@ -169,6 +169,12 @@ std::string heading_of(const ExportSubject& subject, std::string_view runtime);
 /// to 7, 4 a device: node0:0 node0:1" if devices are groups of 4 GPUs.
 std::string ranks_as_comment(const ExportSubject& subject);
 
+/// Returns comment lines with the command that starts the program, with these arguments, by
+/// torchrun on every server of the plan. `environment` stands in front of it, with a blank at its
+/// end. The servers have numbers in the order in which launchers number them.
+std::string launch_as_comment(const ExportSubject& subject, std::string_view environment,
+                              std::string_view program);
+
 /// Returns the text as one shell word in double quotes. Control characters become '?'.
 std::string quoted(std::string_view text);
 
