@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "dapple/core/quantity.h"
 #include "dapple/estimate/architecture.h"
@@ -41,7 +42,8 @@ struct Division {
   }
 };
 
-/// Whether the form divides the blocks as they have to be divided.
-bool divides(const BlockShape& block, const Division& division);
+/// Returns what keeps the form from dividing the block as it has to be divided, such as "64
+/// attention heads cannot be divided among 48 tensor-parallel ranks"; empty if nothing does.
+std::string division_fault(const BlockShape& block, const Division& division);
 
 }  // namespace dapple::estimate

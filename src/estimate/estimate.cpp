@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "dapple/profile/limits.h"
@@ -92,6 +93,15 @@ class Estimator {
     use("head", head_of(architecture_.head, division(form, false)), 1);
   }
 
+  /// Returns the division_fault() of the first block that has one; empty if none has.
+  std::string fault_of(const Parallelism& form) const {
+    std::string fault;
+    for_each_run(architecture_, [&](const BlockRun& run, bool of_encoder) {
+      if (fault.empty()) fault = division_fault(run.shape, division(form, of_encoder));
+    });
+    return fault;
+  }
+
  private:
   /// The normalization behind an encoder.
   LayerEstimate encoder_norm_of(const Division& division) const {
@@ -112,12 +122,7 @@ class Estimator {
   }
 
   bool is_possible(const Parallelism& form) const {
-    if (!form.is_sound() || form.group_size() > kMaxGroup) return false;
-    bool divides_all = true;
-    for_each_run(architecture_, [&](const BlockRun& run, bool of_encoder) {
-      divides_all = divides_all && divides(run.shape, division(form, of_encoder));
-    });
-    return divides_all;
+    return form.is_sound() && form.group_size() <= kMaxGroup && fault_of(form).empty();
   }
 
   std::vector<Parallelism> possible_forms() const {
@@ -476,6 +481,23 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
   chain(make_layers(estimator, rates, options), profile);
   tie(architecture, profile);
   return profile;
+}
+
+std::string indivisible(const Architecture& architecture, const EstimateOptions& options,
+                        const Parallelism& degrees) {
+  if (degrees.experts > 1 && !has_experts(architecture)) {
+    return fmt::format("no block has experts that could be divided among {} expert-parallel ranks",
+                       degrees.experts);
+  }
+  const Estimator estimator(architecture, options);
+  for (Parallelism alone :
+       {Parallelism{.tensor = degrees.tensor}, Parallelism{.context = degrees.context},
+        Parallelism{.experts = degrees.experts}}) {
+    alone.sequence = alone.tensor > 1 && options.has_sequence_parallelism;
+    std::string fault = estimator.fault_of(alone);
+    if (!fault.empty()) return fault;
+  }
+  return "";
 }
 
 Wide model_operations(const Architecture& architecture, const EstimateOptions& options) {

@@ -1,6 +1,9 @@
 // Whole layers: blocks, the embedding and the head, and what recomputation makes of them.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "estimate/layer_estimate.h"
@@ -66,29 +69,69 @@ std::int64_t most_samples_at_floor(const Direction& direction, const Rates& rate
   return fits;
 }
 
+/// What cannot be divided, of which the first is kept.
+class FirstFault {
+ public:
+  void add(std::string text) {
+    if (text_.empty()) text_ = std::move(text);
+  }
+  void need(std::int64_t count, const char* what, std::int64_t parts, const char* kind) {
+    if (count % parts == 0) return;
+    add(fmt::format("{} {} cannot be divided among {} {}-parallel ranks", count, what, parts,
+                    kind));
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
 }  // namespace
 
-bool divides(const BlockShape& block, const Division& division) {
+std::string division_fault(const BlockShape& block, const Division& division) {
   const Parallelism& form = division.form;
-  const auto is_split = [&](std::int64_t width) { return width % form.tensor == 0; };
-  const auto heads_are_split = [&](const AttentionShape& attention) {
-    const std::int64_t kv = attention.latent ? attention.heads : attention.kv_heads;
-    return is_split(attention.heads) && (is_split(kv) || form.tensor % kv == 0);
+  FirstFault fault;
+  const auto need_split = [&](std::int64_t count, const char* what) {
+    fault.need(count, what, form.tensor, "tensor");
   };
-  const std::int64_t parts = form.context * (block.attention.is_causal ? 2 : 1);
-  if (form.context > 1 && division.sequence % parts != 0) return false;
-  if (form.sequence && division.tokens() % form.tensor != 0) return false;
-  if (!is_split(division.hidden) || !heads_are_split(block.attention)) return false;
-  if (block.cross_attention &&
-      (!heads_are_split(*block.cross_attention) || division.encoder_sequence % form.context != 0 ||
-       (form.sequence && division.encoder_tokens() % form.tensor != 0))) {
-    return false;
+  const auto need_heads = [&](const AttentionShape& attention) {
+    const std::int64_t kv = attention.latent ? attention.heads : attention.kv_heads;
+    need_split(attention.heads, "attention heads");
+    // Each may also be copied to as many ranks.
+    if (form.tensor % kv != 0) need_split(kv, "heads of keys and values");
+  };
+  need_heads(block.attention);
+  if (block.cross_attention) {
+    need_heads(*block.cross_attention);
+    fault.need(division.encoder_sequence, "tokens of the encoder", form.context, "context");
+    if (form.sequence) need_split(division.encoder_tokens(), "tokens of the encoder on a device");
   }
-  if (block.feed_forward) return is_split(block.feed_forward->width);
+  fault.need(division.sequence, "tokens", form.context, "context");
+  // A rank has one of the first parts and one of the last, so that all compute as much.
+  if (form.context > 1 && block.attention.is_causal &&
+      division.sequence % (2 * form.context) != 0) {
+    fault.add(
+        fmt::format("{} tokens cannot be divided into two parts for each of {} "
+                    "context-parallel ranks",
+                    division.sequence, form.context));
+  }
+  if (form.sequence) need_split(division.tokens(), "tokens on a device");
+  need_split(division.hidden, "numbers of a hidden vector");
+  if (block.feed_forward) {
+    need_split(block.feed_forward->width, "columns of the feed-forward layer");
+    return fault.text();
+  }
   const ExpertsShape& experts = *block.experts;
-  if (experts.shared_width > 0 && !is_split(experts.shared_width)) return false;
-  if (form.experts == 1) return is_split(experts.width);
-  return experts.experts % form.experts == 0 && (form.tensor == 1 || form.sequence);
+  if (experts.shared_width > 0) need_split(experts.shared_width, "columns of shared experts");
+  if (form.experts == 1) {
+    need_split(experts.width, "columns of an expert");
+  } else {
+    fault.need(experts.experts, "experts", form.experts, "expert");
+    if (form.tensor > 1 && !form.sequence) {
+      fault.add("experts beside tensor parallelism need sequence parallelism");
+    }
+  }
+  return fault.text();
 }
 
 LayerEstimate block_of(const BlockShape& shape, const Division& division) {

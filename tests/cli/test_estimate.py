@@ -344,6 +344,32 @@ class Estimate(ToolTest):
         run = self.run_tool("verify", "plan.json")
         self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
 
+    def test_pinned_degrees_that_do_not_divide_the_model_are_refused_by_name(self):
+        self.topology()
+        model = {"num_attention_heads": 8, "num_key_value_heads": 4}
+        mixture = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+        for changes, pin, words in (
+                (model, "tensor=3", "8 attention heads cannot be divided among 3 tensor-parallel"),
+                ({"num_attention_heads": 12, "num_key_value_heads": 4, "hidden_size": 96},
+                 "tensor=6", "4 heads of keys and values cannot be divided among 6 tensor-"),
+                ({**model, "intermediate_size": 129}, "tensor=2",
+                 "129 columns of the feed-forward layer cannot be divided among 2 tensor-"),
+                (model, "context=3", "128 tokens cannot be divided among 3 context-parallel"),
+                (model, "experts=2", "no block has experts that could be divided among 2 expert-"),
+                ({**model, **mixture}, "experts=3",
+                 "8 experts cannot be divided among 3 expert-parallel ranks")):
+            with self.subTest(pin=pin, words=words):
+                run = self.run_tool("--model", self.configuration(**changes), "--topo", "t.json",
+                                    "--global-batch", "16", "--sequence", "128", "--pin", pin,
+                                    "-o", "plan.json")
+                self.assert_error(run, USAGE, "--pin: expected degrees that divide the model, but "
+                                  + words)
+        run = self.run_tool("--model", self.configuration(**model, **mixture), "--topo", "t.json",
+                            "--global-batch", "16", "--sequence", "128", "--pin", "experts=4",
+                            "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("plan.json")["parallelism"]["experts"], 4)
+
     def test_an_exported_decoder_has_the_names_of_torchtitan(self):
         self.topology()
         run = self.plan("--sequence", "128", "--for", "torchtitan", "--pin", "stages=2")

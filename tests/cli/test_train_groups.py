@@ -708,6 +708,13 @@ class TrainedGroups(ToolTest):
         llama = ROOT / "profiles" / "llama-tiny.json"
         self.assert_error(self.executor(*profile, llama, "--tensor", "4"), BAD_INPUT,
                           "expected a multiple of 4 heads of keys and values, got 2")
+        mixtral = ROOT / "profiles" / "mixtral-tiny.json"
+        experts = json.loads(mixtral.read_text())["layers"][1]["op"]["experts"]
+        for degree in (3, experts + 1):
+            self.assert_error(
+                self.executor(*profile, mixtral, "--experts", degree), BAD_INPUT,
+                f"/op: expected a multiple of {degree} experts, got {experts}, in a model that "
+                f"{degree} expert-parallel ranks share")
 
     def test_dense_blocks_and_blocks_with_experts_recompute_what_they_have(self):
         profile = json.loads((ROOT / "profiles" / "mixtral-tiny.json").read_text())

@@ -12,6 +12,7 @@
 #include "dapple/estimate/architecture.h"
 #include "dapple/estimate/gpu.h"
 #include "dapple/profile/model_profile.h"
+#include "dapple/profile/parallelism.h"
 #include "dapple/profile/recomputation.h"
 
 namespace dapple::estimate {
@@ -55,6 +56,12 @@ std::vector<Violation> option_faults(const Architecture& architecture, const Gpu
 /// option_faults() is empty.
 ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
                               const Calibration& calibration, const EstimateOptions& options);
+
+/// Returns what of the model the tensor, the context or the expert-parallel degree, each by itself,
+/// cannot divide, such as "64 attention heads cannot be divided among 48 tensor-parallel ranks";
+/// empty if they divide all. O(blocks of different shapes). Requires: option_faults() is empty.
+std::string indivisible(const Architecture& architecture, const EstimateOptions& options,
+                        const Parallelism& degrees);
 
 /// Returns the operations of matrix products, with all pairs of attention, of one sample's forward
 /// and backward without recomputation, as frameworks count them for their throughput.

@@ -252,6 +252,11 @@ ModelProfile estimated_on(const estimate::Gpu& gpu, const estimate::Architecture
   if (!faults.empty()) {
     throw command_line::usage_error(faults.front().place, faults.front().message);
   }
+  const std::string fault = estimate::indivisible(architecture, how, request.pinned);
+  if (!fault.empty()) {
+    throw command_line::usage_error("--pin",
+                                    "expected degrees that divide the model, but " + fault);
+  }
   estimate::Calibration calibration = calibration_of(table, gpu, request);
   for (Duration* const floor : {&calibration.launch_floor, &calibration.collective_floor}) {
     *floor = scale_up(*floor, request.launch_share);

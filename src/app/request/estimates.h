@@ -9,6 +9,7 @@
 #include "dapple/estimate/estimate.h"
 #include "dapple/estimate/gpu.h"
 #include "dapple/interop/profiles/foreign_profile.h"
+#include "dapple/profile/parallelism.h"
 #include "dapple/topology/description.h"
 
 namespace dapple::app {
@@ -27,6 +28,8 @@ struct EstimateRequest {
   std::optional<std::string> framework;
   /// The target of the plan, as named by --for.
   std::optional<std::string> target = {};
+  /// The degrees that --pin asks for, which the model has to be divisible by; 1 for others.
+  Parallelism pinned = {};
   /// The share of the calibration's floors that is taken.
   Factor launch_share = kOne;
   /// The names of the options that were given.

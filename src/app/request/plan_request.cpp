@@ -15,6 +15,7 @@
 #include "app/request/runtimes.h"
 #include "dapple/cost/compatible.h"
 #include "dapple/profile/limits.h"
+#include "dapple/profile/parallelism.h"
 
 namespace dapple::app {
 namespace {
@@ -501,20 +502,18 @@ std::vector<OptionSection> plan_options() {
 
 namespace {
 
-/// Returns the largest tensor-parallel degree that is asked for, by --max-tensor or a pin; 1 where
-/// none is. What is no number the readers of pins refuse.
-std::int64_t largest_tensor_degree(const PlanCommandRequest& request) {
-  constexpr std::string_view kPin = "tensor=";
-  std::int64_t largest = request.planner.max_tensor.value_or(1);
+/// Returns the degree that a pin asks for, or 1. What is wrong with pins is named later.
+std::int64_t pinned_degree(const PlanCommandRequest& request, const std::string& key,
+                           std::int64_t most) {
+  const std::string pinned = key + "=";
   for (const std::string& pin : request.pins) {
-    if (!pin.starts_with(kPin)) continue;
+    if (!pin.starts_with(pinned)) continue;
     std::int64_t degree = 0;
     const char* const end = pin.data() + pin.size();
-    const auto [rest, error] = std::from_chars(pin.data() + kPin.size(), end, degree);
-    if (error != std::errc{} || rest != end || degree > kMaxTensorParallel) continue;
-    largest = std::max(largest, degree);
+    const auto [rest, error] = std::from_chars(pin.data() + pinned.size(), end, degree);
+    if (error == std::errc{} && rest == end && degree >= 1 && degree <= most) return degree;
   }
-  return largest;
+  return 1;
 }
 
 }  // namespace
@@ -544,7 +543,12 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
       .compares_orders = options.has("orders"),
       .is_json = options.has("json")};
   estimate::EstimateOptions& estimate = request.foreign.estimate.options;
-  estimate.max_tensor = std::max(estimate.max_tensor, largest_tensor_degree(request));
+  Parallelism& pinned = request.foreign.estimate.pinned;
+  pinned.tensor = pinned_degree(request, "tensor", kMaxTensorParallel);
+  pinned.context = pinned_degree(request, "context", kMaxContextParallel);
+  pinned.experts = pinned_degree(request, "experts", kMaxGroup);
+  estimate.max_tensor =
+      std::max({estimate.max_tensor, pinned.tensor, request.planner.max_tensor.value_or(1)});
   if (options.has("for")) {
     request.target = target_given(options, "for");
     request.foreign.estimate.target = request.target;
