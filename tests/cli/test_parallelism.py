@@ -1,10 +1,12 @@
 """Plans whose devices are groups with tensor parallelism: planned, costed, verified, exchanged."""
 
+import copy
 import json
 import math
+import random
 
 import tool
-from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
+from tool import BAD_INPUT, DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
 
 MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
@@ -288,6 +290,47 @@ class Parallelism(ToolTest):
         self.assertEqual(self.run_tool("verify", "earlier.json").returncode, DONE)
         self.assertNotIn("best-uniform", [baseline["name"] for baseline in
                                           self.planned("--pin", "tensor=4")["baselines"]])
+
+    def random_ground(self, draw):
+        """A profile of unequal layers whose gradients take long to reduce, so that pipelines pay."""
+        profile = self.profile(parameters=draw.randint(1, 12) * MEBIBYTE,
+                               blocks=draw.randint(6, 14))
+        profile["layers"] = [copy.deepcopy(layer) for layer in profile["layers"]]
+        for layer in profile["layers"]:
+            factor = draw.randint(5, 10)
+            for part in (layer, *layer["variants"]):
+                figures = part["measurements"][0]
+                figures["forward_ns"] *= factor
+                figures["backward_ns"] *= factor
+        return ("--model", self.write("random.json", profile), "--topo",
+                self.write("2xN.json", self.topology(f"{draw.randint(80, 400)} MiB",
+                                                     draw.choice((2, 4)))))
+
+    def test_no_plan_is_slower_than_the_best_uniform_one(self):
+        draw = random.Random(20261128)
+        shapes = []
+        for trial in range(6 * tool.SCALE):
+            ground = self.random_ground(draw)
+            for family in ("1f1b", "interleaved", "auto"):
+                with self.subTest(trial=trial, family=family):
+                    run = self.run_tool(*ground, "--global-batch", 4, "--schedule", family, "-o",
+                                        "plan.json")
+                    if run.returncode == INFEASIBLE:
+                        continue
+                    self.assertEqual(run.returncode, DONE, run.stderr)
+                    plan = self.read("plan.json")
+                    found = [each for each in plan["baselines"] if each["name"] == "best-uniform"]
+                    if not found:
+                        continue
+                    uniform, = found
+                    self.assertTrue(uniform["feasible"])
+                    self.assertGreaterEqual(uniform["iteration_ns"],
+                                            plan["predicted"]["iteration_ns"])
+                    shapes.append((family, uniform["shape"]))
+                    run = self.run_tool("verify", "plan.json")
+                    self.assertIn(run.returncode, (DONE, NOT_VERIFIED), run.stdout + run.stderr)
+        looped = {family for family, shape in shapes if "stages each" in shape}
+        self.assertEqual(looped, {"interleaved", "auto"}, shapes)
 
     def test_layouts_of_every_degree(self):
         table = "tp,sp,pp,dp,mbs\n1,off,2,4,1\n2,off,2,2,1\n2,on,2,2,1\n4,on,2,1,1\n"

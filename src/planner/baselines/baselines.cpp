@@ -255,6 +255,16 @@ std::vector<BaselinePlan> make_baselines(const PlanningContext& context) {
   return baselines;
 }
 
+std::vector<search::Candidate> even_candidates(const PlanningContext& context) {
+  const std::function<bool()> never;
+  const BaselineShapes all(context, never);
+  const Shapes shapes = all.even();
+  std::vector<search::Candidate> candidates;
+  candidates.reserve(shapes.shapes.size());
+  for (std::size_t i = 0; i < shapes.shapes.size(); ++i) candidates.push_back(shapes.candidate(i));
+  return candidates;
+}
+
 std::optional<BaselinePlan> best_even_plan(const PlanningContext& context, Duration to_beat) {
   const StopQuestion is_stopped(context.progress);
   const std::function<bool()> should_stop = [&] { return is_stopped(); };

@@ -11,10 +11,13 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
 #include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/warnings.h"
 #include "dapple/planner/result/infeasible.h"
 #include "dapple/planner/result/made_plan.h"
+#include "planner/candidates/as_pinned.h"
+#include "planner/families/even_interleaved.h"
 #include "planner/families/family_planner.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/stop_question.h"
@@ -47,6 +50,7 @@ class FamilyComparison {
   };
   void take_first(const MadePlan& first);
   void look_at(ScheduleFamily family);
+  void take_even_plan(const PlanningContext& context, FamilyOutcome& outcome) const;
   // The iteration from which on plans need not be searched for to reach the requested gap.
   Duration enough() const { return context_.threshold(best_.iteration); }
   MadePlan make_document(std::optional<MadePlan> first);
@@ -82,6 +86,18 @@ void FamilyComparison::take_first(const MadePlan& first) {
   best_ = *first_;
 }
 
+/// Takes the fastest even plan under the interleaved schedule where it is faster than what was
+/// found, so that no plan is slower than the baseline best-uniform.
+void FamilyComparison::take_even_plan(const PlanningContext& context,
+                                      FamilyOutcome& outcome) const {
+  const Duration most = std::min({best_.iteration, outcome.best.iteration, context_.to_beat});
+  if (outcome.lower_bound >= most) return;
+  SimulatedPlan even = best_even_interleaved(context, most);
+  if (!even.feasible() || !is_as_pinned(even.plan, context_.options.pins)) return;
+  if (context_.pool != nullptr) context_.pool->take(even);
+  outcome.best = std::move(even);
+}
+
 void FamilyComparison::look_at(ScheduleFamily family) {
   PlanningContext context{context_.profile, topology_, context_.options, context_.progress,
                           context_.to_beat};
@@ -96,6 +112,7 @@ void FamilyComparison::look_at(ScheduleFamily family) {
       context_.first_iteration < examined.outcome.best.iteration) {
     examined.outcome.best = {.plan = *first, .iteration = context_.first_iteration};
   }
+  if (family == ScheduleFamily::Interleaved) take_even_plan(context, examined.outcome);
   const SimulatedPlan& found = examined.outcome.best;
   if (found.feasible() && found.iteration < best_.iteration) {
     best_ = found;

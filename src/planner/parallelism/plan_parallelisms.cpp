@@ -613,7 +613,8 @@ MadePlan ParallelismComparison::finish() {
     search.cut.push_back(cut_of_parallelism(part.parallelism, part.stage_forms));
   }
   if (context_.options.baselines && !best_->baselines.empty()) {
-    if (auto uniform = best_uniform(asked_, context_)) {
+    if (auto uniform =
+            best_uniform(asked_, context_, uniform_families(context_.options, restriction_))) {
       document.baselines.push_back(uniform->figures);
       best_->baselines.push_back(std::move(*uniform));
     }

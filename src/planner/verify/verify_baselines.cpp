@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
@@ -61,18 +63,25 @@ void compare_stopped_baselines(Claims& claims, const std::vector<Baseline>& clai
   unchecked.push_back({UncheckedKind::BaselinesOfStoppedSearch});
 }
 
-/// Adds the baseline over all forms of parallelism, made anew, if the file states one.
+/// Adds the baseline over all forms of parallelism, made anew, if the file states one. Earlier
+/// versions did not look at the interleaved schedule for it.
 void add_best_uniform(const ClaimedPlan& claimed, const PlannerOptions& options, Progress* progress,
                       std::vector<BaselinePlan>& fresh) {
   const PlanDocument& document = claimed.document;
-  const bool is_stated =
+  const bool has_one =
       !document.baselines.empty() && document.baselines.back().name == kBestUniformName;
-  if (!is_stated || document.parallelisms.empty()) return;
+  if (!has_one || document.parallelisms.empty()) return;
   const Topology topology{document.original_topology()};
   const PlanningContext context{document.original_profile(), topology, options, progress};
-  if (auto uniform = best_uniform(asked_parallelisms(context, claimed.restriction), context)) {
-    fresh.push_back(*std::move(uniform));
+  const std::vector<AskedParallelism> asked = asked_parallelisms(context, claimed.restriction);
+  const UniformFamilies families = uniform_families(options, claimed.restriction);
+  auto uniform = best_uniform(asked, context, families);
+  const bool is_stated = uniform && uniform->figures.shape == document.baselines.back().shape;
+  if (families.interleaved && !is_stated) {
+    auto earlier = best_uniform(asked, context, {});
+    if (earlier && earlier->figures.shape == document.baselines.back().shape) uniform = earlier;
   }
+  if (uniform) fresh.push_back(*std::move(uniform));
 }
 
 void compare_baselines(Claims& claims, const ClaimedPlan& claimed,

@@ -7,8 +7,10 @@
 //   1f1b-even      the same under 1F1B
 //   straight       one device per stage, as many stages as devices or layers, the slowest of them
 //                  as fast as possible
-//   best-uniform   the fastest of data-parallel and 1f1b-even, of all forms of parallelism that are
-//                  asked for, where there are several
+//   best-uniform   the fastest of data-parallel and 1f1b-even, and of the same stages, several on
+//                  each device, under the interleaved schedule where that is asked for (under that
+//                  alone where no other is), of all forms of parallelism that are asked for, where
+//                  there are several
 //   pipedream      the partition of search/pipedream_search/, run synchronously: its replicas
 //                  share each micro-batch
 //
@@ -25,6 +27,7 @@
 #include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/search/dapple_search/dapple_search.h"
 
 namespace dapple::planner {
 
@@ -51,6 +54,9 @@ std::vector<BaselinePlan> make_baselines(const PlanningContext& context);
 /// The baseline over all forms of parallelism (planner/parallelism/best_uniform.h), behind the
 /// others.
 inline constexpr const char* kBestUniformName = "best-uniform";
+
+/// Returns the candidates of 1f1b-even at every number of stages and micro-batch size.
+std::vector<search::Candidate> even_candidates(const PlanningContext& context);
 
 /// Returns the fastest plan of one stage on all devices, or of two or more of even time on equal
 /// numbers of devices, under 1F1B, that fits and is faster than `to_beat`; nothing if none was
