@@ -302,7 +302,7 @@ class Exporting(ToolTest):
                                    "10.0.0.1", "--nproc-per-node", "2"])
         self.assertEqual(arguments[:2], ["--tensor-model-parallel-size", "1"])
         self.assertEqual(arguments[-2:], ["--seed", "7"])
-        self.assertIn("# To start it on node0 and 1 more, with its number", text)
+        self.assertIn("# To start it on node0 and 1 more, with the number of each", text)
         # The comment is none of the words that are imported.
         made = self.run_tool("import", "plan", self.write("job.sh", text), "--replicas", "2",
                              "--model", self.blocks(), "--topo", "topology.json", "-o",

@@ -111,7 +111,8 @@ std::string launch_as_comment(const ExportSubject& subject, std::string_view env
   std::string options;
   if (servers.size() > 1) {
     text += fmt::format(
-        " and {} more, with its number from 0 in NODE_RANK and the address of {} in MASTER_ADDR{}",
+        " and {} more, with the number of each from 0 in NODE_RANK and the address of {} in "
+        "MASTER_ADDR{}",
         servers.size() - 1, printable(servers.front().server),
         are_equal ? std::string()
                   : fmt::format(", and in RANKS the number of its processes, {}",

@@ -10,3 +10,7 @@ PIPELINE_ARGS=(
   --global-batch-size 32
   --overlap-grad-reduce
 )
+# OTHER_ARGS are what a plan does not decide, of model, data and optimizer.
+# To start it on node0 and 1 more, with the number of each from 0 in NODE_RANK and the address of node0 in MASTER_ADDR:
+#   torchrun --nnodes 2 --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --nproc-per-node 2 \
+#     pretrain_gpt.py "${PIPELINE_ARGS[@]}" "${OTHER_ARGS[@]}"
