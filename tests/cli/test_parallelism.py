@@ -332,6 +332,23 @@ class Parallelism(ToolTest):
         looped = {family for family, shape in shapes if "stages each" in shape}
         self.assertEqual(looped, {"interleaved", "auto"}, shapes)
 
+    def test_an_even_split_into_many_stages_is_not_missed(self):
+        # Twenty equal layers on two devices: with ten stages each these wait least, which is more
+        # stages than the search of the schedule looks at; replicas would reduce large gradients.
+        profile = self.profile(forms=((2, False),), parameters=12 * MEBIBYTE, blocks=18)
+        figures = profile["layers"][0]["measurements"][0]  # of all layers
+        figures.update(forward_ns=1_000_000, backward_ns=2_000_000, output_bytes=64)
+        run = self.run_tool("--model", self.write("twenty.json", profile), "--topo",
+                            self.write("2x1.json", self.topology("4 GiB", devices=1)),
+                            "--global-batch", 2, "--schedule", "interleaved", "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        self.assertLessEqual(plan["predicted"]["iteration_ns"],
+                             plan["baselines"][-1]["iteration_ns"])
+        self.assertEqual(len(plan["stages"]), 20)
+        run = self.run_tool("verify", "plan.json")
+        self.assertIn(run.returncode, (DONE, NOT_VERIFIED), run.stdout + run.stderr)
+
     def test_layouts_of_every_degree(self):
         table = "tp,sp,pp,dp,mbs\n1,off,2,4,1\n2,off,2,2,1\n2,on,2,2,1\n4,on,2,1,1\n"
         run = self.run_tool("simulate", "--layouts", self.write("table.csv", table),
