@@ -35,7 +35,13 @@ TEST_CASE("Megatron-LM gets the blocks of each stage and a replica's samples") {
         "  --micro-batch-size 1\n"
         "  --global-batch-size 6\n"
         "  --overlap-grad-reduce\n"
-        ")\n");
+        ")\n"
+        "# OTHER_ARGS are what a plan does not decide, of model, data and optimizer.\n"
+        "# To start it on node0 and 1 more, with the number of each from 0 in NODE_RANK and the "
+        "address of node0 in MASTER_ADDR:\n"
+        "#   torchrun --nnodes 2 --node-rank \"$NODE_RANK\" --master-addr \"$MASTER_ADDR\" "
+        "--nproc-per-node 2 \\\n"
+        "#     pretrain_gpt.py \"${PIPELINE_ARGS[@]}\" \"${OTHER_ARGS[@]}\"\n");
 }
 
 TEST_CASE("a stage of an embedding, of one block, or of a head alone has its letter") {
