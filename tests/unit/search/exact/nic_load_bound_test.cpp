@@ -21,7 +21,7 @@ Duration bound_with(Bandwidth nic, const SearchProblem& problem, Duration thresh
   ModelProfile profile =
       model_of(std::vector<LayerFigures>(6, {.forward = 100, .backward = 100, .output = 156}));
   profile.optimizer.step_ns_per_parameter_byte = kOne;
-  for (const std::size_t l : {2, 3}) profile.layers[l].parameters = {step.ns};
+  for (const std::size_t l : {2U, 3U}) profile.layers[l].parameters = {step.ns};
   const Topology topology(cluster(
       {.servers = 3, .devices = 2, .inside = {bytes_per_ns(1000), {}}, .nics = {Link{nic, {}}}}));
   return nic_load_bound(profile, topology, problem, threshold, limits);
