@@ -138,13 +138,13 @@ class EarliestStartBound {
     std::int64_t count_ = 0;
     Duration largest_;
   };
-  /// A port that the activations of one boundary and the gradients of another one, or of the same
-  /// stage's other one, pass in the same direction (T5). Stages are given by position.
+  /// A port that activations over one boundary and gradients over another one pass in the same
+  /// direction (T5). Stages are given by position.
   struct SharedPort {
     // The stages whose forwards and backwards make ready what passes the port.
     std::size_t forwards_of = 0;
     std::size_t backwards_of = 0;
-    // The stages in front of both boundaries and behind both.
+    // The last stage in front of both boundaries, and the first one behind both.
     std::size_t front = 0;
     std::size_t behind = 0;
     // The stages whose least and largest depths say what is ready before what.
@@ -153,8 +153,8 @@ class EarliestStartBound {
     // The occupation of the port by the transfer of one micro-batch, rounded down.
     Duration activation;
     Duration gradient;
-    // Of windows that end when an activation has arrived, or a gradient, what those of (T5) add to
-    // the work in them: by what is ready when a window begins.
+    // The largest terms of (T5) before what is the same for all windows is added: of windows that
+    // end when an activation, or a gradient, has passed, by what is ready when they begin.
     RunningMaximum until_activation_from_forwards = {};
     RunningMaximum until_activation_from_backwards = {};
     RunningMaximum until_gradient_from_forwards = {};
