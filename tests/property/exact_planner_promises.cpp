@@ -157,7 +157,7 @@ TEST_CASE("stopped at any moment it has a plan that fits and a bound that holds"
 
 namespace {
 
-/// What is known of a problem once a search has ended.
+/// The best iteration that a search has found when it ends, and its bound.
 struct Known {
   Duration best = Duration::infinite();
   Duration bound;

@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -15,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "../support/temporary_folder.h"
 #include "dapple/app/run.h"
 #include "exact_planner_checks.h"
 
@@ -22,34 +20,12 @@ using namespace dapple;
 
 namespace {
 
-namespace fs = std::filesystem;
 using small::Dice;
 using small::OracleAnswer;
 using small::ProblemMaker;
 using small::Question;
 
 constexpr std::int64_t kBillion = 1'000'000'000;
-
-/// A folder that is removed at the end.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "dapple-pareto-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name) << text;
-    return (path_ / name).string();
-  }
-
- private:
-  fs::path path_;
-};
 
 /// A cluster that may be paid for, and the fastest of all plans on it.
 struct Cluster {
@@ -200,7 +176,7 @@ std::vector<Row> rows_of(const std::string& text) {
   return rows;
 }
 
-/// What is asked beside the files.
+/// The limits that a command line gives, beside its files.
 struct Limits {
   bool by_time = false;
   // Billionths of a price, and of samples per second.
@@ -331,7 +307,7 @@ bool require_choice(const std::vector<Row>& rows, const Clusters& tried, const L
 TEST_CASE("the clusters, the front and the choice of pareto are those of every plan on each") {
   ProblemMaker maker(2401, {.layers = 3, .devices = 4, .global_batch = 6});
   Dice dice(2402);
-  const Folder folder;
+  const test::TemporaryFolder folder;
   std::map<std::string, int> seen;
   for (int round = 0; round < small::scaled(200); ++round) {
     small::PlanningProblem made = maker.next();

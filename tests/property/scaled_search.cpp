@@ -104,16 +104,22 @@ struct Counts {
   }
 };
 
-}  // namespace
-
-TEST_CASE("on servers that are alike diagrams find nearly all of the exact search's plans") {
-  ProblemMaker maker(2301, {.layers = 5, .devices = 6, .global_batch = 8});
-  Dice dice(2302);
+/// Compares both searches on 50 problems, or as many as the scale says.
+Counts compare_some(std::uint64_t seed, bool are_alike) {
+  ProblemMaker maker(seed, {.layers = 5, .devices = 6, .global_batch = 8});
+  Dice dice(seed + 1);
   Counts counts;
   for (int round = 0; round < small::scaled(50); ++round) {
     CAPTURE(round);
-    counts.add(compare(next_question(maker, true, dice)));
+    counts.add(compare(next_question(maker, are_alike, dice)));
   }
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("on servers that are alike diagrams find nearly all of the exact search's plans") {
+  const Counts counts = compare_some(2301, true);
   // The plans that they miss have stages whose devices are consecutive in no order that is tried,
   // or not the least bound of all with as many stages.
   CHECK(counts.known - counts.equal <= 1 + counts.known / 10);
@@ -123,13 +129,7 @@ TEST_CASE("on servers that are alike diagrams find nearly all of the exact searc
 }
 
 TEST_CASE("on any servers what diagrams claim is true") {
-  ProblemMaker maker(2303, {.layers = 5, .devices = 6, .global_batch = 8});
-  Dice dice(2304);
-  Counts counts;
-  for (int round = 0; round < small::scaled(50); ++round) {
-    CAPTURE(round);
-    counts.add(compare(next_question(maker, false, dice)));
-  }
+  const Counts counts = compare_some(2303, false);
   // Links that differ within a server, and servers of several kinds, decide which devices a stage
   // has, which no order of all devices can say of all stages.
   CHECK(counts.known - counts.equal <= 1 + counts.known / 4);

@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "../../../support/temporary_folder.h"
 #include "../documents/documents_under_test.h"
 #include "dapple/io/files/file_view.h"
 #include "dapple/io/files/read_file.h"
@@ -27,28 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Faults = std::vector<std::string>;
-
-/// An empty folder, gone with all that is in it at the end of the test.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "dapple-files-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::size_t count() const {
-    return static_cast<std::size_t>(std::distance(fs::directory_iterator(path_), {}));
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using Folder = TemporaryFolder;
 
 std::string content(const std::string& path) {
   std::ifstream stream(path);
