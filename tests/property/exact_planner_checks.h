@@ -27,8 +27,7 @@ struct Question {
   PlanningProblem made;
   planner::PlannerOptions options;
   Topology topology;
-  // Whether decision diagrams search the space in place of the exact search.
-  bool only_diagrams = false;
+  planner::Diagrams diagrams = planner::Diagrams::WhereLarge;
 
   explicit Question(PlanningProblem problem)
       : made(std::move(problem)), topology(made.problem.topology) {
@@ -42,7 +41,7 @@ struct Question {
 
   Made answer(planner::Progress* progress = nullptr) const {
     planner::PlanningContext context{made.problem.profile, topology, options, progress};
-    context.only_diagrams = only_diagrams;
+    context.diagrams = diagrams;
     return planner::make_plan(context);
   }
 

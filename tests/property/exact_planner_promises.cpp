@@ -186,7 +186,7 @@ TEST_CASE("with more steps neither the plan nor the bound becomes worse") {
   int raised = 0;
   for (int round = 0; round < small::scaled(150); ++round) {
     Question question(maker.next());
-    question.only_diagrams = round % 2 == 1;
+    if (round % 2 == 1) question.diagrams = planner::Diagrams::Only;
     Known last;
     for (int questions = 0; !last.is_over && questions < 20'000; questions += 1 + questions / 2) {
       CAPTURE(round, questions, small::text_of(question));

@@ -187,6 +187,7 @@ Score CandidateEvaluator::refine(const SimulatedPlan& start, std::int64_t budget
   Score score;
   score.best = start;
   if (!has_free_depths()) return score;
+  if (is_deep(start.plan)) return threshold_accepting(start, budget);
   const DepthLimits limits(start.plan, costs, context_.options.ignore_memory,
                            context_.options.transfers);
   std::int64_t tries_left = most_tries(start.plan, budget);

@@ -133,7 +133,8 @@ class CandidateEvaluator {
                                          std::size_t order) const;
 
   /// Moves to neighbouring depths that are faster until there are none or `budget` actions are
-  /// spent; ends within a step once twice the budget is spent or many neighbours were tried.
+  /// spent; ends within a step once twice the budget is spent or many neighbours were tried. The
+  /// depths of deep stages are improved by threshold_accepting() instead.
   Score refine(const SimulatedPlan& start, std::int64_t budget) const;
 
   /// Moves layers between stages and changes depths by threshold accepting, which may pass through

@@ -8,9 +8,6 @@
 namespace dapple::planner {
 namespace {
 
-/// Steps of the earliest-start bound that take as long as one simulated action.
-constexpr std::int64_t kStepsPerAction = 10;
-
 /// After this many splits that do not raise the bound, boxes are split at their last open stage,
 /// and where links are shared they are simulated from time to time.
 constexpr std::int32_t kUndecidedSplits = 4;

@@ -1,9 +1,13 @@
 #include "planner/candidates/threshold_accepting.h"
 
 #include <algorithm>
+#include <bit>
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "dapple/cost/buckets.h"
+#include "dapple/planner/candidates/depth_search.h"
 #include "dapple/planner/candidates/depths.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/search/bounds/earliest_start_bound.h"
@@ -16,6 +20,9 @@ namespace {
 constexpr std::int64_t kAllowance = 1000;
 /// Changes tried for each simulation that the budget allows; most are ruled out by a bound.
 constexpr std::int64_t kTriesPerSimulation = 20;
+
+/// Changes tried in a walk that follows the bound.
+constexpr std::int64_t kTriesOfWalk = 150;
 
 /// The costs of so many devices may be computed on the way through plans with other stages; they
 /// take longer than short simulations.
@@ -32,13 +39,26 @@ class Draws {
   std::mt19937 engine_{1};
 };
 
-/// Returns the depths with one or two ranges of stages made deeper or shallower by one or two.
+/// From this depth on, steps grow with the depth.
+constexpr std::int64_t kDeepStage = 64;
+/// The largest step is at most the deepest stage's depth divided by this.
+constexpr std::int64_t kPartOfDepth = 8;
+
+/// Returns by how much depths change, of which the largest is `deepest`: one or two or, where
+/// stages are so deep that such a step changes little, any power of two up to a part of the depth.
+std::int64_t draw_step(std::int64_t deepest, Draws& draws) {
+  if (deepest < kDeepStage) return draws.below(4) == 0 ? 2 : 1;
+  const auto powers = std::bit_width(static_cast<std::uint64_t>(deepest / kPartOfDepth));
+  return std::int64_t{1} << draws.below(static_cast<std::size_t>(powers));
+}
+
+/// Returns the depths with one or two ranges of stages made deeper or shallower by a step.
 Depths changed(const Depths& from, Draws& draws) {
   Depths depths = from;
   for (std::size_t changes = 1 + draws.below(2); changes > 0; --changes) {
     const std::size_t one = draws.below(depths.size());
     const std::size_t other = draws.below(depths.size());
-    const std::int64_t step = draws.below(4) == 0 ? 2 : 1;
+    const std::int64_t step = draw_step(from.front(), draws);
     const std::int64_t change = draws.below(2) == 0 ? step : -step;
     for (std::size_t s = std::min(one, other); s <= std::max(one, other); ++s) depths[s] += change;
   }
@@ -115,36 +135,129 @@ Duration bound_of_computation(const Plan& plan, const CostModel& costs) {
 
 }  // namespace
 
+bool is_deep(const Plan& plan) {
+  return plan.family == ScheduleFamily::OneFOneB && !deals_micro_batches(plan) &&
+         plan.warmup_depths.front() >= kDeepStage;
+}
+
+namespace {
+
+/// Threshold accepting from the depths of one plan.
+class DepthWalk {
+ public:
+  DepthWalk(const SimulatedPlan& start, const CostModel& costs, const PlannerOptions& options,
+            const ThresholdAcceptingLimits& limits)
+      : options_(options),
+        topology_(costs.topology()),
+        limits_(limits),
+        memory_(start.plan, costs, options.ignore_memory, options.transfers),
+        cost_(costs.plan_cost(start.plan)),
+        bound_({start.plan, cost_, topology_, options.mode()}),
+        here_(start) {
+    score_.best = start;
+  }
+
+  Score run() {
+    if (is_deep(here_.plan)) walk_by_bounds();
+    walk_by_simulations();
+    return std::move(score_);
+  }
+
+ private:
+  void walk_by_bounds();
+  void walk_by_simulations();
+  std::optional<Depths> next_depths(const Depths& from);
+  void simulate(SimulatedPlan& plan);
+
+  Duration bound_at(const Depths& depths) {
+    return bound_.bound({.least = depths, .most = depths});
+  }
+  /// What a change may cost after a part of the walk.
+  Duration allowance(Duration best, std::int64_t done, std::int64_t all) const {
+    return Duration{divide_down(Wide{best.ns / kAllowance} * (all - done), all)};
+  }
+  bool is_stopped() const { return limits_.should_stop && limits_.should_stop(); }
+
+  const PlannerOptions& options_;
+  const Topology& topology_;
+  const ThresholdAcceptingLimits& limits_;
+  const DepthLimits memory_;
+  const PlanCost cost_;
+  search::EarliestStartBound bound_;
+  Draws draws_;
+  SimulatedPlan here_;
+  Score score_;
+};
+
+/// Takes up to half of the budget for walks that follow the bound, which is close to the iteration
+/// and takes far less than a simulation. Each begins at the best depths so far.
+void DepthWalk::walk_by_bounds() {
+  const std::int64_t actions_of_bound = 1 + bound_.steps() / kStepsPerAction;
+  while (score_.actions < limits_.actions / 2 && !is_stopped()) {
+    Depths depths = here_.plan.warmup_depths;
+    Duration bound = bound_at(depths);
+    Depths best = depths;
+    Duration least = bound;
+    for (std::int64_t i = 0; i < kTriesOfWalk; ++i) {
+      const std::optional<Depths> next = next_depths(depths);
+      if (!next) continue;
+      score_.actions += actions_of_bound;
+      const Duration bound_of_next = bound_at(*next);
+      if (bound_of_next > bound + allowance(least, i, kTriesOfWalk)) continue;
+      depths = *next;
+      bound = bound_of_next;
+      if (bound < least) {
+        least = bound;
+        best = depths;
+      }
+    }
+    SimulatedPlan found = here_;
+    found.plan.warmup_depths = std::move(best);
+    simulate(found);
+    if (found.iteration < here_.iteration) here_ = std::move(found);
+  }
+}
+
+/// Takes the rest of the budget for a walk that follows the simulated iteration.
+void DepthWalk::walk_by_simulations() {
+  const std::int64_t first = score_.actions;
+  const std::int64_t budget = limits_.actions - first;
+  std::int64_t tries_left = kTriesPerSimulation * (1 + budget / bound_.steps());
+  while (score_.actions - first < budget && tries_left-- > 0) {
+    if (is_stopped()) break;
+    const std::optional<Depths> depths = next_depths(here_.plan.warmup_depths);
+    if (!depths) continue;
+    const Duration most =
+        here_.iteration + allowance(score_.best.iteration, score_.actions - first, budget);
+    if (bound_at(*depths) > most) continue;
+    SimulatedPlan next = here_;
+    next.plan.warmup_depths = *depths;
+    simulate(next);
+    if (next.iteration <= most) here_ = std::move(next);
+  }
+}
+
+/// Changes depths at random; nothing if that changes none, or they are not legal or do not fit.
+std::optional<Depths> DepthWalk::next_depths(const Depths& from) {
+  Depths depths = changed(from, draws_);
+  const bool is_new = depths != from;
+  if (!is_new || !are_legal(depths, here_.plan.num_micro_batches)) return std::nullopt;
+  if (!memory_.fit_as_they_are(depths)) return std::nullopt;
+  return depths;
+}
+
+/// Simulates the plan, and keeps it if it is the best.
+void DepthWalk::simulate(SimulatedPlan& plan) {
+  plan.iteration = simulate_and_count({plan.plan, cost_, topology_, options_.mode()}, score_,
+                                      limits_.should_stop);
+  if (plan.iteration < score_.best.iteration) score_.best = plan;
+}
+
+}  // namespace
+
 Score threshold_accepting(const SimulatedPlan& start, const CostModel& costs,
                           const PlannerOptions& options, const ThresholdAcceptingLimits& limits) {
-  const Plan& plan = start.plan;
-  const std::int64_t budget = limits.actions;
-  const DepthLimits memory(plan, costs, options.ignore_memory, options.transfers);
-  const PlanCost cost = costs.plan_cost(plan);
-  search::EarliestStartBound earliest_start_bound({plan, cost, costs.topology(), options.mode()});
-  Draws draws;
-  Score score;
-  score.best = start;
-  SimulatedPlan here = start;
-  std::int64_t tries_left = kTriesPerSimulation * (1 + budget / earliest_start_bound.steps());
-  while (score.actions < budget && tries_left-- > 0) {
-    if (limits.should_stop && limits.should_stop()) break;
-    SimulatedPlan next = here;
-    next.plan.warmup_depths = changed(here.plan.warmup_depths, draws);
-    const Depths& depths = next.plan.warmup_depths;
-    const bool is_new = depths != here.plan.warmup_depths;
-    if (!is_new || !are_legal(depths, plan.num_micro_batches)) continue;
-    if (!memory.fit_as_they_are(depths)) continue;
-    const Wide allowance = Wide{score.best.iteration.ns / kAllowance} * (budget - score.actions);
-    const Duration most = here.iteration + Duration{divide_down(allowance, budget)};
-    if (earliest_start_bound.bound({.least = depths, .most = depths}) > most) continue;
-    next.iteration = simulate_and_count({next.plan, cost, costs.topology(), options.mode()}, score,
-                                        limits.should_stop);
-    if (next.iteration > most) continue;
-    here = next;
-    if (here.iteration < score.best.iteration) score.best = here;
-  }
-  return score;
+  return DepthWalk(start, costs, options, limits).run();
 }
 
 Score threshold_accepting_of_stages(const SimulatedPlan& start, const CostModel& costs,

@@ -21,8 +21,13 @@ struct ThresholdAcceptingLimits {
   const std::function<bool()>& should_stop;
 };
 
-/// Returns the best depths visited on the way from those of `start`. Deterministic, unless stopped.
-/// Requires: a 1F1B plan with depths that fit.
+/// Whether stages are so deep that a step to neighbouring depths changes little. False where a
+/// stage deals its micro-batches.
+bool is_deep(const Plan& plan);
+
+/// Returns the best depths visited on the way from those of `start`. Where stages are deep, walks
+/// that follow the bound of depths come first, for up to half of the actions. Deterministic, unless
+/// stopped. Requires: a 1F1B plan with depths that fit.
 Score threshold_accepting(const SimulatedPlan& start, const CostModel& costs,
                           const PlannerOptions& options, const ThresholdAcceptingLimits& limits);
 

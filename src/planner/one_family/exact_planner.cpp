@@ -15,6 +15,7 @@
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/search/exact/exact_search.h"
 #include "dapple/search/exact/nic_load_bound.h"
+#include "planner/candidates/threshold_accepting.h"
 #include "planner/one_family/diagram_planner.h"
 #include "planner/request/micro_batches.h"
 #include "planner/request/search_problems.h"
@@ -62,6 +63,8 @@ class ExactPlanner {
   void prepare();
   bool has_unsearched() const;
   void search_and_simulate();
+  void raise_bound_of_unsearched();
+  bool advance_partial_plans(Duration enough);
   void raise_bounds_by_nics();
   void raise_bounds_by_nics(const std::vector<search::SearchProblem>& problems, std::int64_t steps,
                             std::vector<Duration>& bounds);
@@ -69,7 +72,7 @@ class ExactPlanner {
   std::vector<search::Candidate> take_batch();
   void simulate(const std::vector<search::Candidate>& candidates);
   void settle_open_candidates();
-  bool refine_depths();
+  bool refine_depths(std::size_t count);
   void exhaust_depths(std::int64_t budget);
   std::size_t begin_depths(std::size_t count);
   void threshold_accepting();
@@ -86,6 +89,7 @@ class ExactPlanner {
   std::int64_t global_batch_size() const { return context_.options.global_batch_size; }
 
   bool is_spent() const;
+  bool is_search_spent() const;
   // What all searches have spent so far.
   struct Spent {
     std::int64_t states = 0;
@@ -109,6 +113,7 @@ class ExactPlanner {
   std::vector<OpenCandidate> open_candidates_;
   SearchRecord record_;
   std::int64_t actions_ = 0;
+  std::int64_t actions_of_last_batch_ = 0;
   std::size_t order_ = 0;
   std::int64_t work_of_completion_ = 0;
   // Lower bound on every plan that was known at first, and the part of the budgets to take.
@@ -135,6 +140,7 @@ ExactPlans ExactPlanner::run(KnownPlans known) {
     record_.simulated += plans.record.simulated;
   }
   search_and_simulate();
+  raise_bound_of_unsearched();
   settle_open_candidates();
   return {.best = best_, .record = record(), .lower_bound = bound_anywhere()};
 }
@@ -180,7 +186,9 @@ void ExactPlanner::search_and_simulate() {
   while (bound() < threshold() && !is_spent() && !is_stopped_()) {
     advance();
     const std::vector<search::Candidate> batch = take_batch();
+    const std::int64_t before = actions_;
     simulate(batch);
+    actions_of_last_batch_ = actions_ - before;
     tell_progress();
     if (spent_by_searches().states > kSearchLimits.states_before_nics) raise_bounds_by_nics();
     const bool is_stuck =
@@ -189,6 +197,32 @@ void ExactPlanner::search_and_simulate() {
     if (is_stuck) break;
   }
   if (bound_anywhere() < threshold()) raise_bounds_by_nics();
+}
+
+/// Goes on with the searches where the work of simulations is spent, as long as partial plans limit
+/// the bound, and neither open candidates nor those that wait.
+void ExactPlanner::raise_bound_of_unsearched() {
+  Duration enough = threshold();
+  for (const OpenCandidate& some : open_candidates_) {
+    enough = std::min(enough, some.candidate.bound);
+  }
+  while (!is_search_spent() && !is_stopped_() && advance_partial_plans(enough)) tell_progress();
+}
+
+/// Tries more stages in the searches whose bound is that of partial plans and below `enough`,
+/// however many candidates wait. Returns whether there is such a search.
+bool ExactPlanner::advance_partial_plans(Duration enough) {
+  const Duration limit = threshold();
+  std::vector<search::ExactSearch*> limiting;
+  for (const auto& search : searches_) {
+    const Duration to_reach = std::min(enough, search->next_bound().value_or(enough));
+    if (!search->is_exhausted() && search->bound() < to_reach) limiting.push_back(search.get());
+  }
+  parallel_for(limiting.size(), context_.options.threads, [&](std::size_t i) {
+    limiting[i]->advance(limit, {.candidates = std::numeric_limits<std::size_t>::max(),
+                                 .states = kSearchLimits.states_between_batches});
+  });
+  return !limiting.empty();
 }
 
 /// Raises the bounds of searches that are open to what the NICs of each server send, once. Rounds
@@ -231,7 +265,9 @@ void ExactPlanner::raise_bounds_by_nics(const std::vector<search::SearchProblem>
   });
 }
 
-/// Lets every search try more stages, until it has a batch of candidates.
+/// Lets every search try more stages, until it has a batch of candidates. Where the simulations of
+/// the last batch took as long as trying many stages, searches go on so that the candidates with
+/// the least bounds of all come next.
 void ExactPlanner::advance() {
   const Duration limit = threshold();
   const std::int64_t share = kSearchLimits.round / static_cast<std::int64_t>(searches_.size());
@@ -239,6 +275,10 @@ void ExactPlanner::advance() {
     searches_[i]->advance(limit, {.candidates = kSearchLimits.batch,
                                   .states = std::min(kSearchLimits.states_between_batches, share)});
   });
+  const std::int64_t last =
+      spent_by_searches().states + actions_of_last_batch_ / kSearchLimits.actions_per_state;
+  if (actions_of_last_batch_ < kSearchLimits.states_between_batches) return;
+  while (spent_by_searches().states < last && !is_stopped_() && advance_partial_plans(limit)) {}
 }
 
 /// Takes the waiting candidates with the least bounds.
@@ -279,7 +319,11 @@ void ExactPlanner::simulate(const std::vector<search::Candidate>& candidates) {
   }
   order_ += candidates.size();
   keep_best();
-  if (best() == before) return;
+  if (best() == before) {
+    // A candidate with deep stages may be the fastest though the depths that were tried are poor.
+    if (!best_.empty() && is_deep(best_.front().plan)) refine_depths(1);
+    return;
+  }
   account(evaluator_.refine(best_.front(), kSearchLimits.refinement_of_best));
   std::stable_sort(best_.begin(), best_.end(), better);
 }
@@ -289,20 +333,20 @@ void ExactPlanner::simulate(const std::vector<search::Candidate>& candidates) {
 void ExactPlanner::settle_open_candidates() {
   const std::int64_t last = actions_ + kSearchLimits.refinement / part_;
   const auto is_open = [&] { return bound() < threshold() && !is_stopped_(); };
-  while (is_open() && actions_ < last && refine_depths())
+  while (is_open() && actions_ < last && refine_depths(kSearchLimits.batch))
     exhaust_depths(kSearchLimits.exhaustion_between_refinements / part_);
   if (is_open()) threshold_accepting();
   if (is_open()) exhaust_depths(kSearchLimits.exhaustion / part_);
   sort_open_candidates();
 }
 
-/// Refines the depths of some open candidates, those with the least bounds first. Returns whether
-/// there were any.
-bool ExactPlanner::refine_depths() {
+/// Refines the depths of up to `count` open candidates, those with the least bounds first. Returns
+/// whether there were any.
+bool ExactPlanner::refine_depths(std::size_t count) {
   sort_open_candidates();
   std::vector<OpenCandidate*> chosen;
   for (OpenCandidate& some : open_candidates_) {
-    if (some.candidate.bound >= threshold() || chosen.size() == kSearchLimits.batch) break;
+    if (some.candidate.bound >= threshold() || chosen.size() == count) break;
     if (!some.is_improved) chosen.push_back(&some);
   }
   std::vector<Score> scores(chosen.size());
@@ -442,10 +486,14 @@ Duration ExactPlanner::bound_anywhere() const {
 }
 
 bool ExactPlanner::is_spent() const {
+  return actions_ > kSearchLimits.actions / part_ || is_search_spent();
+}
+
+/// Whether the searches have spent their work or their memory.
+bool ExactPlanner::is_search_spent() const {
   const Spent spent = spent_by_searches();
   const bool is_all = searches_.front()->covers_all_placements();
-  return actions_ > kSearchLimits.actions / part_ ||
-         spent.entries > kSearchLimits.partial_plans / part_ ||
+  return spent.entries > kSearchLimits.partial_plans / part_ ||
          spent.states >
              (is_all ? kSearchLimits.states : kSearchLimits.states_of_some_placements) / part_ ||
          spent.work - work_of_completion_ > kSearchLimits.pairs / part_ ||

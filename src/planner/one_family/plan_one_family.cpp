@@ -126,32 +126,38 @@ void add_counts(const SearchRecord& first, SearchRecord& record) {
   record.simulated += first.simulated;
 }
 
+/// The part of the time limit that a search that another one follows may take.
+constexpr double kPartOfFirst = 0.5;
+
 /// Searches the space of one family in which replicas share every micro-batch. Where the exact
 /// search tries all placements, decision diagrams come first only if part of it would take too
 /// long. Elsewhere diagrams come first; in small problems part of the exact search follows, whose
 /// placements are others.
 ExactPlans search_shared(const PlanningContext& context, std::vector<SimulatedPlan> known) {
-  const bool only_diagrams = context.only_diagrams && has_room_for_diagrams(context);
-  if (!is_for_diagrams(context) && !only_diagrams) {
+  const bool is_forced = context.diagrams != Diagrams::WhereLarge && has_room_for_diagrams(context);
+  if (!is_for_diagrams(context) && !is_forced) {
     return plan_exactly(context, {.best = std::move(known),
                                   .lower_bound = {},
                                   .may_use_diagrams = has_room_for_diagrams(context)});
   }
-  ExactPlans plans = plan_by_diagrams(context, std::move(known));
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
   const bool is_small = layers * context.topology.device_count() <= kSearchLimits.small;
+  const bool is_followed = is_small && context.diagrams != Diagrams::Only;
+  PlanningContext first = context;
+  std::optional<PartOfSearch> part;
+  if (is_followed && context.progress != nullptr) {
+    first.progress = &part.emplace(*context.progress, kPartOfFirst);
+  }
+  ExactPlans plans = plan_by_diagrams(first, std::move(known));
   const Duration best = plans.best.empty() ? Duration::infinite() : plans.best.front().iteration;
   const bool is_closed = plans.lower_bound >= context.threshold(best);
-  if (is_closed || only_diagrams || !is_small || StopQuestion(context.progress)()) return plans;
+  if (!is_followed || is_closed || StopQuestion(context.progress)()) return plans;
   ExactPlans exact = plan_exactly(context, {.best = std::move(plans.best),
                                             .lower_bound = plans.lower_bound,
                                             .part = kSearchLimits.part_after_diagrams});
   add_counts(plans.record, exact.record);
   return exact;
 }
-
-/// The part of the time limit that the search of part of the space, which comes first, may take.
-constexpr double kPartOfFirst = 0.5;
 
 /// The plan as it runs where tensors that skip stages are sent directly, at depths at which it has
 /// room for them; nothing if there are none.

@@ -19,6 +19,9 @@
 
 namespace dapple::planner {
 
+/// Steps of search::EarliestStartBound that take as long as one simulated action.
+inline constexpr std::int64_t kStepsPerAction = 10;
+
 class DepthSearch {
  public:
   /// Starts from the candidate's plan, without depths, and the position of the candidate in

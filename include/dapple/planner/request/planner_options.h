@@ -109,6 +109,11 @@ struct PlannerOptions {
   bool has_free_depths() const { return family != ScheduleFamily::GPipe && !pins.least_depths; }
 };
 
+/// Which spaces decision diagrams search, of those that they have room for: the large ones, in the
+/// small ones of which the exact search follows; all, in the same way; or all, and the exact search
+/// none of them. No command asks for the last two: tests compare the searches.
+enum class Diagrams { WhereLarge, First, Only };
+
 /// What a plan is made for. It refers to its parts, which must outlive it.
 struct PlanningContext {
   const ModelProfile& profile;
@@ -129,9 +134,8 @@ struct PlanningContext {
   bool only_faster = false;
   /// Whether the DAPPLE planner makes its opening plans only, which takes a fraction of its time.
   bool only_opening = false;
-  /// Whether decision diagrams search every space that they have room for, and the exact search
-  /// none of these. No command asks for it: tests compare the two.
-  bool only_diagrams = false;
+  /// Which spaces decision diagrams search.
+  Diagrams diagrams = Diagrams::WhereLarge;
 
   /// Returns the threshold, theta in docs/bounds.md, where the best plan takes `best`: plans whose
   /// bound is not below it need not be examined to reach the requested gap.
@@ -143,8 +147,8 @@ struct PlanningContext {
 
   /// Returns the same context with other options, which must outlive the result.
   PlanningContext with(const PlannerOptions& others) const {
-    return {profile,         topology, others,      progress,     to_beat,      first_plan,
-            first_iteration, pool,     only_faster, only_opening, only_diagrams};
+    return {profile,         topology, others,      progress,     to_beat, first_plan,
+            first_iteration, pool,     only_faster, only_opening, diagrams};
   }
 };
 

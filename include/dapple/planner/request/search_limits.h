@@ -28,6 +28,9 @@ struct SearchLimits {
   /// search; fixed, so that the outcome does not depend on the number of threads.
   std::size_t batch = 8;
   std::int64_t states_between_batches = 100'000;
+  /// Simulations of a batch that take more actions than there are states between batches are
+  /// followed by a state for so many actions, however many candidates wait.
+  std::int64_t actions_per_state = 4;
 
   /// The actions for refining the depths of a new best plan.
   std::int64_t refinement_of_best = 2'000'000;

@@ -18,6 +18,7 @@ TEST_CASE("the limits of a search are what plan files were made with") {
   CHECK(limits.round == 400'000);
   CHECK(limits.batch == 8);
   CHECK(limits.states_between_batches == 100'000);
+  CHECK(limits.actions_per_state == 4);
   CHECK(limits.refinement_of_best == 2'000'000);
   CHECK(limits.refinement == 24'000'000);
   CHECK(limits.refinement_of_one == 1'000'000);
