@@ -15,6 +15,14 @@ bool Pins::allow(LayerRange layers, std::int64_t stage_replicas, bool stage_reco
   return !is_cut && !is_joint(layers.begin) && !is_joint(layers.end);
 }
 
+bool Pins::allow_boundaries(const std::vector<std::int32_t>& boundaries) const {
+  const auto is_boundary = [&](std::int32_t layer) {
+    return std::binary_search(boundaries.begin(), boundaries.end(), layer);
+  };
+  return std::all_of(cuts.begin(), cuts.end(), is_boundary) &&
+         std::none_of(joints.begin(), joints.end(), is_boundary);
+}
+
 std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile) {
   std::vector<std::string> texts;
   if (pins.stages) texts.push_back("stages=" + std::to_string(*pins.stages));

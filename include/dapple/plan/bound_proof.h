@@ -91,6 +91,8 @@ struct ProblemProof {
   /// The other forms that single stages may have; empty where all stages have one form.
   std::vector<Parallelism> stage_forms = {};
   std::optional<std::int32_t> replicas = std::nullopt;
+  /// The number of stages, where the runtime cuts the model into them itself.
+  std::optional<std::int32_t> stages = std::nullopt;
   std::optional<bool> recompute = std::nullopt;
   std::int64_t micro_batch_size = 1;
   Bytes bucket_size = {};
@@ -109,8 +111,8 @@ struct ProofDocument {
   /// No plan of the space is below it.
   Duration lower_bound = {};
   /// In the order in which the search tries them: by form of parallelism, number of replicas,
-  /// recomputation, bucket size and micro-batch size. Problems that the work alone closes (P1) are
-  /// not among them.
+  /// number of stages, recomputation, bucket size and micro-batch size. Problems that the work
+  /// alone closes (P1) are not among them.
   std::vector<ProblemProof> problems = {};
 
   friend bool operator==(const ProofDocument&, const ProofDocument&) = default;

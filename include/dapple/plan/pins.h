@@ -32,6 +32,8 @@ struct Pins {
   bool equal_shares = false;
   /// The replicas in every device, which is a group, that have equal shares then.
   std::int64_t replicas_in_group = 1;
+  /// Only micro-batch sizes are allowed that make at least so many micro-batches.
+  std::int64_t least_micro_batches = 1;
   /// Devices are assigned in the order of their numbers from the first stage on, as launchers
   /// number ranks.
   bool in_order = false;
@@ -42,7 +44,8 @@ struct Pins {
 
   bool empty() const {
     return !stages && !replicas && !has_degrees() && !recompute && !recomputation &&
-           !least_depths && !equal_shares && !in_order && cuts.empty() && joints.empty();
+           !least_depths && !equal_shares && least_micro_batches <= 1 && !in_order &&
+           cuts.empty() && joints.empty();
   }
 
   /// Whether a degree of parallelism is pinned.
@@ -52,12 +55,16 @@ struct Pins {
 
   /// Whether the pins allow a stage with these properties. O(log(cuts + joints)).
   bool allow(LayerRange layers, std::int64_t stage_replicas, bool stage_recompute) const;
+
+  /// Whether the pins allow the cuts and joints of a plan whose stages, but for the first one,
+  /// begin at these layers, ascending. O((cuts + joints) log(boundaries)).
+  bool allow_boundaries(const std::vector<std::int32_t>& boundaries) const;
 };
 
 /// Returns the pins in the form of the command line, such as "stages=4" or "cut=encoder.3", in the
 /// order stages, replicas, degrees, recomputed parts, recomputation, depths, cuts, joints;
-/// `equal_shares`, `replicas_in_group` and `in_order` have no text form. Requires: the pinned
-/// layers exist in the profile.
+/// `equal_shares`, `replicas_in_group`, `least_micro_batches` and `in_order` have no text form.
+/// Requires: the pinned layers exist in the profile.
 std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile);
 
 }  // namespace dapple

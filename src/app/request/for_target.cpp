@@ -47,6 +47,26 @@ std::vector<std::int32_t> joints_of(const interop::RuntimeLimits& limits,
   } catch (const Error& error) { throw Error{error.kind(), "--model", error.violations()}; }
 }
 
+/// Throws Error(Usage) if the runtime cuts the model into stages itself, and into none as pinned.
+void check_boundaries(const interop::RuntimeLimits& limits, const Pins& pins,
+                      const ModelProfile& profile) {
+  if (limits.own_boundaries == nullptr) return;
+  const auto layers = static_cast<std::int32_t>(profile.layers.size());
+  for (std::int32_t stages = 1; stages <= layers; ++stages) {
+    if (pins.stages.value_or(stages) != stages) continue;
+    const auto boundaries = limits.own_boundaries(profile, stages);
+    if (boundaries && pins.allow_boundaries(*boundaries)) return;
+  }
+  Pins of_stages;
+  of_stages.stages = pins.stages;
+  of_stages.cuts = pins.cuts;
+  of_stages.joints = pins.joints;
+  throw command_line::usage_error(
+      "--pin", fmt::format("expected stages as {} cuts the model itself, got {}, which it has at "
+                           "no number of stages",
+                           limits.name, fmt::join(to_texts(of_stages, profile), ", ")));
+}
+
 /// Whether the runtime recomputes block by block, and the profile says what that takes: plans whose
 /// stages are recomputed as a whole would then need more memory than predicted. A pin asks for
 /// them.
@@ -125,6 +145,8 @@ planner::PlanRestriction restriction_of(const std::string& target,
       .shards_all_state = limits.shards_all_state,
       .in_order = limits.numbers_ranks,
       .joints = joints_of(limits, profile),
+      .own_boundaries = limits.own_boundaries,
+      .needs_filled_pipeline = limits.needs_filled_pipeline,
       .families = families_of(limits, profile)};
   for (const std::int32_t cut : planner.pins.cuts) {
     if (!std::binary_search(restriction.joints.begin(), restriction.joints.end(), cut)) continue;
@@ -133,6 +155,7 @@ planner::PlanRestriction restriction_of(const std::string& target,
         fmt::format("expected no cut={}, where {} has no boundary",
                     printable(profile.layers[static_cast<std::size_t>(cut)].name), limits.name));
   }
+  check_boundaries(limits, planner.pins, profile);
   return restriction;
 }
 

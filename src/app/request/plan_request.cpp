@@ -138,7 +138,8 @@ OptionSection plan_restrictions() {
         .text = "Plan for {}.",
         .details = "Only what \"export\" can write for the target is planned. For megatron, which "
                    "may also be called megatron-lm, a configuration is estimated with "
-                   "--framework megatron-lm unless another one is given."},
+                   "--framework megatron-lm unless another one is given, and for nanotron, which "
+                   "cuts the model into stages itself, with --framework nanotron."},
        runtime_option("Simulate how a runtime, such as deepspeed, runs plans."),
        {.name = "per-stage",
         .text = "Let stages differ in how they share layers.",

@@ -118,7 +118,7 @@ const std::vector<ExportTarget>& export_targets() {
        export_torchtitan},
       {"colossalai", ".colossalai.py", "arguments of ColossalAI's plugin", &kColossalAi, kGradients,
        export_colossalai},
-      {"nanotron", ".nanotron.yaml", "what a plan decides of nanotron's configuration", nullptr,
+      {"nanotron", ".nanotron.yaml", "what a plan decides of nanotron's configuration", &kNanotron,
        kGradients, export_nanotron},
       {"pipedream", ".pipedream.json", "a configuration of PipeDream's runtime", &kPipeDream,
        kGradients, export_pipedream},

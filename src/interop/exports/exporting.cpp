@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -152,6 +153,13 @@ void check_order(const RuntimeLimits& runtime, const Plan& plan, std::vector<Vio
       return;
     case RunnableOrders::LeastDepths:
       check_least_depths(runtime, plan, faults);
+      if (runtime.needs_filled_pipeline && plan.num_micro_batches + 1 < std::ssize(plan.stages)) {
+        faults.push_back({"/num_micro_batches",
+                          fmt::format("expected at least {}, as many as {} begins with on {} "
+                                      "stages, got {}",
+                                      plan.stages.size() - 1, runtime.name, plan.stages.size(),
+                                      plan.num_micro_batches)});
+      }
       return;
     case RunnableOrders::ForwardsInTurn:
       check_forwards(runtime, plan, faults);

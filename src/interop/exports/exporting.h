@@ -8,6 +8,7 @@
 #include "dapple/core/characters.h"
 #include "dapple/core/error.h"
 #include "dapple/interop/exports/exports.h"
+#include "dapple/interop/plans/nanotron_cut.h"
 #include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
 
@@ -89,6 +90,8 @@ inline constexpr RuntimeLimits kNanotron{.name = "nanotron",
                                          .deals = false,
                                          .recomputed_parts = kWholeLayer,
                                          .counts_blocks = true,
+                                         .own_boundaries = nanotron_boundaries,
+                                         .needs_filled_pipeline = true,
                                          .numbers_ranks = true,
                                          .sequence_parallel = true,
                                          .context_parallel = true,

@@ -56,4 +56,17 @@ NanotronCut nanotron_cut(const ModelProfile& profile, std::int64_t stages) {
                                counts.size(), blocks.size(), stages)};
 }
 
+std::optional<std::vector<std::int32_t>> nanotron_boundaries(const ModelProfile& profile,
+                                                             std::int64_t stages) {
+  const NanotronCut cut = nanotron_cut(profile, stages);
+  if (!cut.fault.empty()) return std::nullopt;
+  std::vector<std::int32_t> boundaries;
+  std::int32_t layer = find_blocks(profile).layers.begin;
+  for (std::size_t stage = 0; stage + 1 < cut.blocks.size(); ++stage) {
+    layer += cut.blocks[stage];
+    boundaries.push_back(layer);
+  }
+  return boundaries;
+}
+
 }  // namespace dapple::interop

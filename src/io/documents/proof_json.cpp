@@ -50,6 +50,7 @@ void write_problem(JsonWriter& writer, const ProblemProof& problem) {
   if (problem.parallelism) write_parallelism(writer.key("parallelism"), *problem.parallelism);
   write_stage_forms(writer, problem.stage_forms);
   if (problem.replicas) writer.key("replicas").integer(*problem.replicas);
+  if (problem.stages) writer.key("stages").integer(*problem.stages);
   if (problem.recompute) writer.key("recompute").boolean(*problem.recompute);
   writer.key("micro_batch_size").integer(problem.micro_batch_size);
   writer.key("bucket_bytes").integer(problem.bucket_size.count);
@@ -114,6 +115,9 @@ ProblemProof read_problem(const Field& field, std::size_t& nodes) {
   problem.stage_forms = read_stage_forms(object.field("stage_forms"));
   if (const Field replicas = object.field("replicas"); replicas.present()) {
     problem.replicas = static_cast<std::int32_t>(required_integer(replicas, {1, INT32_MAX}));
+  }
+  if (const Field stages = object.field("stages"); stages.present()) {
+    problem.stages = static_cast<std::int32_t>(required_integer(stages, {1, INT32_MAX}));
   }
   if (const Field recompute = object.field("recompute"); recompute.present()) {
     problem.recompute = read_boolean(recompute);

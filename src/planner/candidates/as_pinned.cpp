@@ -41,6 +41,7 @@ bool is_as_pinned(const Plan& plan, const Pins& pins) {
       plan.micro_batch_size % (pins.replicas.value_or(1) * pins.replicas_in_group) != 0) {
     return false;
   }
+  if (plan.num_micro_batches < pins.least_micro_batches) return false;
   if (pins.least_depths &&
       (plan.family != ScheduleFamily::OneFOneB ||
        plan.warmup_depths != least_depths(plan.stages.size(), plan.num_micro_batches))) {

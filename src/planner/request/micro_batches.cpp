@@ -52,6 +52,15 @@ MicroBatchSizes micro_batch_sizes(const PlannerOptions& options) {
                                 replicas, global)}});
     }
   }
+  const std::int64_t least = options.pins.least_micro_batches;
+  std::erase_if(result.sizes, [&](std::int64_t size) { return global / size < least; });
+  if (result.sizes.empty()) {
+    throw Error(ErrorKind::BadInput, "",
+                {{"/request/micro_batch_size",
+                  fmt::format("expected a size that makes at least {} micro-batches of a global "
+                              "batch of {}, got none",
+                              least, global)}});
+  }
   const auto small = std::find_if(result.sizes.begin(), result.sizes.end(), [&](std::int64_t size) {
     return global / size <= kMostMicroBatches;
   });

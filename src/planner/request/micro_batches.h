@@ -17,7 +17,8 @@ struct MicroBatchSizes {
 
 /// Returns the divisors of the global batch, or the requested size. Throws Error(BadInput) where
 /// the requested size is no divisor, where every size makes too many micro-batches, or where pins
-/// ask for equal shares that no size allows. O(sqrt of the global batch).
+/// ask for equal shares, or for a number of micro-batches, that no size allows. O(sqrt of the
+/// global batch).
 MicroBatchSizes micro_batch_sizes(const PlannerOptions& options);
 
 }  // namespace dapple::planner

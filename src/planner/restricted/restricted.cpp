@@ -33,6 +33,11 @@ class RestrictedPlanner {
   std::variant<MadePlan, Infeasible> run() {
     const StopQuestion is_stopped(context_.progress);
     std::vector<Pins> parts = restricted_parts(context_, restriction_);
+    if (parts.empty()) {
+      const auto layers = static_cast<std::int32_t>(context_.profile.layers.size());
+      closest_.emplace().conflict = NoSuchSplit{layers};
+      return explain();
+    }
     const bool needs_first_plans = !context_.has_slower_first_plan();
     if (context_.options.planner == PlannerKind::Exact && needs_first_plans) {
       look_ahead(parts, is_stopped);

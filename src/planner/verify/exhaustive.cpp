@@ -254,6 +254,7 @@ class Exhaustive {
   bool are_devices_in_order() const;
   bool are_whole_replicas(search::StageForm form) const;
   void place_anew();
+  bool is_own_cut(std::int32_t begin) const;
   bool is_allowed(LayerRange layers, search::StageForm form) const;
   void try_stage(LayerRange layers, search::StageForm form,
                  const std::vector<std::int64_t>& samples);
@@ -447,6 +448,23 @@ void Exhaustive::place_anew() {
   }
 }
 
+/// Whether a runtime that cuts the model itself may have the partial plan behind a stage that
+/// begins at this layer.
+bool Exhaustive::is_own_cut(std::int32_t begin) const {
+  if (problem_.own_boundaries.empty()) return true;
+  const std::size_t behind = plan_.stages.size();
+  return std::any_of(problem_.own_boundaries.begin(), problem_.own_boundaries.end(),
+                     [&](const std::vector<std::int32_t>& boundaries) {
+                       if (begin == 0 ? boundaries.size() != behind : boundaries.size() <= behind)
+                         return false;
+                       const std::size_t first = boundaries.size() - behind;
+                       for (std::size_t s = 0; s < behind; ++s) {
+                         if (boundaries[first + s] != plan_.stages[s].layers.begin) return false;
+                       }
+                       return begin == 0 || boundaries[first - 1] == begin;
+                     });
+}
+
 /// Whether a stage with these layers on the chosen devices is allowed in front of the partial plan.
 bool Exhaustive::is_allowed(LayerRange layers, search::StageForm form) const {
   if (!are_whole_replicas(form)) return false;
@@ -457,8 +475,9 @@ bool Exhaustive::is_allowed(LayerRange layers, search::StageForm form) const {
                                    : replicas <= plan_.micro_batch_size;
   if (!has_work) return false;
   if (form.recompute && !problem_.may_recompute) return false;
-  if (!pins.allow(layers, replicas, form.recompute)) return false;
+  if (!pins.allow(layers, replicas, form.recompute) || !is_own_cut(layers.begin)) return false;
   const auto stages = static_cast<std::int32_t>(plan_.stages.size()) + 1;
+  if (problem_.needs_filled_pipeline && stages > plan_.num_micro_batches + 1) return false;
   if (pins.stages && (stages > *pins.stages || (layers.begin == 0) != (stages == *pins.stages))) {
     return false;
   }

@@ -30,6 +30,11 @@ struct ExhaustiveProblem {
   // all or none of them recompute.
   bool are_stages_alike = false;
   bool may_recompute = true;
+  // Where a runtime cuts the model itself, the layers that begin the stages but the first one, for
+  // each number of stages that it has; otherwise empty.
+  std::vector<std::vector<std::int32_t>> own_boundaries = {};
+  // Whether plans have at least as many micro-batches as stages, or one less.
+  bool needs_filled_pipeline = false;
   // Whether replicas may also have shares by speed (CostModel::shares_by_speed()).
   bool shares_by_speed = false;
   // Whether stages may also deal whole micro-batches to their replicas in turn.

@@ -23,6 +23,7 @@ std::vector<SpaceProblem> space_problems(const PlanningContext& context,
                          .bucket_size = problem.gradients.bucket_size};
       if (restriction) {
         named.replicas = part.replicas;
+        if (restriction->own_boundaries != nullptr) named.stages = part.stages;
         named.recompute = part.recompute;
       }
       problems.push_back({std::move(named), problem});
@@ -33,7 +34,7 @@ std::vector<SpaceProblem> space_problems(const PlanningContext& context,
 
 bool is_same_problem(const ProblemProof& a, const ProblemProof& b) {
   return a.parallelism == b.parallelism && a.stage_forms == b.stage_forms &&
-         a.replicas == b.replicas && a.recompute == b.recompute &&
+         a.replicas == b.replicas && a.stages == b.stages && a.recompute == b.recompute &&
          a.micro_batch_size == b.micro_batch_size && a.bucket_size == b.bucket_size;
 }
 
@@ -44,6 +45,9 @@ std::string words_of(const ProblemProof& problem) {
   for (const Parallelism& form : problem.stage_forms) words += " or " + to_text(form);
   if (problem.replicas) {
     words += fmt::format(", {} replica{}", *problem.replicas, *problem.replicas == 1 ? "" : "s");
+  }
+  if (problem.stages) {
+    words += fmt::format(", {} stage{}", *problem.stages, *problem.stages == 1 ? "" : "s");
   }
   if (problem.recompute) {
     words += *problem.recompute ? ", with recomputation" : ", without recomputation";

@@ -201,6 +201,13 @@ ExhaustiveOutcome BoundDerivation::go_through(Duration below, std::int64_t budge
     problem.pins.least_depths = problem.pins.least_depths || restriction.least_depths;
     for (const std::int32_t joint : restriction.joints) problem.pins.joints.push_back(joint);
     std::sort(problem.pins.joints.begin(), problem.pins.joints.end());
+    problem.needs_filled_pipeline = restriction.needs_filled_pipeline;
+    const auto layers = std::ssize(document.profile.layers);
+    for (std::int64_t stages = 1; restriction.own_boundaries != nullptr && stages <= layers;
+         ++stages) {
+      auto boundaries = restriction.own_boundaries(document.profile, stages);
+      if (boundaries) problem.own_boundaries.push_back(*std::move(boundaries));
+    }
   }
   ExhaustiveOutcome outcome =
       search_exhaustively(document.profile, claimed_.topology, problem, progress_);

@@ -54,6 +54,7 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
   const Plan& plan = claimed.document.plan;
   const PlanRestriction restriction =
       *restriction_for(claimed.restriction, claimed.document.plan.parallelism);
+  bool is_cut_otherwise = false;
   Pins pins;
   pins.replicas = static_cast<std::int32_t>(plan.stages.front().devices.size());
   pins.recompute = plan.stages.front().recompute;
@@ -62,7 +63,15 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
   pins.in_order = restriction.in_order;
   pins.least_depths = restriction.least_depths && plan.family == ScheduleFamily::OneFOneB;
   if (plan.chunks_per_device == 1) pins.joints = restriction.joints;
-  if (is_as_pinned(plan, pins) && (restriction.recomputes || !*pins.recompute)) return;
+  if (restriction.own_boundaries != nullptr) {
+    const auto boundaries =
+        restriction.own_boundaries(claimed.document.profile, std::ssize(plan.stages));
+    is_cut_otherwise = !boundaries || std::ssize(*boundaries) + 1 != std::ssize(plan.stages);
+    if (boundaries) pins.cuts = *boundaries;
+    if (restriction.needs_filled_pipeline) pins.least_micro_batches = std::ssize(plan.stages) - 1;
+  }
+  const bool recomputes_wrongly = *pins.recompute && !restriction.recomputes;
+  if (is_as_pinned(plan, pins) && !is_cut_otherwise && !recomputes_wrongly) return;
   claims.refuse("/request/for", fmt::format("expected a runtime that can run the plan, got \"{}\"",
                                             request.target));
 }

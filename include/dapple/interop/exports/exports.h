@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,12 @@ struct RuntimeLimits {
   bool counts_blocks = false;
   /// Whether every stage must hold a transformer block.
   bool block_in_every_stage = false;
+  /// Returns the layers that begin the stages, the first one left out, of a model that the runtime
+  /// cuts into so many itself; nothing if it cannot. Null if a plan says where stages begin.
+  std::optional<std::vector<std::int32_t>> (*own_boundaries)(const ModelProfile& profile,
+                                                             std::int64_t stages) = nullptr;
+  /// Whether it has 1F1B on so many stages only with as many micro-batches or one less.
+  bool needs_filled_pipeline = false;
   /// Whether the runtime's launcher numbers the ranks, server by server and device by device.
   bool numbers_ranks = false;
   /// Whether a device may be a tensor-parallel group of several GPUs.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,5 +25,10 @@ struct NanotronCut {
 /// the parameters of the profile; nanotron counts those of as many heads of keys and values as
 /// there are of queries. O(layers log layers).
 NanotronCut nanotron_cut(const ModelProfile& profile, std::int64_t stages);
+
+/// Returns the layers that begin the stages of the nanotron_cut(), the first stage left out;
+/// nothing if there is no cut. O(layers log layers).
+std::optional<std::vector<std::int32_t>> nanotron_boundaries(const ModelProfile& profile,
+                                                             std::int64_t stages);
 
 }  // namespace dapple::interop

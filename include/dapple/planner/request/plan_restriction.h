@@ -8,6 +8,7 @@
 
 #include "dapple/plan/record_text.h"
 #include "dapple/plan/schedule_family.h"
+#include "dapple/profile/model_profile.h"
 #include "dapple/profile/parallelism.h"
 #include "dapple/profile/recomputation.h"
 
@@ -44,6 +45,12 @@ struct PlanRestriction {
   bool in_order = false;
   /// Layers that begin no stage, in addition to those pinned.
   std::vector<std::int32_t> joints = {};
+  /// Returns the layers that begin the stages, the first one left out, of a model that the runtime
+  /// cuts into so many itself; nothing if it cannot. Null if plans choose where stages begin.
+  std::optional<std::vector<std::int32_t>> (*own_boundaries)(const ModelProfile& profile,
+                                                             std::int64_t stages) = nullptr;
+  /// Whether such a runtime has 1F1B on so many stages only with as many micro-batches or one less.
+  bool needs_filled_pipeline = false;
   /// The schedule families that the runtime can run, 1F1B first; they are searched where the
   /// options ask for every family.
   std::vector<ScheduleFamily> families = {ScheduleFamily::OneFOneB};
@@ -64,7 +71,7 @@ inline InexpressibleParts inexpressible_parts(const PlanRestriction& restriction
   return {.runtime = restriction.runtime,
           .other_orders_of_devices = restriction.in_order,
           .other_depths = only_least_depths,
-          .some_boundaries = !restriction.joints.empty()};
+          .some_boundaries = !restriction.joints.empty() || restriction.own_boundaries != nullptr};
 }
 
 }  // namespace dapple::planner

@@ -1,6 +1,7 @@
 // Configurations of nanotron: what they say of a plan, where nanotron cuts stages, and what is
 // refused where.
 #include <catch2/catch.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,14 @@ TEST_CASE("nanotron's stages end with the first block above their share of the p
   // The last one would have nothing but the loss.
   CHECK(nanotron_cut(llama(), 16).fault ==
         "expected at most 15 stages, on which nanotron has some of these 32 blocks, got 16");
+}
+
+TEST_CASE("the stages of nanotron begin at these layers") {
+  // The embedding is in front of the blocks.
+  CHECK(nanotron_boundaries(llama(), 4) == std::vector<std::int32_t>{10, 19, 27});
+  CHECK(nanotron_boundaries(llama(), 1) == std::vector<std::int32_t>{});
+  CHECK(nanotron_boundaries(llama(), 8) == std::vector<std::int32_t>{6, 10, 14, 19, 23, 27, 31});
+  CHECK(nanotron_boundaries(llama(), 16) == std::nullopt);
 }
 
 TEST_CASE("a block that just fills a share does not end the stage") {

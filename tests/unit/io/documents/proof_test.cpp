@@ -33,6 +33,7 @@ ProofDocument small_proof() {
   ProofDocument proof{.plan_sha256 = kPlanHash, .lower_bound = {150}};
   proof.problems = {{.parallelism = Parallelism{.tensor = 2, .sequence = true},
                      .replicas = 4,
+                     .stages = 2,
                      .recompute = false,
                      .micro_batch_size = 8,
                      .bucket_size = {100},
@@ -53,6 +54,7 @@ TEST_CASE("a proof has a line for each node") {
     {
       "parallelism": {"tensor": 2, "sequence": true},
       "replicas": 4,
+      "stages": 2,
       "recompute": false,
       "micro_batch_size": 8,
       "bucket_bytes": 100,
@@ -117,7 +119,7 @@ TEST_CASE("faults of a proof are named by their places") {
         "f: /problems/1/width: expected an integer from 1 to 1000000, got 0");
   CHECK(fault_of("\"method\": \"search\"", "\"method\": \"search\", \"nodes\": []") ==
         "f: /problems/3/nodes: expected one of the keys \"parallelism\", \"stage_forms\", "
-        "\"replicas\", \"recompute\", "
+        "\"replicas\", \"stages\", \"recompute\", "
         "\"micro_batch_size\", \"bucket_bytes\" or \"method\", got an unknown key");
   CHECK(fault_of("\"tensor\": 2", "\"tensor\": 0").find("f: /problems/0/parallelism/tensor: ") ==
         0);
