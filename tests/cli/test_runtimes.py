@@ -189,6 +189,31 @@ class Runtimes(ToolTest):
         run = self.run_tool("diff", "one.json", "one.json")
         self.assertNotIn("runtime", run.stdout)
 
+    def test_every_figure_of_a_shipped_runtime_has_a_source(self):
+        files = sorted((tool.ROOT / "profiles" / "runtimes").glob("*.json"))
+        self.assertGreaterEqual(len(files), 6)
+        for file in files:
+            runtime = json.loads(file.read_text())
+            figures = set(runtime) - {"schema", "name", "source", "sources"}
+            self.assertEqual(set(runtime["sources"]), figures, file.name)
+            for key, source in runtime["sources"].items():
+                self.assertGreater(len(source), 20, f"{file.name}: {key}")
+            # The program has the same.
+            self.assertEqual(self.planned("--runtime", runtime["name"])["runtime"], runtime)
+
+    def test_a_source_is_of_a_figure_that_the_file_has(self):
+        plan = self.planned("--runtime", self.own(sources={"depths": "seen", "transfers": ""}))
+        self.assertEqual(plan["runtime"]["sources"], {"depths": "seen", "transfers": ""})
+        for sources, place, words in (
+                ({"reserved": "seen"}, "/sources/reserved", "the key of a figure that the runtime has"),
+                ({"name": "seen"}, "/sources/name", "the key of a figure"),
+                ({"depth": "seen"}, "/sources/depth", 'got "depth"'),
+                ({"depths": 1}, "/sources/depths", "expected"), ([], "/sources", "expected")):
+            run = self.run_tool("plan", *self.ground(), "--runtime", self.own(sources=sources))
+            self.assertEqual(run.returncode, BAD_INPUT, sources)
+            self.assertIn(f"own.json: {place}", run.stderr)
+            self.assertIn(words, run.stderr)
+
     def test_bad_files_are_refused_by_name(self):
         cases = [({"transfers": "quick"}, "/transfers"), ({"depths": 1}, "/depths"),
                  ({"gradient_overlap": None}, "/gradient_overlap"), ({"reserved": "-1 B"}, "/reserved"),

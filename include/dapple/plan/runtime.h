@@ -4,6 +4,7 @@
 // are hidden behind computation as far as possible, and depths are free.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,8 +20,10 @@ namespace dapple {
 
 struct Runtime {
   std::string name;
-  /// Where its figures are from, in words.
+  /// Where it is from, in words.
   std::string source;
+  /// Where single figures are from, by their keys in a dapple-runtime/1.
+  std::map<std::string, std::string> sources = {};
   Transfers transfers = Transfers::Overlapped;
   /// Whether buckets of gradients are reduced while the last backward still runs.
   bool overlaps_gradients = true;

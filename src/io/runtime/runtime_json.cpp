@@ -1,7 +1,16 @@
 #include "io/runtime/runtime_json.h"
 
-#include <string>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dapple/core/characters.h"
 #include "dapple/io/runtime/runtime_document.h"
 #include "io/json/number_text.h"
 #include "io/runtime/shipped.h"
@@ -19,6 +28,38 @@ void write_optional(JsonWriter& writer, const char* key, const std::optional<Fac
 std::optional<Factor> read_optional(const Field& field) {
   if (!field.present()) return std::nullopt;
   return read_factor(field, kBytesOfParameterByte);
+}
+
+/// Whether an object of a runtime has a figure of that key.
+bool has_figure(const JsonValue& runtime, const std::string& key) {
+  constexpr std::array<std::string_view, 4> kOthers{"schema", "name", "source", "sources"};
+  return std::find(kOthers.begin(), kOthers.end(), key) == kOthers.end() &&
+         std::find(runtime.keys.begin(), runtime.keys.end(), key) != runtime.keys.end();
+}
+
+/// Reads where figures of an object of a runtime are from.
+std::map<std::string, std::string> read_sources(const Field& field, const JsonValue& runtime) {
+  ObjectReader object(field);
+  std::map<std::string, std::string> sources;
+  const std::vector<Field> members = object.members();
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const std::string& key = field.value().keys[i];
+    if (!has_figure(runtime, key)) {
+      members[i].add(fmt::format("expected the key of a figure that the runtime has, got \"{}\"",
+                                 printable(key)));
+    } else if (auto text = read_text(members[i])) {
+      sources.emplace(key, *std::move(text));
+    }
+  }
+  object.finish();
+  return sources;
+}
+
+void write_sources(JsonWriter& writer, const std::map<std::string, std::string>& sources) {
+  if (sources.empty()) return;
+  writer.key("sources").open_object(JsonWriter::Layout::Lines);
+  for (const auto& [key, source] : sources) writer.key(key).text(source);
+  writer.close();
 }
 
 }  // namespace
@@ -48,6 +89,9 @@ Runtime read_runtime(const Field& field) {
   if (const Field reserved = object.field("reserved"); reserved.present()) {
     runtime.reserved = read_size(reserved, Bytes{0}).value_or(Bytes{});
   }
+  if (const Field sources = object.field("sources"); sources.present()) {
+    runtime.sources = read_sources(sources, field.value());
+  }
   object.finish();
   return runtime;
 }
@@ -65,6 +109,7 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   write_optional(writer, "framework_bytes_per_parameter_byte",
                  runtime.framework_bytes_per_parameter_byte);
   if (runtime.reserved.count != 0) writer.key("reserved").text(size_text(runtime.reserved));
+  write_sources(writer, runtime.sources);
   writer.close();
 }
 
