@@ -1,5 +1,6 @@
 """--runtime: plans and simulations as a program that trains by a plan runs it."""
 
+import hashlib
 import json
 
 import tool
@@ -40,6 +41,8 @@ class Runtimes(ToolTest):
             self.assertEqual(plan["gradients"].get("overlap"), overlap)
             self.assertEqual(plan["schedule"]["warmup_depths"], [3, 2, 1])
             self.assertIn(self.run_tool("verify", "plan.json").returncode, (DONE, NOT_VERIFIED))
+            # The shipped files have the canonical form.
+            self.assertEqual(plan["runtime_sha256"], hashlib.sha256(shipped.read_bytes()).hexdigest())
             again = self.simulated("plan.json")
             self.assertEqual(again["iteration_ns"], plan["predicted"]["iteration_ns"])
         kept = plan["model"]["profile"]["optimizer"]
@@ -159,6 +162,14 @@ class Runtimes(ToolTest):
             document["runtime"]["framework_bytes_per_parameter_byte"] = 3
 
         told("/runtime", without_memory)
+        told("/runtime_sha256", lambda d: d.update(runtime_sha256="0" * 64))
+        told("/runtime_sha256", lambda d: d.update(runtime_sha256="none"))
+        told("/runtime_sha256", lambda d: d["runtime"].update(source="somebody"))
+        told("/runtime_sha256", lambda d: d["runtime"]["sources"].pop("depths"))
+        told("/runtime_sha256", lambda d: d.pop("runtime"))
+        del plan["runtime_sha256"]  # as in older files
+        run = self.run_tool("verify", self.write("older.json", plan))
+        self.assertIn(run.returncode, (DONE, NOT_VERIFIED), run.stdout + run.stderr)
 
     def test_options_that_a_runtime_excludes_are_refused(self):
         for words, part in ((("--schedule", "auto"), "1f1b or gpipe"),

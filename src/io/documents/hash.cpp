@@ -11,6 +11,8 @@
 #include "dapple/core/error.h"
 #include "dapple/core/parallel.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/runtime/runtime_document.h"
+#include "dapple/plan/runtime.h"
 
 namespace dapple::io {
 
@@ -58,6 +60,10 @@ std::string hash_of(const TopologyDescription& topology) {
 
 std::string hash_of(const PlanDocument& document) {
   return sha256(write_plan(document));
+}
+
+std::string hash_of(const Runtime& runtime) {
+  return sha256(write_runtime(runtime));
 }
 
 std::string schedule_digest(const Plan& plan, const Topology& topology) {

@@ -506,6 +506,22 @@ SkipTensors read_skip_tensors(const Field& field) {
   return is_direct ? SkipTensors::Direct : SkipTensors::Forwarded;
 }
 
+/// Reads the runtime, if there is one, and checks its hash; files without a hash are older.
+std::optional<Runtime> read_own_runtime(ObjectReader& object) {
+  const Field hash = object.field("runtime_sha256");
+  const Field field = object.field("runtime");
+  if (!field.present()) {
+    if (hash.present()) hash.add("expected no hash, as the plan has no runtime, got one");
+    return std::nullopt;
+  }
+  const std::size_t faults_before = field.violations()->count();
+  Runtime runtime = read_runtime(field);
+  if (hash.present() && field.violations()->count() == faults_before) {
+    check_hash(hash, hash_of(runtime), "the runtime in its canonical form");
+  }
+  return runtime;
+}
+
 ReadPlan read_plan_document(const Field& field) {
   ObjectReader object(field);
   ReadPlan read;
@@ -515,8 +531,7 @@ ReadPlan read_plan_document(const Field& field) {
   document.profile = read_model(object.field("model"));
   const Field topology = object.field("topology");
   bool is_sound = read_description(topology, document.topology);
-  const Field runtime = object.field("runtime");
-  if (runtime.present()) document.runtime = read_runtime(runtime);
+  document.runtime = read_own_runtime(object);
   document.plan.skip_tensors = read_skip_tensors(object.field("skip_tensors"));
   document.profile.skip_tensors = document.plan.skip_tensors;
   const Field parallelism = object.field("parallelism");

@@ -168,7 +168,10 @@ std::string write_plan(const PlanDocument& document) {
   writer.key("tool").text(document.tool);
   write_model(writer.key("model"), document.original_profile());
   write_description(writer.key("topology"), document.original_topology());
-  if (document.runtime) write_runtime(writer.key("runtime"), *document.runtime);
+  if (document.runtime) {
+    writer.key("runtime_sha256").text(hash_of(*document.runtime));
+    write_runtime(writer.key("runtime"), *document.runtime);
+  }
   writer.key("global_batch_size").integer(plan.global_batch_size);
   writer.key("micro_batch_size").integer(plan.micro_batch_size);
   writer.key("num_micro_batches").integer(plan.num_micro_batches);

@@ -76,6 +76,7 @@ TextSource write_timeline(const Timeline& timeline, const Topology& topology,
 std::string hash_of(const ModelProfile& profile);
 std::string hash_of(const TopologyDescription& topology);
 std::string hash_of(const PlanDocument& document);
+std::string hash_of(const Runtime& runtime);
 
 /// Returns the SHA-256 of the text form of generate(plan), in hexadecimal. O(actions). Requires:
 /// validate(plan, ...) is empty.
