@@ -22,6 +22,8 @@ struct Division {
   bool keeps_gathered_inputs = false;
   bool keeps_activated_gates = false;
   bool keeps_core_output_twice = false;
+  /// The part of a vocabulary on a device is a multiple of it.
+  std::int64_t vocabulary_multiple = 1;
   Factor imbalance = kOne;
   /// The tokens of a sample (s), and those of the encoder that a decoder attends to.
   std::int64_t sequence = 0;
@@ -32,6 +34,10 @@ struct Division {
   std::int64_t tokens() const { return sequence / form.context; }
   std::int64_t whole_tokens() const { return form.sequence ? tokens() / form.tensor : tokens(); }
   std::int64_t encoder_tokens() const { return encoder_sequence / form.context; }
+  /// Returns the part of a vocabulary on a device, padded (V').
+  std::int64_t part_of_vocabulary(std::int64_t vocabulary) const {
+    return divide_up(vocabulary, form.tensor * vocabulary_multiple) * vocabulary_multiple;
+  }
   /// A hidden vector of every token of a device, in bytes (y).
   Wide activation() const { return Wide{bytes} * tokens() * hidden; }
   /// Returns what the framework keeps of `gathered` bytes that sequence parallelism gathers, beside

@@ -69,6 +69,7 @@ class Estimator {
             .keeps_gathered_inputs = options_.framework.keeps_gathered_inputs,
             .keeps_activated_gates = options_.framework.keeps_activated_gates,
             .keeps_core_output_twice = options_.framework.keeps_core_output_twice,
+            .vocabulary_multiple = options_.vocabulary_multiple,
             .imbalance = options_.imbalance,
             .sequence = is_decoder ? decoder_sequence_of(architecture_, options_) : whole,
             .encoder_sequence = whole};
@@ -462,6 +463,11 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
       architecture.family, parameter_count(architecture), sequence_of(architecture, options),
       to_string(options.precision), gpu.name, gpu.source);
   profile.notes.push_back(fmt::format("calibration {}: {}", calibration.name, calibration.source));
+  if (options.vocabulary_multiple > 1) {
+    profile.notes.push_back(
+        fmt::format("the vocabulary is padded to a multiple of {} on each tensor-parallel rank",
+                    options.vocabulary_multiple));
+  }
   profile.warnings.push_back(warning_of_times(gpu, calibration, options.has_asked_calibration));
   profile.warnings.push_back(warning_of_memory(options.framework));
   if (has_experts(architecture) && options.imbalance == kOne) {
@@ -504,6 +510,7 @@ Wide model_operations(const Architecture& architecture, const EstimateOptions& o
   EstimateOptions plain = options;
   // As frameworks count: masked pairs too, backward twice the forward.
   plain.has_fused_attention = false;
+  plain.vocabulary_multiple = 1;
   Wide sum = 0;
   Estimator(architecture, plain)
       .for_each_layer({}, [&](const std::string&, const LayerEstimate& layer, std::int64_t count) {

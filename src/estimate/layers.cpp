@@ -163,7 +163,7 @@ LayerEstimate embedding_of(const EmbeddingShape& shape, const Division& division
   layer.forward += moved;
   layer.backward += moved;
   layer.parameters += Wide{division.hidden} *
-                      (divide_up(shape.vocabulary, division.form.tensor) + shape.other_vectors);
+                      (division.part_of_vocabulary(shape.vocabulary) + shape.other_vectors);
   if (shape.has_norm) layer.parameters += 2 * division.hidden;
   if (shape.patches > 0) {
     const std::int64_t patches = divide_up(shape.patches, division.form.context);
@@ -195,7 +195,7 @@ LayerEstimate head_of(const HeadShape& shape, const Division& division) {
   const bool is_divided = division.form.tensor > 1 && !shape.is_of_one_token;
   const std::int64_t rows = shape.is_of_one_token ? 1 : division.tokens();
   const std::int64_t columns =
-      is_divided ? divide_up(shape.outputs, division.form.tensor) : shape.outputs;
+      shape.is_of_one_token ? shape.outputs : division.part_of_vocabulary(shape.outputs);
   const Wide vectors = Wide{division.whole_tokens()} * h;
   const Wide outputs = Wide{rows} * columns;
   layer.add_product({rows, columns, h}, x);

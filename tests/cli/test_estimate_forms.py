@@ -7,6 +7,7 @@ case that differs is repeated by its seed alone with DAPPLE_TEST_CASE=SEED.
 """
 
 import collections
+import copy
 import json
 import math
 import random
@@ -49,6 +50,7 @@ SUBJECTS = (
     "blocks of which the second is another", "no other forms", "tensor parallelism of 2",
     "tensor parallelism of 4", "tensor parallelism of 8", "sequence parallelism",
     "tensor parallelism without sequence parallelism", "a part of a vocabulary that is not even",
+    "a padded vocabulary", "a padded vocabulary of tensor ranks",
     "copied heads of keys", "context parallelism", "context parallelism of a causal model",
     "context parallelism beside tensor parallelism", "tensor parallelism of images",
     "context parallelism of images", "tensor parallelism of a decoder",
@@ -426,7 +428,8 @@ class Options:
 
     def __init__(self, sequence=None, decoder_sequence=None, precision="bf16", fused=True,
                  sequence_parallel=True, max_tensor=8, max_context=1, max_experts=64,
-                 recompute=(("full",),), gradient_bytes=4, imbalance="1", framework=None):
+                 recompute=(("full",),), gradient_bytes=4, imbalance="1", framework=None,
+                 vocabulary_multiple=1):
         self.sequence = sequence
         self.decoder_sequence = decoder_sequence
         self.precision, self.fused = precision, fused
@@ -436,6 +439,7 @@ class Options:
         self.gradient_bytes = gradient_bytes
         self.imbalance = exact(imbalance)
         self.framework = framework
+        self.vocabulary_multiple = vocabulary_multiple
 
     def arguments(self):
         """As the program takes them."""
@@ -445,6 +449,8 @@ class Options:
                  "--recompute", ",".join("+".join(parts) for parts in self.recompute) or "none",
                  "--gradient-bytes", self.gradient_bytes,
                  "--imbalance", str(float(self.imbalance))]
+        if self.vocabulary_multiple != 1:
+            words += ["--vocabulary-multiple", self.vocabulary_multiple]
         if self.framework:
             words += ["--framework", self.framework]
         if self.sequence is not None:
@@ -764,9 +770,17 @@ class Estimate:
             if form.sequence:
                 figures.backward.add("all-gather", x * n * h)
         if not decodes:
-            figures.parameters = (h * divide_up(model.vocabulary, form.tensor)
+            figures.parameters = (h * self.part_of_vocabulary(form)
                                   + h * model.positions + (2 * h if model.embedding_norm else 0))
         return figures
+
+    def part_of_vocabulary(self, form):
+        """Columns of each tensor rank, of a vocabulary padded as Megatron-LM does: to a multiple of the
+        ranks times what each has a multiple of."""
+        multiple = form.tensor * self.options.vocabulary_multiple
+        padded = self.model.vocabulary
+        padded += -padded % multiple
+        return padded // form.tensor
 
     def encoder_norm(self, form):
         figures = Figures()
@@ -780,7 +794,7 @@ class Estimate:
         figures = Figures()
         model, x, h = self.model, self.bytes, self.model.hidden
         n = (self.decoded if model.decoder else self.tokens) // form.context
-        whole, columns = n // form.divided, divide_up(model.vocabulary, form.tensor)
+        whole, columns = n // form.divided, self.part_of_vocabulary(form)
         if model.patches:
             n, columns = 1, model.classes
         figures.part = (self.product(n, columns, h) + self.pass_through(2 * x * whole * h)
@@ -933,6 +947,11 @@ class Estimate:
             "sequence parallelism": form.sequence,
             "tensor parallelism without sequence parallelism": t > 1 and not form.sequence,
             "a part of a vocabulary that is not even": model.vocabulary % t,
+            "a padded vocabulary": (not model.patches and self.options.vocabulary_multiple > 1
+                                    and model.vocabulary % self.options.vocabulary_multiple),
+            "a padded vocabulary of tensor ranks": (
+                not model.patches and t > 1 and self.options.vocabulary_multiple > 1
+                and model.vocabulary % (t * self.options.vocabulary_multiple)),
             "copied heads of keys": any(
                 t > one.groups for block in blocks for one in block.attentions),
             "context parallelism": form.context > 1,
@@ -1080,9 +1099,11 @@ class Estimate:
                     divide_up(28 * SECOND**2, x * self.machine.bandwidth), SECOND)}
 
     def parameters(self):
-        """The number of the whole model."""
+        """The number of the whole model, whose vocabulary is not padded."""
+        plain = copy.copy(self.options)
+        plain.vocabulary_multiple = 1
         return sum(layer.get("repeat", 1) * layer["parameter_bytes"]
-                   for layer in self.layers()) // self.bytes
+                   for layer in type(self)(self.model, plain, self.machine).layers()) // self.bytes
 
 
 # Random cases.
@@ -1320,7 +1341,8 @@ class Draw:
             max_tensor=self.choice(1, 2, 3, 4, 8, 8), max_context=self.choice(1, 1, 2, 2, 4, 7, 8),
             max_experts=self.choice(1, 2, 4, 8, 64), recompute=tuple(recompute),
             gradient_bytes=self.choice(2, 4), imbalance=self.choice("1", "1", "1.3", "2.123456789"),
-            framework=self.choice(None, "drawn" if self.gpus else "nanotron"))
+            framework=self.choice(None, "drawn" if self.gpus else "nanotron"),
+            vocabulary_multiple=self.choice(1, 1, 2, 3, 64, 128))
 
 
 def differences(ours, theirs, place=""):

@@ -20,6 +20,9 @@ namespace dapple::estimate {
 /// The largest number of tokens of a sample.
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 
+/// The largest number of which a tensor rank may have to have a multiple of the vocabulary.
+inline constexpr std::int64_t kMostVocabularyMultiple = std::int64_t{1} << 20;
+
 struct EstimateOptions {
   /// The number of tokens of a sample, and of the decoder's input where there is one; that of an
   /// image follows from its size.
@@ -34,6 +37,9 @@ struct EstimateOptions {
   std::int64_t max_tensor = 8;
   std::int64_t max_context = 1;
   std::int64_t max_experts = 64;
+  /// The vocabulary is padded so that each tensor-parallel rank has a multiple of this, at most
+  /// kMostVocabularyMultiple.
+  std::int64_t vocabulary_multiple = 1;
   /// What variants recompute; each of these besides variants that recompute nothing.
   std::vector<RecomputedParts> recomputations = {};
   /// The bytes of a gradient of a parameter.
@@ -64,7 +70,7 @@ std::string indivisible(const Architecture& architecture, const EstimateOptions&
                         const Parallelism& degrees);
 
 /// Returns the operations of matrix products, with all pairs of attention, of one sample's forward
-/// and backward without recomputation, as frameworks count them for their throughput.
+/// and backward without recomputation and padding, as frameworks count them for their throughput.
 Wide model_operations(const Architecture& architecture, const EstimateOptions& options);
 
 }  // namespace dapple::estimate

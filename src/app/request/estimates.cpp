@@ -167,6 +167,11 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
            .choices = {"2", "4"},
            .text = "Keep and reduce {} bytes of gradient per parameter.",
            .default_value = "4"},
+          {.name = "vocabulary-multiple",
+           .value = "N",
+           .text = "Pad the vocabulary to a multiple of N on each tensor rank.",
+           .default_value = "1",
+           .details = "Megatron-LM calls it --make-vocab-size-divisible-by and takes 128."},
           {.name = "imbalance",
            .value = "X",
            .text = "Give the busiest device with experts X times the mean number of tokens.",
@@ -205,6 +210,9 @@ EstimateRequest estimate_request(const command_line::Options& options) {
   if (options.has("gradient-bytes")) {
     estimate.gradient_bytes = options.choice("gradient-bytes") == "2" ? 2 : 4;
   }
+  estimate.vocabulary_multiple =
+      options.positive_integer("vocabulary-multiple", estimate::kMostVocabularyMultiple)
+          .value_or(estimate.vocabulary_multiple);
   estimate.imbalance = options.positive_factor("imbalance").value_or(kOne);
   if (estimate.imbalance < kOne) {
     throw command_line::usage_error("--imbalance", "expected 1 or more, got less");
