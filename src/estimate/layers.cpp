@@ -162,8 +162,8 @@ LayerEstimate embedding_of(const EmbeddingShape& shape, const Division& division
   const Work moved = pass(10 * Wide{x} * division.tokens() * division.hidden);
   layer.forward += moved;
   layer.backward += moved;
-  layer.parameters += Wide{division.hidden} *
-                      (division.part_of_vocabulary(shape.vocabulary) + shape.other_vectors);
+  layer.parameters +=
+      Wide{division.hidden} * (division.part_of_vocabulary(shape.vocabulary) + shape.other_vectors);
   if (shape.has_norm) layer.parameters += 2 * division.hidden;
   if (shape.patches > 0) {
     const std::int64_t patches = divide_up(shape.patches, division.form.context);

@@ -225,10 +225,74 @@ class Runtimes(ToolTest):
             self.assertIn(f"own.json: {place}", run.stderr)
             self.assertIn(words, run.stderr)
 
+    def estimated(self, *more):
+        """What a plan of a small configuration has of its layers."""
+        config = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 4, "n_positions": 128,
+                  "vocab_size": 1000}
+        topology = {**tool.small_topology(memory="80 GiB"),
+                    "devices": {"H100": {"memory": "80 GiB", "reserved": "0 B", "source": "made up"}}}
+        topology["servers"] = [{**topology["servers"][0], "device": "H100"}]
+        run = self.run_tool("plan", "--model", self.write("config.json", config), "--topo",
+                            self.write("h100.json", topology), "--sequence", 128, "--global-batch", 4,
+                            "--recompute", "none", "-o", "plan.json", *more)
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        layers = self.read("plan.json")["model"]["profile"]["layers"]
+        return layers[0], layers[-1]
+
+    def test_configurations_are_estimated_as_the_runtime_has_them(self):
+        def both(layer):
+            """The layer on one device and on each of two that are tensor-parallel."""
+            return layer, next(variant for variant in layer["variants"]
+                               if variant["tensor_parallel"] == 2)
+
+        def parameters(layer):
+            return tuple(at["parameter_bytes"] // 2 for at in both(layer))
+
+        def stashes(layer):
+            """Bytes of a sample."""
+            first = [at["measurements"][0] for at in both(layer)]
+            return [measured["stash_bytes"] // measured["batch_size"] for measured in first]
+
+        whole = self.estimated("--runtime", self.own())
+        positions = 128 * 64
+        self.assertEqual(parameters(whole[0]), (1000 * 64 + positions, 500 * 64 + positions))
+        for words, one, two in ((("--runtime", self.own(vocabulary_multiple=300)), 1200, 600),
+                                (("--runtime", "megatron"), 1024, 512),
+                                (("--runtime", "megatron", "--vocabulary-multiple", "7"), 1001, 504),
+                                (("--vocabulary-multiple", "600"), 1200, 600)):
+            embedding, head = self.estimated(*words)
+            self.assertEqual(parameters(embedding), (one * 64 + positions, two * 64 + positions), words)
+            # The logits of a sample are kept in single precision.
+            more = [a - b for a, b in zip(stashes(head), stashes(whole[1]))]
+            self.assertEqual(more, [4 * 128 * (one - 1000), 4 * 128 * (two - 500)], words)
+
+        def divides_sequence(layer):
+            return layer["variants"][0].get("sequence_parallel", False)
+
+        self.assertTrue(divides_sequence(whole[0]))
+        self.assertFalse(divides_sequence(self.estimated("--runtime",
+                                                         self.own(sequence_parallel=False))[0]))
+        self.assertFalse(divides_sequence(self.estimated("--runtime", "deepspeed")[0]))
+        self.assertFalse(divides_sequence(self.estimated("--runtime", self.own(),
+                                                         "--no-sequence-parallel")[0]))
+        for floor, least in (("1 ms", 1_000_000), ("70 us", 70_000)):
+            embedding, head = self.estimated("--runtime", self.own(launch_floor=floor))
+            for layer in (embedding, head):
+                self.assertEqual(layer["measurements"][0]["forward_ns"], least)
+        self.assertEqual(self.read("plan.json")["runtime"]["launch_floor"], "70 us")
+        # A profile that states its layers keeps them.
+        self.assertEqual(self.planned("--runtime", "megatron")["model"]["profile"]["layers"],
+                         self.planned()["model"]["profile"]["layers"])
+
     def test_bad_files_are_refused_by_name(self):
         cases = [({"transfers": "quick"}, "/transfers"), ({"depths": 1}, "/depths"),
                  ({"gradient_overlap": None}, "/gradient_overlap"), ({"reserved": "-1 B"}, "/reserved"),
                  ({"framework_bytes_per_parameter_byte": 65}, "/framework_bytes_per_parameter_byte"),
+                 ({"vocabulary_multiple": 0}, "/vocabulary_multiple"),
+                 ({"vocabulary_multiple": 1.5}, "/vocabulary_multiple"),
+                 ({"vocabulary_multiple": (1 << 20) + 1}, "/vocabulary_multiple"),
+                 ({"sequence_parallel": "off"}, "/sequence_parallel"),
+                 ({"launch_floor": 5}, "/launch_floor"), ({"launch_floor": "-1 us"}, "/launch_floor"),
                  ({"name": ""}, "/name"), ({"more": 1}, "/more"),
                  ({"schema": "dapple-runtime/2"}, "/schema")]
         for changes, place in cases:

@@ -4,6 +4,7 @@
 // are hidden behind computation as far as possible, and depths are free.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,6 +35,14 @@ struct Runtime {
   std::optional<Factor> framework_bytes_per_parameter_byte = {};
   /// What it keeps on every device beside the model, at least.
   Bytes reserved;
+
+  // What a model's configuration is estimated with for it; other profiles state what they are of.
+  /// Each tensor-parallel rank has a multiple of it of the vocabulary, which is padded.
+  std::int64_t vocabulary_multiple = 1;
+  /// Whether it has sequence parallelism beside tensor parallelism.
+  bool has_sequence_parallelism = true;
+  /// The least time of a pass of a layer, in place of the calibration's.
+  std::optional<Duration> launch_floor = {};
 
   /// Whether it changes what a profile or a topology says of memory.
   bool keeps_memory() const {

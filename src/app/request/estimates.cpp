@@ -266,6 +266,7 @@ ModelProfile estimated_on(const estimate::Gpu& gpu, const estimate::Architecture
                                     "expected degrees that divide the model, but " + fault);
   }
   estimate::Calibration calibration = calibration_of(table, gpu, request);
+  calibration.launch_floor = request.launch_floor.value_or(calibration.launch_floor);
   for (Duration* const floor : {&calibration.launch_floor, &calibration.collective_floor}) {
     *floor = scale_up(*floor, request.launch_share);
   }

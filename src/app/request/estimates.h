@@ -30,7 +30,9 @@ struct EstimateRequest {
   std::optional<std::string> target = {};
   /// The degrees that --pin asks for, which the model has to be divisible by; 1 for others.
   Parallelism pinned = {};
-  /// The share of the calibration's floors that is taken.
+  /// The launch floor in place of the calibration's.
+  std::optional<Duration> launch_floor = {};
+  /// The share of the calibration's floors, or of that one, that is taken.
   Factor launch_share = kOne;
   /// The names of the options that were given.
   std::vector<std::string> given;

@@ -225,10 +225,22 @@ planner::PlannerOptions planner_options_of(const command_line::Options& options)
   return planner;
 }
 
+/// Makes configurations be estimated as a runtime has them. What an option asks for stays.
+void estimate_for(const Runtime& runtime, const command_line::Options& options,
+                  EstimateRequest& request) {
+  estimate::EstimateOptions& estimate = request.options;
+  if (!options.has("vocabulary-multiple")) {
+    estimate.vocabulary_multiple = runtime.vocabulary_multiple;
+  }
+  if (!runtime.has_sequence_parallelism) estimate.has_sequence_parallelism = false;
+  request.launch_floor = runtime.launch_floor;
+}
+
 /// Makes a request one for plans that a runtime executes. Throws Error(Usage) for options that it
 /// excludes.
 void plan_for(const Runtime& runtime, const command_line::Options& options,
               PlanCommandRequest& request) {
+  estimate_for(runtime, options, request.foreign.estimate);
   planner::PlannerOptions& planner = request.planner;
   planner.transfers = runtime.transfers;
   planner.overlaps_gradients = runtime.overlaps_gradients;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dapple/core/characters.h"
+#include "dapple/estimate/estimate.h"
 #include "dapple/io/runtime/runtime_document.h"
 #include "io/json/number_text.h"
 #include "io/runtime/shipped.h"
@@ -89,6 +90,14 @@ Runtime read_runtime(const Field& field) {
   if (const Field reserved = object.field("reserved"); reserved.present()) {
     runtime.reserved = read_size(reserved, Bytes{0}).value_or(Bytes{});
   }
+  runtime.vocabulary_multiple = optional_integer(object.field("vocabulary_multiple"),
+                                                 {1, estimate::kMostVocabularyMultiple}, 1);
+  if (const Field sequence = object.field("sequence_parallel"); sequence.present()) {
+    runtime.has_sequence_parallelism = read_boolean(sequence).value_or(true);
+  }
+  if (const Field floor = object.field("launch_floor"); floor.present()) {
+    runtime.launch_floor = read_duration(floor);
+  }
   if (const Field sources = object.field("sources"); sources.present()) {
     runtime.sources = read_sources(sources, field.value());
   }
@@ -109,6 +118,11 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   write_optional(writer, "framework_bytes_per_parameter_byte",
                  runtime.framework_bytes_per_parameter_byte);
   if (runtime.reserved.count != 0) writer.key("reserved").text(size_text(runtime.reserved));
+  if (runtime.vocabulary_multiple != 1) {
+    writer.key("vocabulary_multiple").integer(runtime.vocabulary_multiple);
+  }
+  if (!runtime.has_sequence_parallelism) writer.key("sequence_parallel").boolean(false);
+  if (runtime.launch_floor) writer.key("launch_floor").text(duration_text(*runtime.launch_floor));
   write_sources(writer, runtime.sources);
   writer.close();
 }

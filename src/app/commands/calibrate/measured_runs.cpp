@@ -90,6 +90,7 @@ void take_runtime(const std::string& text, MeasuredRun& run) {
   names.reserve(known.size());
   for (const Runtime& runtime : known) names.push_back(runtime.name);
   run.runtime = std::move(known[choice_in(text, names)]);
+  run.options.vocabulary_multiple = run.runtime->vocabulary_multiple;
 }
 
 std::vector<Column> columns() {
