@@ -3,6 +3,7 @@ the best that the target can do.
 
 The problems are drawn by seeds; DAPPLE_TEST_SCALE=N tries N times as many of them."""
 
+import json
 import random
 
 import tool
@@ -179,6 +180,74 @@ class Targets(ToolTest):
         run = self.run_tool("verify", "plan.json", "--proof", self.write("proof.json", proof))
         self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
         self.assertIn("/problems/0", run.stdout + run.stderr)
+
+    def executor(self, *arguments):
+        return self.run_tool(*arguments, binary=tool.ARGUMENTS.executor)
+
+    def plan_for_executor(self, seed):
+        """Words that ask for some of the plans that dapple-exec may train, and some that it may not."""
+        draw = random.Random(seed)
+        words = ["--global-batch", draw.choice((3, 4, 6, 8)), "--shard",
+                 draw.choice(("none", "optimizer", "full", "auto"))]
+        pins = draw.choice(((), ("tensor=2",), ("context=2",), ("recompute=full",), ("stages=2",),
+                            ("tensor=2", "stages=2"), ("recompute=core_attn", "replicas=1"),
+                            ("recompute=full:1", "stages=2"), ("replicas=3",)))
+        words += [word for pin in pins for word in ("--pin", pin)]
+        if draw.random() < 0.3 and "--shard" in words:
+            words += ["--schedule", draw.choice(("auto", "gpipe", "zb-h1", "interleaved"))]
+        return words
+
+    def test_what_is_planned_for_dapple_exec_is_trained_and_replayed(self):
+        spec = json.loads((tool.ROOT / "profiles" / "gpt2-tiny.json").read_text())
+        run = self.executor("profile", "--spec", self.write("spec.json", spec), "--tensor", "2",
+                                "--context", "2", "--recompute", "full,core_attn", "--batch-sizes", "1,2",
+                                "--repeat", "2", "-o", "model.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        topology = tool.ROOT / "topologies" / "4xcpu.json"
+        trained = 0
+        for trial in range(PROBLEMS):
+            words = self.plan_for_executor(trial)
+            with self.subTest(words=words):
+                run = self.run_tool("plan", "--model", "model.json", "--topo", topology, "--for",
+                                    "dapple-exec", *words, "-o", "plan.json")
+                if run.returncode != DONE:
+                    self.assertIn(run.returncode, (INFEASIBLE, USAGE, BAD_INPUT), run.stderr)
+                    continue
+                plan = self.read("plan.json")
+                self.assertEqual(plan["request"]["for"], "dapple-exec")
+                run = self.executor("train", "plan.json", "--steps", "1")
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                run = self.run_tool("verify", "plan.json")
+                self.assertIn(run.returncode, (DONE, NOT_VERIFIED), run.stdout + run.stderr)
+                trained += 1
+        self.assertGreater(trained, PROBLEMS // 2)
+        # Plans of a form of which dapple-exec may refuse some are not made for it.
+        run = self.run_tool("plan", "--model", "model.json", "--topo", topology, "--for", "dapple-exec",
+                            "--global-batch", "8", "--shard", "full", "--pin", "context=1", "-o",
+                            "plan.json")
+        self.assertEqual(run.returncode, BAD_INPUT, run.stdout)
+        self.assertIn("dapple-exec refuses plans in which devices of a group have different numbers of "
+                      "samples", " ".join(run.stderr.split()))
+        run = self.run_tool("plan", "--model", "model.json", "--topo", topology, "--global-batch", "8",
+                            "--shard", "full", "--pin", "shards=2", "--pin", "context=1", "-o",
+                            "full.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        full = self.read("full.json")
+        full["request"]["for"] = "dapple-exec"
+        run = self.run_tool("verify", self.write("full.json", full))
+        self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+        self.assertIn("/request/for", run.stdout + run.stderr)
+
+    def test_forms_that_dapple_exec_does_not_train_are_left_out_by_name(self):
+        config = tool.ROOT / "profiles" / "configurations" / "mixtral-8x7b-v0.1.json"
+        run = self.run_tool("plan", "--model", config, "--topo", tool.ROOT / "topologies" / "8xH100.json",
+                            "--sequence", "512", "--global-batch", "8", "--for", "dapple-exec",
+                            "--no-sequence-parallel", "--max-experts", "2", "--recompute", "full,norm",
+                            "--planner", "dapple", "-o", "plan.json")
+        self.assertIn(run.returncode, (DONE, INFEASIBLE), run.stderr)
+        if run.returncode == DONE:
+            reasons = {record["reason"] for record in self.read("plan.json")["parallelisms"]}
+            self.assertIn("dapple-exec has no such recomputation", " ".join(reasons))
 
     def test_what_nanotron_does_not_cut_is_refused(self):
         ground = self.four_blocks()

@@ -94,9 +94,7 @@ struct LayerRank {
 };
 
 /// The parts of blocks that can be computed again.
-inline constexpr RecomputedParts kRecomputable{RecomputedPart::Layer, RecomputedPart::CoreAttention,
-                                               RecomputedPart::FeedForward,
-                                               RecomputedPart::Experts};
+inline constexpr RecomputedParts kRecomputable = kPartsOfExecutor;
 
 /// Whether a layer that performs this operation has one of the parts; only blocks have parts.
 bool has_any_of(RecomputedParts parts, const Operation& operation);

@@ -69,6 +69,11 @@ class RecomputedParts {
 
 inline constexpr RecomputedParts kWholeLayer{RecomputedPart::Layer};
 
+/// The parts that dapple-exec recomputes.
+inline constexpr RecomputedParts kPartsOfExecutor{
+    RecomputedPart::Layer, RecomputedPart::CoreAttention, RecomputedPart::FeedForward,
+    RecomputedPart::Experts};
+
 /// What RecomputedParts::is_sound() demands, for messages.
 inline constexpr const char* kSoundRecomputation =
     "parts of a layer of which none is within another: full alone, and moe without moe_act";

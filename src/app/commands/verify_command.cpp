@@ -124,7 +124,7 @@ std::optional<planner::PlanRestriction> restriction_in(const PlanDocument& docum
         restriction_of(document.request->target,
                        planner::options_of(*document.request, document.plan.global_batch_size),
                        document.original_profile());
-    if (lacks_sharded_optimizer(document)) restriction.shards_optimizer = false;
+    if (restriction && lacks_sharded_optimizer(document)) restriction->shards_optimizer = false;
     return restriction;
   } catch (const Error& error) {
     throw Error{

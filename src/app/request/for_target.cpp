@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "dapple/command_line/options.h"
 #include "dapple/interop/exports/exports.h"
@@ -85,6 +86,7 @@ std::vector<std::string> limited_targets() {
   for (const interop::ExportTarget& target : interop::export_targets()) {
     if (target.limits != nullptr) names.emplace_back(target.name);
   }
+  names.emplace_back(planner::kExecutorTarget);
   return names;
 }
 
@@ -107,9 +109,10 @@ std::string framework_of_target(const std::string& target) {
   return target == kMegatronTarget ? kMegatronFramework : target;
 }
 
-planner::PlanRestriction restriction_of(const std::string& target,
-                                        const planner::PlannerOptions& planner,
-                                        const ModelProfile& profile) {
+std::optional<planner::PlanRestriction> restriction_of(const std::string& target,
+                                                       const planner::PlannerOptions& planner,
+                                                       const ModelProfile& profile) {
+  if (target == planner::kExecutorTarget) return std::nullopt;
   const auto found =
       std::find_if(interop::export_targets().begin(), interop::export_targets().end(),
                    [&](const interop::ExportTarget& each) {

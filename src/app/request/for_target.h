@@ -1,6 +1,7 @@
 // The restrictions that --for TARGET places on a plan so that "export --to TARGET" can express it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@
 
 namespace dapple::app {
 
-/// Returns the names of the targets that cannot express every plan.
+/// Returns the names of the targets that cannot express every plan, and dapple-exec.
 std::vector<std::string> limited_targets();
 
 /// Returns the target or runtime that is called by this name or by that of its framework,
@@ -26,11 +27,12 @@ std::string target_given(const command_line::Options& options, const std::string
 /// "megatron"; any other name is returned as it is.
 std::string framework_of_target(const std::string& target);
 
-/// Returns the restriction of a target. Throws Error(Usage) if no target with limits has that name
-/// or if other options request what it cannot express, and Error(BadInput) if it cannot run the
-/// model at all.
-planner::PlanRestriction restriction_of(const std::string& target,
-                                        const planner::PlannerOptions& planner,
-                                        const ModelProfile& profile);
+/// Returns the restriction of a target; nothing for dapple-exec, of which the options for the
+/// planner say what it lacks. Throws Error(Usage) if no target with limits has that name or if
+/// other options request what it cannot express, and Error(BadInput) if it cannot run the model at
+/// all.
+std::optional<planner::PlanRestriction> restriction_of(const std::string& target,
+                                                       const planner::PlannerOptions& planner,
+                                                       const ModelProfile& profile);
 
 }  // namespace dapple::app

@@ -135,8 +135,10 @@ OptionSection plan_restrictions() {
        {.name = "for",
         .value = "TARGET",
         .choices = limited_targets(),
-        .text = "Plan for {}.",
-        .details = "Only what \"export\" can write for the target is planned. For megatron, which "
+        .text = "Plan for a runtime, such as megatron or nanotron.",
+        .details = fmt::format("TARGET is {}. ", fmt::join(limited_targets(), ", ")) +
+                   "Only what \"export\" can write for the target is planned, and for dapple-exec "
+                   "only forms of parallelism of which it trains every plan. For megatron, which "
                    "may also be called megatron-lm, a configuration is estimated with "
                    "--framework megatron-lm unless another one is given, and for nanotron, which "
                    "cuts the model into stages itself, with --framework nanotron."},
@@ -565,6 +567,7 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
   if (options.has("for")) {
     request.target = target_given(options, "for");
     request.foreign.estimate.target = request.target;
+    request.planner.for_executor = request.target == planner::kExecutorTarget;
   }
   if (request.runtime) plan_for(*request.runtime, options, request);
   check_combinations(options, request.planner);

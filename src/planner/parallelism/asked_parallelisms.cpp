@@ -66,6 +66,9 @@ std::string exclusion_of(const PlanningContext& context,
     return fmt::format("a batch of {} has no sample for each of {} data-parallel ranks",
                        options.global_batch_size, form.replicas_in_group());
   }
+  if (options.for_executor) {
+    if (std::string lack = lack_of_executor(form); !lack.empty()) return lack;
+  }
   const std::int64_t samples = options.micro_batch_size.value_or(options.global_batch_size);
   if (restriction && samples % form.replicas_in_group() != 0) {
     return fmt::format("{} data-parallel ranks do not divide a batch of {}",
@@ -297,6 +300,18 @@ void add_forms_of_any_size(const PlanningContext& context, std::size_t uniform,
 }
 
 }  // namespace
+
+std::string lack_of_executor(const Parallelism& form) {
+  if (form.experts > 1 && form.tensor > 1 && !form.sequence) {
+    return "dapple-exec has no experts beside tensor parallelism without sequence parallelism";
+  }
+  if (!kPartsOfExecutor.includes(form.recomputes)) return "dapple-exec has no such recomputation";
+  if (form.replicas_in_group() > 1) {
+    return "dapple-exec refuses plans in which devices of a group have different numbers of "
+           "samples, as some of this form have";
+  }
+  return "";
+}
 
 bool searches_some_layers(const PlanningContext& context,
                           const std::optional<PlanRestriction>& restriction) {

@@ -74,7 +74,7 @@ PlanRequest request_of(const PlannerOptions& options) {
                       .recomputed_layers = options.recomputed_layers,
                       .mixes_forms = options.mixes_forms,
                       .mixes_group_sizes = options.mixes_group_sizes,
-                      .target = {},
+                      .target = std::string{options.for_executor ? kExecutorTarget : ""},
                       .baselines = options.baselines,
                       .jitter = options.jitter};
   if (options.every_family) request.family.reset();
@@ -103,6 +103,7 @@ PlannerOptions options_of(const PlanRequest& request, std::int64_t global_batch_
                          .shares = request.shares,
                          .replications = request.replications,
                          .recomputed_layers = request.recomputed_layers,
+                         .for_executor = request.target == kExecutorTarget,
                          .sharding = request.sharding,
                          .baselines = request.baselines,
                          .jitter = request.jitter};

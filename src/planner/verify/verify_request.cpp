@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "dapple/plan/pins.h"
+#include "dapple/planner/parallelism/asked_parallelisms.h"
 #include "dapple/planner/request/planner_options.h"
 #include "planner/candidates/as_pinned.h"
 #include "planner/request/gradient_synchronizations.h"
@@ -52,6 +54,12 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
   const PlanRequest& request = *claimed.document.request;
   if (request.target.empty()) return;
   const Plan& plan = claimed.document.plan;
+  if (request.target == kExecutorTarget) {
+    const std::string lack = lack_of_executor(plan.parallelism);
+    if (lack.empty()) return;
+    claims.refuse("/request/for", "expected a runtime that can run the plan, but " + lack);
+    return;
+  }
   const PlanRestriction restriction =
       *restriction_for(claimed.restriction, claimed.document.plan.parallelism);
   bool is_cut_otherwise = false;

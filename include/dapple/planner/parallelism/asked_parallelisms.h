@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <set>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -40,5 +41,8 @@ bool searches_some_layers(const PlanningContext& context,
 std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
                                                  const std::optional<PlanRestriction>& restriction,
                                                  const std::set<Parallelism>* among = nullptr);
+
+/// Returns why dapple-exec does not train every plan of a form of parallelism; empty if it does.
+std::string lack_of_executor(const Parallelism& form);
 
 }  // namespace dapple::planner

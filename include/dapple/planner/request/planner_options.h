@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "dapple/core/quantity.h"
 #include "dapple/plan/optimality.h"
@@ -48,6 +49,9 @@ class Progress {
 };
 
 class PlanPool;
+
+/// The target of plans that dapple-exec trains by.
+inline constexpr std::string_view kExecutorTarget = "dapple-exec";
 
 struct PlannerOptions {
   std::int64_t global_batch_size = 1;
@@ -96,6 +100,8 @@ struct PlannerOptions {
   /// Whether only some layers of every stage may recompute, where a form recomputes parts of
   /// layers. All do where stages may differ in their form, or a target runtime has no other way.
   RecomputedLayers recomputed_layers = RecomputedLayers::All;
+  /// Whether only forms of parallelism are allowed of which dapple-exec trains every plan.
+  bool for_executor = false;
   /// Whether state is sharded. With Sharding::Optimizer or Any, parameters are updated at the end.
   Sharding sharding = Sharding::None;
   /// Whether to compare with baselines, and never to return a slower plan than the best of them.
