@@ -193,12 +193,13 @@ class DepthWalk {
 /// and takes far less than a simulation. Each begins at the best depths so far.
 void DepthWalk::walk_by_bounds() {
   const std::int64_t actions_of_bound = 1 + bound_.steps() / kStepsPerAction;
-  while (score_.actions < limits_.actions / 2 && !is_stopped()) {
+  const std::int64_t last = limits_.actions / 2;
+  while (score_.actions < last && !is_stopped()) {
     Depths depths = here_.plan.warmup_depths;
     Duration bound = bound_at(depths);
     Depths best = depths;
     Duration least = bound;
-    for (std::int64_t i = 0; i < kTriesOfWalk; ++i) {
+    for (std::int64_t i = 0; i < kTriesOfWalk && score_.actions < last; ++i) {
       const std::optional<Depths> next = next_depths(depths);
       if (!next) continue;
       score_.actions += actions_of_bound;

@@ -88,6 +88,7 @@ class ExactPlanner {
   Duration bound_anywhere() const;
   std::int64_t global_batch_size() const { return context_.options.global_batch_size; }
 
+  bool covers_allowed_placements() const;
   bool is_spent() const;
   bool is_search_spent() const;
   // What all searches have spent so far.
@@ -101,7 +102,7 @@ class ExactPlanner {
   Spent spent_by_searches() const;
   void tell_progress();
   SearchRecord record() const;
-  void add_cuts(bool covers_allowed_placements, SearchRecord& record) const;
+  void add_cuts(SearchRecord& record) const;
 
   const PlanningContext context_;
   StopQuestion is_stopped_;
@@ -200,8 +201,10 @@ void ExactPlanner::search_and_simulate() {
 }
 
 /// Goes on with the searches where the work of simulations is spent, as long as partial plans limit
-/// the bound, and neither open candidates nor those that wait.
+/// the bound, and neither open candidates nor those that wait. It gains nothing where other
+/// placements than those that are tried limit what is proven.
 void ExactPlanner::raise_bound_of_unsearched() {
+  if (!covers_allowed_placements()) return;
   Duration enough = threshold();
   for (const OpenCandidate& some : open_candidates_) {
     enough = std::min(enough, some.candidate.bound);
@@ -267,7 +270,7 @@ void ExactPlanner::raise_bounds_by_nics(const std::vector<search::SearchProblem>
 
 /// Lets every search try more stages, until it has a batch of candidates. Where the simulations of
 /// the last batch took as long as trying many stages, searches go on so that the candidates with
-/// the least bounds of all come next.
+/// the least bounds of all come next, as far as these prove anything.
 void ExactPlanner::advance() {
   const Duration limit = threshold();
   const std::int64_t share = kSearchLimits.round / static_cast<std::int64_t>(searches_.size());
@@ -278,6 +281,7 @@ void ExactPlanner::advance() {
   const std::int64_t last =
       spent_by_searches().states + actions_of_last_batch_ / kSearchLimits.actions_per_state;
   if (actions_of_last_batch_ < kSearchLimits.states_between_batches) return;
+  if (!covers_allowed_placements()) return;
   while (spent_by_searches().states < last && !is_stopped_() && advance_partial_plans(limit)) {}
 }
 
@@ -485,6 +489,12 @@ Duration ExactPlanner::bound_anywhere() const {
   return std::max(least, std::min(best(), known_bound_));
 }
 
+/// Whether the searches try all placements that the pins allow.
+bool ExactPlanner::covers_allowed_placements() const {
+  return std::all_of(searches_.begin(), searches_.end(),
+                     [](const auto& search) { return search->covers_allowed_placements(); });
+}
+
 bool ExactPlanner::is_spent() const {
   return actions_ > kSearchLimits.actions / part_ || is_search_spent();
 }
@@ -529,23 +539,21 @@ SearchRecord ExactPlanner::record() const {
   record.planner = kExactPlanner;
   record.open = static_cast<std::int64_t>(open_candidates_.size());
   bool covers_all_placements = true;
-  bool covers_allowed_placements = true;
   for (const auto& search : searches_) {
     record.states += search->states();
     record.kept += search->kept();
     record.open += search->open(best());
     covers_all_placements = covers_all_placements && search->covers_all_placements();
-    covers_allowed_placements = covers_allowed_placements && search->covers_allowed_placements();
   }
   record.searched = exact_dimensions(covers_all_placements,
                                      further_dimensions(context_.options, context_.topology));
-  add_cuts(covers_allowed_placements, record);
+  add_cuts(record);
   record.complete = record.cut.empty();
   return record;
 }
 
 /// Adds what was left out of the space.
-void ExactPlanner::add_cuts(bool covers_allowed_placements, SearchRecord& record) const {
+void ExactPlanner::add_cuts(SearchRecord& record) const {
   for (std::string& pinned : cuts_of_pins(context_.options.pins, context_.profile)) {
     record.cut.push_back(std::move(pinned));
   }
@@ -561,7 +569,7 @@ void ExactPlanner::add_cuts(bool covers_allowed_placements, SearchRecord& record
              count > 0 && !is_stopped_()) {
     record.cut.push_back(cut_too_long(count, static_cast<std::int64_t>(searches_.size())));
   }
-  if (!covers_allowed_placements) {
+  if (!covers_allowed_placements()) {
     const auto anywhere = static_cast<double>(std::max<std::int64_t>(bound_anywhere().ns, 1));
     // The bound on all placements holds for those that were tried, too.
     const double rise = std::max(0.0, static_cast<double>(bound().ns) / anywhere - 1);
