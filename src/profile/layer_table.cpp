@@ -291,6 +291,12 @@ Duration LayerTable::least_backward(LayerRange layers) const {
   return difference(recomputing_.empty() ? sums_.backward : least_backward_, layers);
 }
 
+Bytes LayerTable::least_held(std::int32_t layer) const {
+  const LayerRange alone{layer, layer + 1};
+  const Bytes kept = difference(sums_.stash, alone) + largest_in_span(alone);
+  return recomputing_.empty() ? kept : std::min(kept, recomputing_.front().least_held(layer));
+}
+
 std::size_t LayerTable::Sums::size() const {
   return forward.size() + backward.size() + input_gradient.size() + stash.size() +
          forward_collectives.size() + backward_collectives.size() +

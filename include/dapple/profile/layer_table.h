@@ -82,6 +82,9 @@ class LayerTable {
 
   /// Returns the largest workspace of one layer; zero for no layers.
   Bytes largest_workspace(LayerRange layers) const;
+  /// Returns the least that a layer holds of a micro-batch in any stage, its stash and its
+  /// workspace: where only some layers of a stage recompute, of recomputing and keeping all. O(1).
+  Bytes least_held(std::int32_t layer) const;
 
   /// Returns the memory that the table's elements occupy. O(log layers).
   Bytes kept() const;

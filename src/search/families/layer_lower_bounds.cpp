@@ -254,36 +254,54 @@ bool LayerLowerBounds::fits(LayerRange layers, std::int32_t replicas) const {
 }
 
 bool LayerLowerBounds::fits_in_form(LayerRange layers, std::int32_t replicas) const {
+  return memory_of(layers, replicas).peak() <= most_memory_;
+}
+
+/// Returns the memory of a stage with one micro-batch in flight on so many replicas, or more with
+/// the same largest share.
+MemoryCost LayerLowerBounds::memory_of(LayerRange layers, std::int32_t replicas) const {
   const Share& share = share_of(replicas);
-  const MemoryCost memory =
-      costs_.memory_cost({.layers = layers,
-                          .sends_before = false,
-                          .sends_behind = false,
-                          .replicas = share.most_replicas},
-                         share.samples, costs_.topology().device(DeviceIndex{0}).kind);
-  return memory.peak() <= most_memory_;
+  return costs_.memory_cost({.layers = layers,
+                             .sends_before = false,
+                             .sends_behind = false,
+                             .replicas = share.most_replicas},
+                            share.samples, costs_.topology().device(DeviceIndex{0}).kind);
 }
 
-bool LayerLowerBounds::may_fit() const {
-  return ignore_memory_ || may_fit_in_form() ||
+bool LayerLowerBounds::layer_fits(std::int32_t layer, std::int32_t replicas) const {
+  return layer_fits_in_form(layer, replicas) ||
          std::any_of(others_.begin(), others_.end(),
-                     [](const auto& other) { return other->may_fit_in_form(); });
+                     [&](const auto& other) { return other->layer_fits_in_form(layer, replicas); });
 }
 
-/// Checks (F10): all that is kept, on all devices together, and each layer by itself.
-bool LayerLowerBounds::may_fit_in_form() const {
-  const MemoryCost all = costs_.memory_cost({.layers = {0, costs_.layer_count()}}, 1,
-                                            costs_.topology().device(DeviceIndex{0}).kind);
-  const Bytes kept = all.weights + all.gradients + all.framework + all.optimizer_state;
-  if (kept.count > all_memory_) return false;
+/// Whether some device has memory for a layer in some stage, where it may recompute although it
+/// does not as a stage by itself.
+bool LayerLowerBounds::layer_fits_in_form(std::int32_t layer, std::int32_t replicas) const {
+  const LayerRange alone{layer, layer + 1};
+  const LayerTable& table =
+      costs_.table(share_of(replicas).samples, costs_.topology().device(DeviceIndex{0}).kind);
+  const Bytes as_a_stage = table.stash(alone) + table.largest_workspace(alone);
+  return memory_of(alone, replicas).peak() - as_a_stage + table.least_held(layer) <= most_memory_;
+}
+
+/// Checks (F10): all that is kept, on all devices together, and each layer by itself. Of several
+/// forms each layer may have another one, so that only the layers by themselves are known.
+bool LayerLowerBounds::may_fit() const {
+  if (ignore_memory_) return true;
+  if (others_.empty() && kept_by_all_layers().count > all_memory_) return false;
   for (std::int32_t l = 0; l < costs_.layer_count(); ++l) {
     const bool has_device =
-        std::any_of(replica_counts_.begin(), replica_counts_.end(), [&](std::int32_t replicas) {
-          return fits_in_form({l, l + 1}, replicas);
-        });
+        std::any_of(replica_counts_.begin(), replica_counts_.end(),
+                    [&](std::int32_t replicas) { return layer_fits(l, replicas); });
     if (!has_device) return false;
   }
   return true;
+}
+
+Bytes LayerLowerBounds::kept_by_all_layers() const {
+  const MemoryCost all = costs_.memory_cost({.layers = {0, costs_.layer_count()}}, 1,
+                                            costs_.topology().device(DeviceIndex{0}).kind);
+  return all.weights + all.gradients + all.framework + all.optimizer_state;
 }
 
 Duration LayerLowerBounds::crossing(CutIndex cut, std::int32_t replicas, std::int32_t left) const {

@@ -68,7 +68,8 @@ class LayerLowerBounds {
   /// not, it does not with more layers at the end either. O(1).
   bool fits(LayerRange layers, std::int32_t replicas) const;
   /// Whether all devices together have memory for what the layers keep all the time, and some
-  /// device for each layer alone (F10). If not, no plan fits, whatever its stages and its order.
+  /// device for each layer, in whichever stage (F10). If not, no plan fits, whatever its stages and
+  /// its order.
   /// O(layers * shares).
   bool may_fit() const;
 
@@ -102,7 +103,10 @@ class LayerLowerBounds {
   void join_forms(std::int64_t global_batch_size);
   StageLowerBound stage_in_form(LayerRange layers, std::int32_t replicas) const;
   bool fits_in_form(LayerRange layers, std::int32_t replicas) const;
-  bool may_fit_in_form() const;
+  bool layer_fits(std::int32_t layer, std::int32_t replicas) const;
+  bool layer_fits_in_form(std::int32_t layer, std::int32_t replicas) const;
+  MemoryCost memory_of(LayerRange layers, std::int32_t replicas) const;
+  Bytes kept_by_all_layers() const;
   Duration crossing_in_form(CutIndex cut, std::int32_t replicas, std::int32_t left) const;
   const Share& share_of(std::int32_t replicas) const;
   void find_shares();

@@ -124,5 +124,41 @@ TEST_CASE("shapes have the stages that are asked for, first those that could be 
   CHECK(shapes[1].stages[1].devices == std::vector{DeviceIndex{1}});
 }
 
+TEST_CASE("each of two layers may fit only in a form of its own") {
+  // Weights and gradients of 100 bytes each do not fit in 150 bytes, those of 50 do. On a device
+  // each, five micro-batches of the first layer take 30, as does the second behind 2.
+  const auto layers = [](std::int64_t first, std::int64_t second) {
+    return model_of({{.forward = 2, .backward = 4, .parameters = first},
+                     {.forward = 2, .backward = 4, .parameters = second}});
+  };
+  ModelProfile profile = layers(50, 100);
+  profile.stage_forms = {layers(100, 50)};
+  TopologyDescription description = cluster({.servers = 1, .devices = 2});
+  description.devices.front().memory = {150};
+  const Bounds bounds = bounds_of(profile, description, 5, 1);
+  CHECK(bounds.split == 32);
+  CHECK(bounds.split_loops == 32);
+  // A layer that fits in neither form is in no plan.
+  description.devices.front().memory = {90};
+  CHECK(bounds_of(profile, description, 5, 1).split_loops == kMost.ns);
+}
+
+TEST_CASE(
+    "a layer that fits nowhere alone may fit behind others where every second one recomputes") {
+  // The second of two layers stashes 100 bytes, and recomputing 10, of which a device has 50. On
+  // one device both are a stage, in which the second recomputes: 5 * (6 + 6 + 3).
+  ModelProfile profile = with_every_nth(model_of({{.forward = 2, .backward = 4, .stash = 10},
+                                                  {.forward = 2, .backward = 4, .stash = 100}}),
+                                        2, {3, 3});
+  for (Layer& layer : profile.recomputing.front().layers) {
+    layer.measurements.front().stash = {10};
+  }
+  TopologyDescription description = cluster({.servers = 1, .devices = 1});
+  description.devices.front().memory = {50};
+  const Bounds bounds = bounds_of(profile, description, 5, 1);
+  CHECK(bounds.unsplit == 5 * 15);
+  CHECK(bounds.loops <= 5 * 15);
+}
+
 }  // namespace
 }  // namespace dapple::search
