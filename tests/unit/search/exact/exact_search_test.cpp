@@ -1,7 +1,10 @@
 #include "dapple/search/exact/exact_search.h"
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "../../../support/plans.h"
 
@@ -119,4 +122,77 @@ TEST_CASE("no number of replicas stands for others where they shard state") {
   std::set<std::size_t> replicas;
   while (search.waiting() > 0) replicas.insert(search.take().stages.front().devices.size());
   CHECK(replicas == std::set<std::size_t>{12, 13, 14, 15, 16});
+}
+
+namespace {
+
+/// The layers in one form, and in another one whose groups have as many devices.
+ModelProfile in_two_forms(const std::vector<small::LayerFigures>& one,
+                          const std::vector<small::LayerFigures>& other) {
+  ModelProfile profile = small::model_of(one);
+  profile.stage_forms = {small::model_of(other)};
+  return profile;
+}
+
+TopologyDescription one_server(std::int32_t devices, std::int64_t memory) {
+  TopologyDescription description = small::cluster({.servers = 1, .devices = devices});
+  description.devices.front().memory = {memory};
+  return description;
+}
+
+}  // namespace
+
+TEST_CASE("a stage has the forward, the backward and the reduction of one form") {
+  // Two samples on two devices. The first form takes 10 + 20 a sample and reduces 100 bytes in 100,
+  // so that one device does both samples in 60; the second takes 20 + 40 and reduces nothing, so
+  // that two devices take 60. The quicker passes without the reduction would be 30, which is also
+  // what the work alone takes.
+  const ModelProfile profile = in_two_forms({{.forward = 10, .backward = 20, .parameters = 100}},
+                                            {{.forward = 20, .backward = 40}});
+  const Topology topology(small::cluster({.servers = 1, .devices = 2}));
+  search::ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 2});
+  search.prepare({1000}, {.should_stop = kNeverStop});
+  CHECK(search.bound() == Duration{60});
+}
+
+TEST_CASE("a form whose stages fit no device bounds nothing, though its work is the least") {
+  // Weights and gradients of 100 bytes each do not fit in 150, those of 50 do. Two samples take 60
+  // in the form that does not fit, as the work alone does, and 120 in the other.
+  const ModelProfile profile = in_two_forms({{.forward = 10, .backward = 20, .parameters = 100}},
+                                            {{.forward = 20, .backward = 40, .parameters = 50}});
+  const Topology topology(one_server(1, 150));
+  search::ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
+  search.prepare({1000}, {.should_stop = kNeverStop});
+  CHECK(search.bound() == Duration{120});
+}
+
+TEST_CASE("a form that is slower everywhere is kept, as it may hold more micro-batches") {
+  // Four micro-batches on two devices of 100 bytes. A layer keeps weights and gradients of 10 bytes
+  // each and, of each micro-batch, 60 in the first form and 40 in the second, which takes 22 back
+  // in place of 20. Two layers fit on no device, so that each has a stage. In the first form the
+  // first stage holds one micro-batch, and four round trips of 60 are 240. In the second it holds
+  // two: F and B0 end at 20 and 62, B1 and F3 at 94 and 104, and B3 follows that of the last stage
+  // from 134 to 156.
+  const ModelProfile profile =
+      in_two_forms(std::vector<small::LayerFigures>(
+                       2, {.forward = 10, .backward = 20, .parameters = 10, .stash = 60}),
+                   std::vector<small::LayerFigures>(
+                       2, {.forward = 10, .backward = 22, .parameters = 10, .stash = 40}));
+  const Topology topology(one_server(2, 100));
+  search::SearchProblem problem{.global_batch_size = 4, .micro_batch_size = 1};
+  problem.pins.recompute = false;
+  search::ExactSearch search(profile, topology, problem);
+  search.prepare({1000}, {.should_stop = kNeverStop});
+  CHECK(search.bound() <= Duration{156});
+  search.advance({1000}, {.candidates = 100, .states = 1000});
+  CHECK(search.is_exhausted());
+  std::map<std::pair<std::int32_t, std::int32_t>, Duration> bounds;
+  while (search.waiting() > 0) {
+    const search::Candidate candidate = search.take();
+    REQUIRE(candidate.stages.size() == 2);
+    bounds[{candidate.stages[0].form.value, candidate.stages[1].form.value}] = candidate.bound;
+  }
+  REQUIRE(bounds.size() == 4);
+  CHECK(bounds.at({0, 0}) == Duration{240});
+  CHECK(bounds.at({1, 0}) <= Duration{156});
 }
