@@ -78,6 +78,13 @@ std::vector<std::int32_t> RestrictedDiagram::replica_counts() const {
   for (const StageClassIndex index : classes_.stage_classes()) {
     counts.insert(static_cast<std::int32_t>(classes_.replicas(index)));
   }
+  const Topology& topology = costs_.topology();
+  const std::int64_t most =
+      std::min<std::int64_t>(topology.device_count(), problem_.micro_batch_size);
+  for (std::int32_t replicas = 2; replicas <= most; ++replicas) {
+    const bool is_more = are_first_to_fill_servers(topology, replicas, problem_.micro_batch_size);
+    if (is_more && problem_.pins.replicas.value_or(replicas) == replicas) counts.insert(replicas);
+  }
   return {counts.begin(), counts.end()};
 }
 

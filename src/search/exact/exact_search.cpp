@@ -247,7 +247,8 @@ void ExactSearch::Search::branch(NodeIndex index) {
     return replica_share(problem_.micro_batch_size, replicas, 0).size();
   };
   for (std::int32_t replicas = 1; replicas <= most; ++replicas) {
-    if (skips_counts && replicas > 1 && largest_share(replicas) == largest_share(replicas - 1)) {
+    if (skips_counts && replicas > 1 && largest_share(replicas) == largest_share(replicas - 1) &&
+        !are_first_to_fill_servers(costs_.topology(), replicas, problem_.micro_batch_size)) {
       continue;
     }
     // A copy, because the space may find new choices during the loop.

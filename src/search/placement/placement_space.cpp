@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "dapple/plan/plan.h"
 #include "dapple/search/placement/placement.h"
 
 namespace dapple::search {
@@ -46,6 +47,20 @@ std::vector<DevicePool> device_pools(const Topology& topology) {
                      .device_class = find_class(classes, class_of(topology, device))});
   }
   return pools;
+}
+
+bool are_first_to_fill_servers(const Topology& topology, std::int32_t replicas,
+                               std::int64_t micro_batch_size) {
+  const std::vector<ServerGroup>& servers = topology.description().servers;
+  const std::int32_t devices = servers.front().devices;
+  const bool are_equal = std::all_of(servers.begin(), servers.end(), [&](const ServerGroup& group) {
+    return group.devices == devices;
+  });
+  if (!are_equal || devices == 1 || replicas <= devices || replicas % devices != 0) return false;
+  const auto largest_share = [&](std::int32_t count) {
+    return replica_share(micro_batch_size, count, 0).size();
+  };
+  return largest_share(replicas) < largest_share(replicas - devices);
 }
 
 PlacementSpace::PlacementSpace(const Topology& topology, bool in_order, OtherShares others,

@@ -71,6 +71,12 @@ struct PlacementChoice {
   UseIndex used;
 };
 
+/// Whether so many replicas are the fewest with their largest share of a micro-batch that fill
+/// several servers, all of which have equally many devices: gradients may be reduced within each of
+/// them at first, which is faster than one ring through parts of servers. O(server groups).
+bool are_first_to_fill_servers(const Topology& topology, std::int32_t replicas,
+                               std::int64_t micro_batch_size);
+
 /// The device allocations among which a search chooses.
 class PlacementSpace {
  public:

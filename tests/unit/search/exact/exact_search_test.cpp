@@ -2,11 +2,13 @@
 
 #include <catch2/catch.hpp>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "../../../support/plans.h"
+#include "dapple/cost/device_groups.h"
 
 using namespace dapple;
 
@@ -195,4 +197,71 @@ TEST_CASE("a form that is slower everywhere is kept, as it may hold more micro-b
   REQUIRE(bounds.size() == 4);
   CHECK(bounds.at({0, 0}) == Duration{240});
   CHECK(bounds.at({1, 0}) <= Duration{156});
+}
+
+namespace {
+
+/// A layer on 40 devices in five servers with a NIC of a byte per nanosecond each, in groups of
+/// two. A device holds 1,400 bytes of its parameters; with experts other ones than the other device
+/// of its group, which also has other samples.
+PlanInputs forty_devices(const Parallelism& form, std::int64_t forward) {
+  ModelProfile profile = small::model_of({{.forward = forward, .backward = 2 * forward}});
+  Layer& layer = profile.layers.front();
+  const std::int64_t of_experts = form.experts > 1 ? 1400 : 0;
+  layer.parameters = {1400};
+  layer.variants.push_back({.parallelism = form,
+                            .parameters = {1400},
+                            .expert_parameters = {of_experts},
+                            .fixed_overhead = {},
+                            .measurements = layer.measurements,
+                            .forward_collectives = {},
+                            .backward_collectives = {}});
+  const Topology topology(
+      small::cluster({.servers = 5, .devices = 8, .inside = {small::bytes_per_ns(100), {}}}));
+  return std::get<PlanInputs>(group_inputs(profile, topology, form));
+}
+
+/// The bound of 13 samples at once on so many groups, or on any number.
+std::int64_t bound_of_groups(const PlanInputs& inputs, std::optional<std::int32_t> groups) {
+  const Topology topology(inputs.topology);
+  search::SearchProblem problem{.global_batch_size = 13, .micro_batch_size = 13};
+  problem.pins.replicas = groups;
+  search::ExactSearch search(inputs.profile, topology, problem);
+  search.prepare({1'000'000}, {.should_stop = kNeverStop});
+  CHECK(!search.covers_all_placements());
+  return search.bound().ns;
+}
+
+}  // namespace
+
+TEST_CASE("a number of groups stands for others with its share by the least figures of all") {
+  // Seven groups have two samples at most, as have eight, which reduce faster: four of them on each
+  // of two servers, where seven are one ring through all NICs.
+  PlanInputs inputs;
+  std::int64_t expected = 0;
+  SECTION("context parallelism") {
+    // Two samples of 900. Each device of a group reduces 700 bytes, through half a NIC in 1,400 and
+    // among four within a server in 10.5, besides 14 for those of the group.
+    inputs = forty_devices({.context = 2}, 300);
+    expected = 1800 + 1400 + 25;
+  }
+  SECTION("expert parallelism") {
+    // One sample of 3,000 for each device, which reduces 1,400 bytes in 2,800 and 21.
+    inputs = forty_devices({.experts = 2}, 1000);
+    expected = 3000 + 2800 + 21;
+  }
+  CHECK(bound_of_groups(inputs, 8) == expected);
+  CHECK(bound_of_groups(inputs, 7) > expected);
+  CHECK(bound_of_groups(inputs, std::nullopt) == expected);
+  // The search tries eight besides seven, as these fill servers.
+  const Topology topology(inputs.topology);
+  search::ExactSearch search(inputs.profile, topology,
+                             {.global_batch_size = 13, .micro_batch_size = 13});
+  search.prepare({expected + 1}, {.should_stop = kNeverStop});
+  search.advance({expected + 1}, {.candidates = 1000, .states = 10'000});
+  REQUIRE(search.waiting() == 1);
+  CHECK(search.take().stages.front().devices.size() == 8);
+  for (std::int32_t groups = 1; groups <= 13; ++groups) {
+    CHECK(bound_of_groups(inputs, groups) >= expected);
+  }
 }

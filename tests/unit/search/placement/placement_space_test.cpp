@@ -150,3 +150,16 @@ TEST_CASE("devices on the host path alone are a pool for each PCIe root") {
                                        {.source = "", .link = link, .devices = {2, 3}, .nics = {}}};
   CHECK(sizes_of(search::device_pools(Topology(description))) == std::vector<std::int32_t>{2, 2});
 }
+
+TEST_CASE("of the replicas with one largest share the fewest that fill several servers are told") {
+  // Of 20 samples 10 to 19 replicas have two at most, of which 12 and 16 fill servers of four.
+  const Topology topology(small::cluster({.servers = 5, .devices = 4}));
+  std::vector<std::int32_t> told;
+  for (std::int32_t replicas = 1; replicas <= 20; ++replicas) {
+    if (search::are_first_to_fill_servers(topology, replicas, 20)) told.push_back(replicas);
+  }
+  // 7 to 9 replicas have three at most, of which 8 fill two servers; 4 fill a single one.
+  CHECK(told == std::vector<std::int32_t>{8, 12, 20});
+  const Topology alone(small::cluster({.servers = 20, .devices = 1}));
+  CHECK_FALSE(search::are_first_to_fill_servers(alone, 8, 20));
+}
