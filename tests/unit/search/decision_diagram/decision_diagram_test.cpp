@@ -154,3 +154,23 @@ TEST_CASE("devices of other kinds come first in orders by kind") {
   CHECK(orders[1].devices == std::vector<DeviceIndex>{{1}, {2}, {0}, {3}});
   CHECK(search::orders_by_kind(server(4, 1)).empty());
 }
+
+TEST_CASE("a node does not stand for one with quicker transfers in front of it") {
+  // Three layers that take 10 and 20 with one sample or two, on four servers of a device. The first
+  // one fits only by itself on two devices. Behind it the others have a stage each, or one on two
+  // devices, which reduces 10 bytes besides. In front of that stage a sample of 1,000 bytes, less 2
+  // for rounding, passes each NIC, in front of the two stages both pass one.
+  ModelProfile profile =
+      small::model_of({{.forward = 10, .backward = 20, .output = 2000, .stash = 180'000},
+                       {.forward = 10, .backward = 20, .stash = 50'000},
+                       {.forward = 10, .backward = 20, .parameters = 10, .stash = 50'000}});
+  profile.batch_scaling = BatchScaling::Floor;
+  for (Layer& layer : profile.layers) layer.measurements.front().batch_size = 2;
+  TopologyDescription description = small::cluster({.servers = 4, .devices = 1});
+  description.devices.front().memory = {110'000};
+  const Topology topology(description);
+  search::SearchProblem problem{.global_batch_size = 2, .micro_batch_size = 2};
+  problem.pins.recompute = false;
+  search::DecisionDiagram diagram(profile, topology, problem, Duration{10'000}, {});
+  CHECK(diagram.relaxed_bound(8) == Duration{10 + 998 + 60 + 998 + 20});
+}
