@@ -50,6 +50,20 @@ bool has_experts(const Architecture& architecture) {
   return found;
 }
 
+/// Returns the blocks of each shape, as they come.
+std::vector<DividedBlocks> divided_blocks(const Architecture& architecture) {
+  std::vector<DividedBlocks> blocks;
+  for_each_run(architecture, [&](const BlockRun& run, bool) {
+    const AttentionShape& attention = run.shape.attention;
+    const DividedBlocks block{
+        .attention_heads = attention.heads,
+        .key_value_heads = attention.latent ? attention.heads : attention.kv_heads,
+        .experts = run.shape.experts ? run.shape.experts->experts : 0};
+    if (std::find(blocks.begin(), blocks.end(), block) == blocks.end()) blocks.push_back(block);
+  });
+  return blocks;
+}
+
 /// Makes the layers of a model in each form.
 class Estimator {
  public:
@@ -481,6 +495,7 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
         "bounds are for that routing");
   }
   profile.sample = sample_of(architecture, gpu, options);
+  profile.blocks = divided_blocks(architecture);
   profile.precision = to_string(options.precision);
   profile.device = gpu.name;
   profile.optimizer = optimizer_of(options, rates);

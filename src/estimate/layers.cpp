@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "dapple/profile/variants.h"
 #include "estimate/layer_estimate.h"
 
 namespace dapple::estimate {
@@ -77,8 +78,7 @@ class FirstFault {
   }
   void need(std::int64_t count, const char* what, std::int64_t parts, const char* kind) {
     if (count % parts == 0) return;
-    add(fmt::format("{} {} cannot be divided among {} {}-parallel ranks", count, what, parts,
-                    kind));
+    add(indivisible_text(count, what, parts, kind));
   }
   const std::string& text() const { return text_; }
 

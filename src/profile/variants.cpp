@@ -1,5 +1,7 @@
 #include "dapple/profile/variants.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -83,6 +85,35 @@ GatheredParameters gathered_by(const ModelProfile& profile, std::size_t layer) {
 }
 
 }  // namespace
+
+std::string indivisible_text(std::int64_t count, const char* what, std::int64_t ranks,
+                             const char* kind) {
+  return fmt::format("{} {} cannot be divided among {} {}-parallel ranks", count, what, ranks,
+                     kind);
+}
+
+std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks,
+                               const Parallelism& degrees) {
+  for (const DividedBlocks& block : blocks) {
+    if (block.attention_heads % degrees.tensor != 0) {
+      return indivisible_text(block.attention_heads, "attention heads", degrees.tensor, "tensor");
+    }
+    // Each may also be copied to as many ranks.
+    if (block.key_value_heads % degrees.tensor != 0 &&
+        degrees.tensor % block.key_value_heads != 0) {
+      return indivisible_text(block.key_value_heads, "heads of keys and values", degrees.tensor,
+                              "tensor");
+    }
+    if (block.experts % degrees.experts != 0) {
+      return indivisible_text(block.experts, "experts", degrees.experts, "expert");
+    }
+  }
+  const bool has_experts = std::any_of(blocks.begin(), blocks.end(),
+                                       [](const DividedBlocks& some) { return some.experts > 0; });
+  if (degrees.experts == 1 || blocks.empty() || has_experts) return "";
+  return fmt::format("no block has experts that could be divided among {} expert-parallel ranks",
+                     degrees.experts);
+}
 
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile) {
   std::set<Parallelism> forms{{}};

@@ -370,6 +370,28 @@ class Estimate(ToolTest):
         self.assertEqual(run.returncode, DONE, run.stderr)
         self.assertEqual(self.read("plan.json")["parallelism"]["experts"], 4)
 
+    def test_saved_estimates_refuse_degrees_by_name_too(self):
+        self.topology()
+        configuration = self.configuration(
+            num_attention_heads=12, num_key_value_heads=4, hidden_size=96, model_type="mixtral",
+            num_local_experts=8, num_experts_per_tok=2)
+        run = self.run_tool("estimate", configuration, "--gpu", "H100", "--sequence", "128", "-o",
+                            "saved.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("saved.json")["blocks"],
+                         [{"attention_heads": 12, "key_value_heads": 4, "experts": 8}])
+        for pin, layout, words in (
+                ("tensor=5", "tp=5", "12 attention heads cannot be divided among 5 tensor-parallel"),
+                ("tensor=6", "tp=6", "4 heads of keys and values cannot be divided among 6 tensor-"),
+                ("experts=3", "ep=3", "8 experts cannot be divided among 3 expert-parallel ranks")):
+            inputs = ("--model", "saved.json", "--topo", "t.json", "--global-batch", "16")
+            with self.subTest(pin=pin):
+                run = self.run_tool(*inputs, "--pin", pin, "-o", "plan.json")
+                self.assert_error(run, BAD_INPUT, words)
+                run = self.run_tool("simulate", *inputs, "--layout", f"{layout},mbs=1")
+                self.assert_error(run, BAD_INPUT,
+                                  "--layout: expected degrees that divide the model, but " + words)
+
     def test_an_exported_decoder_has_the_names_of_torchtitan(self):
         self.topology()
         run = self.plan("--sequence", "128", "--for", "torchtitan", "--pin", "stages=2")

@@ -186,6 +186,16 @@ struct SampleWork {
   friend bool operator==(const SampleWork&, const SampleWork&) = default;
 };
 
+/// What ranks divide among themselves in blocks of one shape.
+struct DividedBlocks {
+  std::int64_t attention_heads = 1;
+  std::int64_t key_value_heads = 1;
+  /// 0 in blocks without experts.
+  std::int64_t experts = 0;
+
+  friend bool operator==(const DividedBlocks&, const DividedBlocks&) = default;
+};
+
 /// The number formats that a profile may state.
 inline constexpr std::string_view kNumberFormats[] = {"fp32", "tf32", "bf16", "fp16"};
 
@@ -198,6 +208,8 @@ struct ModelProfile {
   std::vector<std::string> warnings;
   std::optional<std::int64_t> global_batch_size;
   std::optional<SampleWork> sample = {};
+  /// The blocks of each shape; empty if they are not known.
+  std::vector<DividedBlocks> blocks = {};
   /// The number format of activations and parameters, one of kNumberFormats; empty if not known.
   std::string precision = {};
   /// The kind of device that was measured.

@@ -26,6 +26,15 @@ bool recomputes_in_some_form(const ModelProfile& profile);
 /// state is sharded does not matter. O(layers * variants).
 std::string layer_without(const ModelProfile& profile, const Parallelism& parallelism);
 
+/// Returns "64 attention heads cannot be divided among 48 tensor-parallel ranks".
+std::string indivisible_text(std::int64_t count, const char* what, std::int64_t ranks,
+                             const char* kind);
+
+/// Returns what of the blocks the tensor-parallel or the expert-parallel degree cannot divide, as
+/// indivisible_text(); empty if they divide all, or blocks are not known. O(blocks).
+std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks,
+                               const Parallelism& degrees);
+
 /// Returns how many layers have a variant that recomputes what this form does. O(layers *
 /// variants). Requires: layer_without() is empty.
 std::int64_t layers_that_recompute(const ModelProfile& profile, const Parallelism& parallelism);

@@ -299,6 +299,10 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
       const LayerSelection layers = stated.recomputation.layers;
       const bool is_in_all = layers.contains_all_of(layers_that_recompute(profile, parallelism));
       if (recomputes && !is_in_all) parallelism.recomputed_layers = layers;
+    } else if (const std::string fault = indivisible_blocks(
+                   profile.blocks, {.tensor = degree, .experts = stated.experts});
+               !fault.empty()) {
+      refuse("expected degrees that divide the model, but " + fault);
     } else if (has_others) {
       const Parallelism got{.tensor = degree,
                             .sequence = stated.sequence.value_or(false),

@@ -103,6 +103,20 @@ SampleWork read_sample(const Field& field) {
   return sample;
 }
 
+std::vector<DividedBlocks> read_blocks(const Field& field) {
+  std::vector<DividedBlocks> blocks;
+  const ArrayReader array(field, "an array of blocks");
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    ObjectReader object(array.at(i));
+    DividedBlocks& block = blocks.emplace_back();
+    block.attention_heads = required_integer(object.field("attention_heads"), {1, kMaxCount});
+    block.key_value_heads = required_integer(object.field("key_value_heads"), {1, kMaxCount});
+    block.experts = optional_integer(object.field("experts"), {1, kMaxCount}, 0);
+    object.finish();
+  }
+  return blocks;
+}
+
 std::string read_precision(const Field& field) {
   const std::vector<std::string_view> names(std::begin(kNumberFormats), std::end(kNumberFormats));
   const std::optional<std::size_t> choice = read_choice(field, names);
@@ -114,6 +128,18 @@ void write_sample(JsonWriter& writer, const SampleWork& sample) {
   writer.key("tokens").integer(sample.tokens);
   writer.key("gflop").integer(sample.gflop);
   writer.key("peak_gflop_per_second").integer(sample.peak_gflop_per_second);
+  writer.close();
+}
+
+void write_blocks(JsonWriter& writer, const std::vector<DividedBlocks>& blocks) {
+  writer.open_array(JsonWriter::Layout::Lines);
+  for (const DividedBlocks& block : blocks) {
+    writer.open_object(JsonWriter::Layout::Line);
+    writer.key("attention_heads").integer(block.attention_heads);
+    writer.key("key_value_heads").integer(block.key_value_heads);
+    if (block.experts > 0) writer.key("experts").integer(block.experts);
+    writer.close();
+  }
   writer.close();
 }
 
@@ -139,6 +165,9 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
     profile.global_batch_size = read_integer(batch, kSampleRange);
   if (const Field sample = object.field("sample"); sample.present()) {
     profile.sample = read_sample(sample);
+  }
+  if (const Field blocks = object.field("blocks"); blocks.present()) {
+    profile.blocks = read_blocks(blocks);
   }
   if (const Field precision = object.field("precision"); precision.present()) {
     profile.precision = read_precision(precision);
@@ -178,6 +207,7 @@ void write_profile(JsonWriter& writer, const ModelProfile& profile) {
   if (profile.global_batch_size)
     writer.key("global_batch_size").integer(*profile.global_batch_size);
   if (profile.sample) write_sample(writer.key("sample"), *profile.sample);
+  if (!profile.blocks.empty()) write_blocks(writer.key("blocks"), profile.blocks);
   if (!profile.precision.empty()) writer.key("precision").text(profile.precision);
   writer.key("device").text(profile.device);
   if (profile.tensor_parallel != 1) writer.key("tensor_parallel").integer(profile.tensor_parallel);

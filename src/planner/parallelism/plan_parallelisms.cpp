@@ -149,7 +149,12 @@ void ParallelismComparison::refuse_without_parts() const {
   const PlannerOptions& options = context_.options;
   const auto& pins = options.pins;
   std::string reason = "not every layer has a variant of that degree";
-  if (pins.tensor && options.max_tensor.value_or(*pins.tensor) < *pins.tensor) {
+  const std::string fault =
+      indivisible_blocks(context_.profile.blocks,
+                         {.tensor = pins.tensor.value_or(1), .experts = pins.experts.value_or(1)});
+  if (!fault.empty()) {
+    reason = fault;
+  } else if (pins.tensor && options.max_tensor.value_or(*pins.tensor) < *pins.tensor) {
     reason = "the largest degree allowed is " + std::to_string(*options.max_tensor);
   } else if (!asked_.empty()) {
     reason = std::get<NoGroups>(asked_.front().inputs).reason;

@@ -167,5 +167,22 @@ TEST_CASE("a group has the ranks that its degrees leave") {
   CHECK(Parallelism{.context = 2, .full_shards = 6}.replicas_in_group() == 3);
 }
 
+TEST_CASE("what a degree cannot divide in blocks is named, where they are known") {
+  const std::vector<DividedBlocks> blocks{
+      {.attention_heads = 24, .key_value_heads = 4},
+      {.attention_heads = 24, .key_value_heads = 4, .experts = 8}};
+  CHECK(indivisible_blocks(blocks, {.tensor = 5}) ==
+        "24 attention heads cannot be divided among 5 tensor-parallel ranks");
+  CHECK(indivisible_blocks(blocks, {.tensor = 6}) ==
+        "4 heads of keys and values cannot be divided among 6 tensor-parallel ranks");
+  // Each of the heads of keys and values may be on two ranks.
+  CHECK(indivisible_blocks(blocks, {.tensor = 8, .experts = 4}) == "");
+  CHECK(indivisible_blocks(blocks, {.experts = 3}) ==
+        "8 experts cannot be divided among 3 expert-parallel ranks");
+  CHECK(indivisible_blocks({blocks.front()}, {.experts = 2}) ==
+        "no block has experts that could be divided among 2 expert-parallel ranks");
+  CHECK(indivisible_blocks({}, {.tensor = 5, .experts = 3}) == "");
+}
+
 }  // namespace
 }  // namespace dapple

@@ -45,6 +45,23 @@ TEST_CASE("what a sample is may be said, and is kept") {
         Faults{"/sample/tokens: expected an integer from 1 to 1000000000000000, got 0"});
 }
 
+TEST_CASE("what ranks divide in blocks may be said, and is kept") {
+  const std::string text =
+      replaced(kProfileText, R"(  "device":)",
+               "  \"blocks\": [\n"
+               "    {\"attention_heads\": 32, \"key_value_heads\": 8},\n"
+               "    {\"attention_heads\": 32, \"key_value_heads\": 8, \"experts\": 64}\n"
+               "  ],\n"
+               "  \"device\":");
+  const ModelProfile profile = io::read_profile(text, "f.json");
+  REQUIRE(profile.blocks.size() == 2);
+  CHECK(profile.blocks[0] == DividedBlocks{.attention_heads = 32, .key_value_heads = 8});
+  CHECK(profile.blocks[1].experts == 64);
+  CHECK(io::write_profile(profile) == text);
+  CHECK(profile_faults(replaced(text, "\"experts\": 64", "\"experts\": 0")) ==
+        Faults{"/blocks/1/experts: expected an integer from 1 to 1000000000000000, got 0"});
+}
+
 TEST_CASE("layers may have times on other kinds of device, all on the same") {
   const std::string on_e = R"(
       "other_times": [
@@ -220,7 +237,8 @@ TEST_CASE("every fault of a profile is told with its place, in the order of the 
                "got 7",
                "/color: expected one of the keys \"schema\", \"name\", \"source\", \"notes\", "
                "\"warnings\", "
-               "\"global_batch_size\", \"sample\", \"precision\", \"device\", \"tensor_parallel\", "
+               "\"global_batch_size\", \"sample\", \"blocks\", \"precision\", \"device\", "
+               "\"tensor_parallel\", "
                "\"batch_scaling\", "
                "\"optimizer\" or \"layers\", got an unknown key",
                "/layers/0/measurements/0/forward_ns: expected an integer from 0 to "
