@@ -284,8 +284,12 @@ Bytes CostModel::reduced_parameters(LayerRange layers) const {
   return with_ties(tables_->reduced_parameters, layers, dapple::reduced_parameters);
 }
 
+bool CostModel::shards_optimizer() const {
+  return topology_.description().shards_optimizer || profile_.group.shards_optimizer;
+}
+
 Bytes CostModel::updated_parameters(LayerRange layers) const {
-  const bool is_shard = profile_.group.shards_all_state || topology_.description().shards_optimizer;
+  const bool is_shard = profile_.group.shards_all_state || shards_optimizer();
   return is_shard ? reduced_parameters(layers) : parameters(layers);
 }
 
@@ -299,7 +303,7 @@ Duration CostModel::group_reduction(LayerRange layers, std::int32_t device_kind)
   const Bytes of_experts = tables_->expert_parameters[static_cast<std::size_t>(layers.end)] -
                            tables_->expert_parameters[static_cast<std::size_t>(layers.begin)];
   const Factor gradient = profile_.optimizer.gradient_bytes_per_parameter_byte;
-  const Factor gathered = topology_.description().shards_optimizer ? kOne : gradient;
+  const Factor gathered = shards_optimizer() ? kOne : gradient;
   const auto reduce = [&](Bytes parameters, const GroupRing& ring) {
     return collective_time(CollectiveKind::ReduceScatter, scale_up(parameters, gradient), ring) +
            collective_time(CollectiveKind::AllGather, scale_up(parameters, gathered), ring);

@@ -166,6 +166,7 @@ GroupShape ServerGrouping::shape() const {
   shape.expert_copies = ring(form.expert_copies(), of_expert);
   shape.replicas = form.replicas_in_group();
   shape.shards_all_state = form.full_shards > 1;
+  shape.shards_optimizer = form.optimizer_shards > 0;
   return shape;
 }
 
@@ -360,6 +361,9 @@ std::string fault_of_profiles(const ModelProfile& one, const ModelProfile& other
   if (one.parallelism.shards_optimizer != other.parallelism.shards_optimizer) {
     return "the optimizer's state is sharded in all stages or in none";
   }
+  if (one.parallelism.shards_over_replicas() != other.parallelism.shards_over_replicas()) {
+    return "the optimizer's state is sharded over the replicas of all stages or of none";
+  }
   for (const Tie& tie : one.ties) {
     const Layer& layer = one.layers[tie.owner.position()];
     const bool is_alike =
@@ -468,7 +472,7 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
     if (auto* none = std::get_if<NoGroups>(&grouped)) return std::move(*none);
     found = std::get<GroupedTopology>(std::move(grouped));
   }
-  found.description.shards_optimizer = parallelism.shards_optimizer;
+  found.description.shards_optimizer = parallelism.shards_over_replicas();
   return inputs_of_groups(profile, parallelism, std::move(found));
 }
 

@@ -41,7 +41,10 @@ std::string to_text(const Parallelism& parallelism) {
       text += " of tensor " + std::to_string(parallelism.expert_tensor);
     }
   }
-  if (parallelism.shards_optimizer) text += ", sharded optimizer state";
+  if (parallelism.shards_over_replicas()) text += ", sharded optimizer state";
+  if (parallelism.optimizer_shards > 0) {
+    text += ", optimizer state sharded over " + std::to_string(parallelism.optimizer_shards);
+  }
   if (parallelism.full_shards > 1) {
     text += ", all state sharded over " + std::to_string(parallelism.full_shards);
   }
@@ -59,7 +62,10 @@ std::string short_text(const Parallelism& parallelism) {
     text += ", experts " + std::to_string(parallelism.experts);
     if (parallelism.expert_tensor > 1) text += " x " + std::to_string(parallelism.expert_tensor);
   }
-  if (parallelism.shards_optimizer) text += ", sharded";
+  if (parallelism.shards_over_replicas()) text += ", sharded";
+  if (parallelism.optimizer_shards > 0) {
+    text += ", optimizer sharded over " + std::to_string(parallelism.optimizer_shards);
+  }
   if (parallelism.full_shards > 1) {
     text += ", sharded over " + std::to_string(parallelism.full_shards);
   }

@@ -157,8 +157,58 @@ class Forms(ToolTest):
             self.assertEqual(run.returncode, DONE, run.stderr)
             found[zero] = json.loads(run.stdout)["plans"][0]["predicted"]["iteration_ns"]
         self.assertEqual(found, {"full-keep": kept, "1": kept, "3": gathered})
+        # Two shards of two ranks are all.
         run = self.run_tool("simulate", "--layout", "pp=1,dp=2,mbs=1,zero=full-keep,fsdp=2", *ground)
-        self.assert_error(run, BAD_INPUT, "fsdp: needs zero=3")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(json.loads(run.stdout)["plans"][0]["predicted"]["iteration_ns"], kept)
+
+    def test_optimizer_state_sharded_within_servers(self):
+        # Four layers of P = 64 MiB on two devices of each of two servers with 14 P each. Whole, a
+        # device holds 4 P of weights, 4 P of gradients and 8 P of state, which is too much.
+        size = 64 * MEBIBYTE
+        profile = self.profile(4, 8, measurements=sample(4 * MILLISECOND, 8 * MILLISECOND))
+        profile["optimizer"]["step_ns_per_parameter_byte"] = 0.01
+        topology = self.topology(2, 2, 14 * size, nic="10 GB/s")
+        options = ("--pin", "stages=1", "--micro-batch", "4")
+        # Two micro-batches of four layers of 12 ms. All gradients but those of the first layer are
+        # reduced while the layers before it run. Over all four devices, that layer's are scattered
+        # within the servers, half of P at 200 GB/s, and then between them, half of P at 10 GB/s;
+        # behind a quarter of the step all four layers are gathered the same way.
+        compute = 2 * 4 * 12 * MILLISECOND
+        over_all = lambda bytes: divide_up(bytes, 2 * 200) + divide_up(bytes, 2 * 10)
+        step = divide_up(4 * size, 100)
+        of_all = compute + over_all(size) + divide_up(step, 4) + over_all(4 * size)
+        plan = self.planned(profile, topology, "--shard", "optimizer", *options)
+        found = plan["predicted"]["iteration_ns"]
+        self.assertEqual(plan["parallelism"], {"tensor": 1, "sharding": "optimizer"})
+        self.assertLessEqual(abs(found - of_all), 2)
+        # In each server by itself, half of that layer's gradients are all-reduced with the other
+        # server, at half of the NIC for each device. Gradients are scattered within the server, half
+        # of 4 P, the step is of half, and parameters are gathered within the server.
+        within = divide_up(4 * size, 2 * 200)
+        of_servers = compute + divide_up(size, 10) + 2 * within + divide_up(2 * size, 100)
+        self.assertLess(of_servers, of_all)
+        plan = self.planned(profile, topology, "--shard", "optimizer", "--pin", "shards=2", *options)
+        self.assert_form(plan, of_servers, tensor=1, sharding="optimizer", shards=2)
+        self.assertEqual(plan["request"]["pins"]["shards"], 2)
+        self.assertEqual(plan["stages"][0]["devices"], ["node0:0-1", "node1:0-1"])
+        # 4 P of weights and of gradients, half of 8 P of state, and the largest bucket.
+        for device in plan["predicted"]["devices"]:
+            self.assertEqual(device["peak_memory_bytes"], 12 * size + size // 2 + 4 * 1024)
+        self.assertIn("optimizer state sharded over 2", self.run_tool("simulate", "plan.json").stdout)
+        # One group of all four gathers and scatters between servers, behind the last backward.
+        plan = self.planned(profile, topology, "--shard", "optimizer", "--pin", "shards=4", *options)
+        three = divide_up(3 * 4 * size, 4 * 10)
+        self.assert_form(plan, compute + 2 * three + divide_up(size, 100), tensor=1,
+                         sharding="optimizer", shards=4)
+        # Layouts say the same.
+        ground = ("--model", "m.json", "--topo", "t.json", "--json")
+        for words, expected in (("fsdp=2", of_servers), ("fsdp=4", found), ("sp=off", found)):
+            run = self.run_tool("simulate", "--layout", f"pp=1,dp=4,mbs=1,zero=1,{words}", *ground)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertEqual(json.loads(run.stdout)["plans"][0]["predicted"]["iteration_ns"], expected)
+        run = self.run_tool("plan", *ground[:4], "--shard", "none", *options, "-o", "none.json")
+        self.assertEqual(run.returncode, INFEASIBLE, run.stdout + run.stderr)
 
     def test_sharded_optimizer_state_instead_of_recomputation(self):
         # Four layers of P = 64 MiB that keep 1.5 P of a sample, on two devices of 20 P. Whole state is
@@ -835,6 +885,10 @@ class Forms(ToolTest):
                 ("ep=2,pp=2,dp=4,mbs=1,zero=1", ("--expert-model-parallel-size 2",
                                                  "--expert-tensor-parallel-size 1",
                                                  "--use-distributed-optimizer")),
+                ("pp=1,dp=8,mbs=1,zero=1,fsdp=4", ("--use-distributed-optimizer",
+                                                   "--num-distributed-optimizer-instances 2")),
+                ("cp=2,pp=2,dp=4,mbs=1,zero=1,fsdp=4", ("--context-parallel-size 2",
+                                                        "--num-distributed-optimizer-instances 2")),
                 ("tp=2,cp=2,ep=4,etp=1,pp=2,dp=2,mbs=2", ("--tensor-model-parallel-size 2",
                                                           "--sequence-parallel",
                                                           "--context-parallel-size 2",
@@ -853,6 +907,61 @@ class Forms(ToolTest):
                 again = self.read("again.json")
                 for part in ("parallelism", "stages", "schedule", "predicted"):
                     self.assertEqual(plan[part], again[part])
+
+    def test_megatron_s_instances_of_the_optimizer(self):
+        self.imported("pp=2,dp=8,mbs=1,zero=1,fsdp=2")
+        text = self.exported("megatron")
+        option = "--num-distributed-optimizer-instances"
+        self.assertIn(f"  {option} 4\n", text)
+        bare = "\n".join(line for line in text.splitlines() if not line.startswith("# rank"))
+
+        def imported(text, *more):
+            self.write("script.sh", text)
+            return self.run_tool("import", "plan", "script.sh", *self.ground(), "-o", "again.json",
+                                 *more)
+
+        # Without comments on ranks all of the topology's devices count, or those that are given.
+        nodes = [f"node{node}:{device}" for node in range(4) for device in range(4)]
+        for instances, more, shards, groups in ((4, (), 2, 4), (2, (), 4, 2),
+                                                (2, ("--devices", ",".join(nodes[:8])), 2, 2),
+                                                (2, ("--replicas", "2"), 4, 2)):
+            run = imported(bare.replace(f"{option} 4", f"{option} {instances}"), *more)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            again = self.read("again.json")
+            self.assertEqual(again["parallelism"],
+                             {"tensor": 1, "sharding": "optimizer", "shards": shards})
+            self.assertEqual([len(stage["devices"]) for stage in again["stages"]], [groups] * 2)
+        # As many instances as ranks leave all state whole, and one is what there is without it.
+        run = imported(bare.replace(f"{option} 4", f"{option} 8"), "--replicas", "8")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertNotIn("parallelism", self.read("again.json"))
+        run = imported(bare.replace(f"{option} 4", f"{option} 1"), "--replicas", "8")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("again.json")["parallelism"],
+                         {"tensor": 1, "sharding": "optimizer"})
+        for change, more, words in (
+                ((f"{option} 4", f"{option} 3"), (), (f"{option}: expected a divisor", "got 3")),
+                ((f"{option} 4", f"{option} few"), (), (option, "few")),
+                (("--use-distributed-optimizer", ""), (), ("needs --use-distributed-optimizer",)),
+                (("", ""), ("--replicas", "2"), ("--replicas", "expected 4", "got 2"))):
+            run = imported(bare.replace(*change) if change[0] else bare, *more)
+            self.assertIn(run.returncode, (USAGE, BAD_INPUT), run.stdout + run.stderr)
+            for word in words:
+                self.assertIn(word, run.stderr)
+        for target in ("deepspeed", "nanotron"):
+            run = self.run_tool("export", "plan.json", "--to", target, "-o", "no")
+            self.assert_error(run, BAD_INPUT, "/parallelism/shards: expected no such key",
+                              "have no state sharded over a number of ranks, got 2")
+        run = self.run_tool(*self.ground(), "--for", "deepspeed", "--shard", "optimizer", "--pin",
+                            "shards=2", "-o", "no.json")
+        self.assert_error(run, BAD_INPUT, "the files for DeepSpeed have no state sharded over a number")
+        run = self.run_tool(*self.ground(), "--for", "megatron", "--shard", "optimizer", "--pin",
+                            "shards=2", "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        self.assertEqual(self.read("plan.json")["parallelism"]["shards"], 2)
+        self.exported("megatron")
+        run = self.run_tool("verify", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
 
     def blocks(self, count, batch, **changes):
         """An embedding, blocks that may recompute and a head."""
@@ -977,13 +1086,14 @@ class Forms(ToolTest):
             self.assertEqual([stage[part] for stage in plan["stages"]],
                              [stage[part] for stage in again["stages"]])
         # Under a pipeline torchtitan's default keeps parameters: only the optimizer's state is
-        # sharded, and of some replicas only it cannot be.
+        # sharded, over as many ranks.
         (self.folder / "titan.sh").write_text(text.replace("reshard_after_forward always",
                                                            "reshard_after_forward default"))
         run = self.run_tool("import", "plan", "titan.sh", "schedule.csv", *self.ground(), "-o",
                             "again.json")
-        self.assert_error(run, BAD_INPUT,
-                          "expected --parallelism.fsdp_reshard_after_forward always")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("again.json")["parallelism"],
+                         {"tensor": 1, "context": 2, "sharding": "optimizer", "shards": 4})
         (self.folder / "titan.sh").write_text(text.replace("after_forward always",
                                                            "after_forward often"))
         run = self.run_tool("import", "plan", "titan.sh", "schedule.csv", *self.ground(), "-o",
@@ -1021,6 +1131,12 @@ class Forms(ToolTest):
         self.assertEqual(plan["parallelism"],
                          {"tensor": 1, "context": 2, "sharding": "optimizer"})
         self.assertNotIn("longer than predicted", said)
+        # Over some of them, of which others have the same shards.
+        some, _, _ = there_and_back(
+            "cp=2,pp=2,dp=4,mbs=1,zero=full-keep,fsdp=4", "data_parallel_shard_degree 2",
+            "data_parallel_replicate_degree 2", "context_parallel_degree 2", never)
+        self.assertEqual(some["parallelism"],
+                         {"tensor": 1, "context": 2, "sharding": "optimizer", "shards": 4})
         # torchtitan's default is the same under a pipeline, and shards all state without one.
         (self.folder / "titan.sh").write_text(text.replace(never, never.replace("never", "default")))
         run = self.run_tool("import", "plan", "titan.sh", "schedule.csv", *self.ground(), "-o",
@@ -1125,7 +1241,11 @@ class Forms(ToolTest):
 
     def test_what_no_group_has_is_refused(self):
         for words, fault in (
-                (("--pin", "shards=2"), "shards=2 needs --shard full or auto"),
+                (("--pin", "shards=2"), "shards=2 needs --shard optimizer, full or auto, got none"),
+                (("--shard", "optimizer", "--pin", "shards=3"),
+                 "expected degrees of parallelism that layers and servers have, got shards 3"),
+                (("--shard", "optimizer", "--pin", "shards=2", "--pin", "context=4"),
+                 "expected degrees of parallelism that layers and servers have, got context 4"),
                 (("--shard", "full", "--pin", "shards=3"),
                  "expected degrees of parallelism that layers and servers have, got shards 3"),
                 (("--pin", "context=3"), "got context 3: not every layer has a variant"),
@@ -1156,7 +1276,11 @@ class Forms(ToolTest):
                                 "of experts and of shards whose groups are parts of each other, "
                                 "got tensor 1, context 2, sharded over 3"),
                 ({"shards": None}, "/parallelism/shards"),
-                ({"sharding": "optimizer"}, "/parallelism/shards: expected no such key"),
+                ({"sharding": None}, "/parallelism/shards: expected no such key"),
+                ({"sharding": "optimizer", "shards": 1},
+                 "/parallelism/shards: expected an integer from 2"),
+                ({"sharding": "optimizer", "shards": 3},
+                 "got tensor 1, context 2, optimizer sharded over 3"),
                 ({"sharding": "half"}, 'expected "optimizer" or "full"'),
                 ({"context": 3}, "/parallelism"),
                 ({"experts": 2}, "/parallelism/expert_tensor"),

@@ -112,7 +112,7 @@ class Layouts(ToolTest):
                 ("pp=2,mbs=1,etp=2", "etp: needs ep=..."),
                 ("pp=2,mbs=1,zero=2", "zero: expected 0, 1, 3 or full-keep"),
                 ("pp=2,mbs=1,zero=3", "zero: 3 needs fsdp=... or dp=..."),
-                ("pp=2,mbs=1,fsdp=2", "fsdp: needs zero=3"),
+                ("pp=2,mbs=1,fsdp=2", "fsdp: needs zero=1, 3 or full-keep"),
                 ("pp=2,mbs=1,gbs=3", "global batch size: expected"),
                 ("pp=2,mbs=\x1b[31m", "mbs: expected a number")):
             with self.subTest(layout=layout):

@@ -633,7 +633,7 @@ class Parallelism(ToolTest):
         for more, words in (
                 ("--use-megatron-fsdp", "--use-megatron-fsdp: expected none"),
                 ("--num-distributed-optimizer-instances 2",
-                 "--num-distributed-optimizer-instances: expected 1")):
+                 "--num-distributed-optimizer-instances: needs --use-distributed-optimizer")):
             self.write("more.sh", options.replace("--use-distributed-optimizer", more))
             self.assertIn(words, self.refused("import", "plan", "more.sh", *self.ground()))
         run = self.run_tool("export", "plan.json", "--to", "chakra", "-o", "traces")

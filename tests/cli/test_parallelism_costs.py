@@ -47,6 +47,12 @@ SUBJECTS = (
     "an all-to-all through a part of each server", "servers of one device in a group",
     "a reduction in a group", "a reduction in a group of several servers",
     "a reduction of experts in a group", "sharded optimizer state in a group", "all state sharded",
+    "optimizer state sharded over some ranks", "groups with the same shards of optimizer state",
+    "groups on several servers with the same shards of optimizer state",
+    "optimizer state sharded over ranks of several servers",
+    "optimizer state of experts sharded over some ranks",
+    "optimizer state sharded over ranks with parts of sequences",
+    "a tie under optimizer state sharded over some ranks",
     "all state sharded over several servers", "replicas that shard all state each",
     "a gather not hidden", "a gather hidden", "a scatter not hidden", "a scatter hidden",
     "a gather of experts", "recomputation with sharded parameters",
@@ -73,6 +79,7 @@ DIMENSIONS = {
     "sharded state": None,
     "all state sharded": lambda form: form.shares_all,
     "replicas that shard all state each": None,
+    "optimizer state sharded over some ranks": lambda form: form.shares_some,
     "data-parallel ranks in a group": lambda form: form.ranks > 1,
     "recomputation": None,
     "recomputed parts of layers": lambda form: form.recompute is not None,
@@ -124,7 +131,10 @@ class Form:
         self.shares_optimizer, self.shares_all = sharding == "optimizer", sharding == "full"
         self.dense = tensor * context
         self.sparse = experts * self.expert_tensor
-        self.size = tensor * shards if self.shares_all else max(self.dense * data, self.sparse)
+        # Whether only the devices of each group shard the optimizer's state, or all replicas do.
+        self.shares_some = self.shares_optimizer and shards > 1
+        self.shares_over_replicas = self.shares_optimizer and shards == 1
+        self.size = tensor * shards if shards > 1 else max(self.dense * data, self.sparse)
         self.ranks = self.size // self.dense  # data-parallel ones
         # How many devices hold the same parameters, outside experts and of experts.
         self.copies = self.size // tensor
@@ -847,7 +857,8 @@ class Plan:
 
     def reductions(self, stage):
         """Nanoseconds of the reductions of each bucket, and of each tie."""
-        ring = AllReduce(self.topology, self.devices[stage], 1 if self.form.shares_optimizer else 2)
+        ring = AllReduce(self.topology, self.devices[stage],
+                         1 if self.form.shares_over_replicas else 2)
         of_buckets, of_ties = list(map(ring.time, self.buckets(stage))), []
         self.used[stage] |= ring.used
         for owner, stages in self.ties_of(stage):
@@ -891,6 +902,8 @@ class Plan:
         step = scale_up(reduced, self.model.step)
         if self.form.shares_all:
             return step
+        if self.form.shares_some:
+            return in_group + step
         gather = AllReduce(self.topology, self.devices[stage], 1).time(reduced)
         return in_group + divide_up(step, len(self.devices[stage])) + gather
 
@@ -913,7 +926,9 @@ class Plan:
         depths = [min(depth, self.micro_batches) for depth in self.depths]
         reduced = self.model.reduced(begin, end)
         weights = reduced if self.form.shares_all else self.model.parameters(begin, end)
-        if self.form.shares_optimizer:
+        if self.form.shares_some:
+            state = scale_up(reduced, self.model.state)
+        elif self.form.shares_optimizer:
             state = divide_up(scale_up(reduced, self.model.state), len(self.devices[stage]))
         else:
             state = scale_up(weights, self.model.state)
@@ -994,8 +1009,8 @@ class Plan:
             "a hierarchical all-reduce": "hierarchical" in self.used[stage],
             "a flat ring through NICs": crosses and "flat" in self.used[stage],
             "measured replicas": "measured" in self.used[stage],
-            "sharded state": form.shares_optimizer and len(devices) > 1,
-            "a sharded reduction on several servers": form.shares_optimizer and len(
+            "sharded state": form.shares_over_replicas and len(devices) > 1,
+            "a sharded reduction on several servers": form.shares_over_replicas and len(
                 {self.topology.devices[device].server for device in devices}) > 1,
             "a workspace": any(m.get("workspace_bytes", 0) for f in figures
                                for m in f["measurements"]),
@@ -1026,6 +1041,18 @@ class Plan:
                 several and "a reduction in a group" in self.met[stage],
             "sharded optimizer state in a group": form.shares_optimizer and form.copies > 1,
             "all state sharded": form.shares_all,
+            "optimizer state sharded over some ranks": form.shares_some,
+            "groups with the same shards of optimizer state":
+                form.shares_some and len(devices) > 1,
+            "groups on several servers with the same shards of optimizer state":
+                form.shares_some and crosses,
+            "optimizer state sharded over ranks of several servers": form.shares_some and several,
+            "optimizer state of experts sharded over some ranks":
+                form.shares_some and form.expert_copies > 1
+                and any(map(self.model.own_experts, self.layers_of(stage))),
+            "optimizer state sharded over ranks with parts of sequences":
+                form.shares_some and form.context > 1,
+            "a tie under optimizer state sharded over some ranks": is_tied and form.shares_some,
             "all state sharded over several servers": form.shares_all and several,
             "replicas that shard all state each": form.shares_all and len(devices) > 1,
             "recomputation with sharded parameters": form.shares_all and self.recomputes[stage],
@@ -1087,10 +1114,12 @@ class Draw:
             tensor = self.choice(1, 1, 2, 2, 3, 4)
             experts = self.choice(1, 1, 2, 3, 4, 8)
             expert_tensor = self.choice(tensor, 1, 2, 4) if experts > 1 else tensor
-            sharding = self.choice(None, "optimizer", "full", "full", "full")
+            sharding = self.choice(None, *["optimizer"] * 3, *["full"] * 3)
+            shards = 1
+            if sharding == "full" or sharding and self.chance(0.9):
+                shards = self.choice(2, 3, 4, 6, 8, 16, *[2, 2, 4] * (sharding == "optimizer"))
             form = Form(tensor, tensor > 1 and self.chance(0.5), self.choice(1, 1, 2, 2, 3, 4),
-                        experts, expert_tensor, sharding,
-                        self.choice(2, 3, 4, 6, 8, 16) if sharding == "full" else 1)
+                        experts, expert_tensor, sharding, shards)
             if (form.size in range(2, 17) and form.fits(form.size)
                     and all(a % b == 0 or b % a == 0 for a, b in itertools.combinations(
                         (form.dense, form.sparse, form.size), 2))
@@ -1363,8 +1392,11 @@ class Draw:
                if measured and self.chance(0.8)]
         # Groups of several servers have as many of each kind, with the same NICs.
         parts = self.choice((1,), (2,), (3,), (4,), (2,), (4,), (1, 1), (1, 2), (2, 2), (3, 1))
+        if self.form.shares_some:  # Several stages have several groups.
+            parts = self.choice(parts, (4,), (2, 2), (3, 1))
         if self.hosts > 1:
-            parts = [self.hosts * part for part in self.choice((1,), (2,), (2,), (1, 1), (1, 2))]
+            parts = [self.hosts * part for part in self.choice(
+                (1,), (2,), (2,), (1, 1), (1, 2), *[(4,), (2, 2)] * self.form.shares_some)]
         kinds = [self.choice("card", "other") for _ in parts]
         most = max(1, 8 // self.held) if self.hosts == 1 else 1
         even = self.chance(0.6) and self.random.randint(1, most)
@@ -1437,8 +1469,13 @@ class Draw:
             most = min(most, max(1, count // 3))  # Stages have layers that do and others.
         elif form.shares_all and groups > 1 and self.chance(0.7):
             most = min(most, groups // 2)  # There are replicas that do so each.
-        ranks = self.random.randint(1, most)
-        replicas = self.choice(self.random.randint(1, groups // ranks), groups // ranks)
+        # Layouts count all ranks where others have the same shards, or where one group is a stage.
+        is_alone = form.shares_some and (groups == 1 or most >= groups and self.chance(0.3))
+        if form.shares_some and not is_alone:
+            most = min(most, groups // 2)
+        ranks = groups if is_alone else self.random.randint(1, most)
+        least = 2 if form.shares_some and not is_alone else 1
+        replicas = self.choice(self.random.randint(least, groups // ranks), groups // ranks)
         cuts = sorted(self.random.sample(range(1, count), ranks - 1))
         counts = [end - begin for begin, end in zip([0, *cuts], [*cuts, count])]
         samples, micro_batches = self.random.randint(1, 7), self.random.randint(1, 6)
@@ -1453,9 +1490,12 @@ class Draw:
             words.append(f"mbs={samples}")
         words.append(f"gbs={whole * micro_batches}")
         self.micro_batch = whole
-        states_shards = form.shares_all and (replicas > 1 or self.chance(0.5))
-        if (ranks * replicas < groups or form.shares_all and not states_shards
-                or self.chance(0.7)):
+        states_shards = form.shares_some or form.shares_all and (
+            replicas > 1 or self.chance(0.5))
+        # Shards over all ranks that a layout counts are those without a number.
+        may_count_ranks = replicas > 1 or not form.shares_some
+        if may_count_ranks and (ranks * replicas < groups or form.shares_all and not states_shards
+                                or self.chance(0.7)):
             words.append(f"dp={everyone}")
         if form.tensor > 1:
             words.append(f"tp={form.tensor}")
@@ -1700,8 +1740,13 @@ class ParallelismCosts(ToolTest):
                 ("ep=3", {}, ("variants", "got tensor 1, experts 3")),
                 ("ep=4,etp=2", {}, ("variants", "got tensor 1, experts 4 x 2")),
                 ("zero=2", {}, ("zero: expected 0, 1, 3 or full-keep", 'got "2"')),
-                ("fsdp=2", {}, ("fsdp: needs zero=3", "got none")),
-                ("zero=1,fsdp=4", {}, ("fsdp: needs zero=3",)),
+                ("fsdp=2", {}, ("fsdp: needs zero=1, 3 or full-keep", "got none")),
+                ("zero=0,fsdp=4", {}, ("fsdp: needs zero=1, 3 or full-keep",)),
+                ("zero=1,fsdp=1", {}, ("fsdp: expected 2 or more shards, got 1",)),
+                ("zero=1,fsdp=two", {}, ("fsdp: expected a number", 'got "two"')),
+                ("zero=1,fsdp=3,cp=2", {}, ("parts of each other", "optimizer sharded over 3")),
+                ("zero=full-keep,fsdp=3", {}, ("groups of 3 devices", "node has 4")),
+                ("zero=1,dp=6,fsdp=4", {}, ("dp: expected a multiple of 4", "got 6")),
                 ("zero=3", {}, ("zero: 3 needs fsdp=... or dp=...", "got neither")),
                 ("zero=3,fsdp=3,cp=2", {}, ("parts of each other", "sharded over 3")),
                 ("zero=3,fsdp=3", {}, ("groups of 3 devices", "node has 4")),

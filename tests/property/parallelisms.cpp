@@ -301,8 +301,10 @@ class Ring {
 struct Group {
   explicit Group(const Parallelism& form)
       : size(form.full_shards > 1 ? form.tensor * form.full_shards
-                                  : std::max(form.tensor * form.context * form.group_replicas,
-                                             form.experts * form.expert_tensor)),
+             : form.optimizer_shards > 0
+                 ? form.tensor * form.optimizer_shards
+                 : std::max(form.tensor * form.context * form.group_replicas,
+                            form.experts * form.expert_tensor)),
         ranks(size / form.tensor / form.context),
         copies{size / form.tensor, form.tensor},
         expert_copies(form.experts > 1 ? Members{size / form.experts / form.expert_tensor,
@@ -449,6 +451,7 @@ GroupShape shape_by_hand(const Problem& problem, const Parallelism& form,
   shape.copies = Ring(group.copies, problem, servers).for_product();
   shape.expert_copies = Ring(group.expert_copies, problem, servers).for_product();
   shape.shards_all_state = form.full_shards > 1;
+  shape.shards_optimizer = form.optimizer_shards > 0;
   return shape;
 }
 
@@ -611,7 +614,7 @@ std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism
     if (!profile) return std::nullopt;
     Problem alone = problem;
     alone.profile = *std::move(profile);
-    alone.topology.shards_optimizer = form.shards_optimizer;
+    alone.topology.shards_optimizer = form.shards_optimizer && form.optimizer_shards == 0;
     return alone;
   }
   const TopologyDescription& topology = problem.topology;
@@ -626,7 +629,7 @@ std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism
   if (!profile) return std::nullopt;
   Problem grouped = problem;
   grouped.profile = *std::move(profile);
-  grouped.topology.shards_optimizer = form.shards_optimizer;
+  grouped.topology.shards_optimizer = form.shards_optimizer && form.optimizer_shards == 0;
   for (ServerGroup& servers : grouped.topology.servers) {
     const std::int64_t in_server = std::min<std::int64_t>(group.size, servers.devices);
     if (in_server < group.size && !have_equal_nics(topology)) return std::nullopt;
@@ -679,13 +682,15 @@ std::set<Parallelism> all_forms(const ModelProfile& profile,
     Parallelism other = form;
     other.shards_optimizer = true;
     sharded.insert(other);
-    other.shards_optimizer = false;
     for (std::int64_t shards = 2; shards <= 8; ++shards) {
-      other.full_shards = shards;
       const std::int64_t size = shards * form.tensor;
       if (shards % form.context != 0) continue;
       if (form.experts > 1 && size % (form.experts * form.expert_tensor) != 0) continue;
+      other.optimizer_shards = shards;
       sharded.insert(other);
+      Parallelism full = form;
+      full.full_shards = shards;
+      sharded.insert(full);
     }
   }
   forms.merge(sharded);
@@ -717,11 +722,25 @@ struct ParallelProblem {
     return Question(std::move(made));
   }
 
+  /// Asks, in one of `every` rounds, for the optimizer's state sharded over a pinned number of
+  /// ranks, for which servers mostly have groups.
+  void pin_some_shards(int round, int every) {
+    if (round % every > 0) return;
+    const std::int64_t devices = question.topology.description().servers.front().devices;
+    const std::int64_t shards = devices % 2 == 0 || devices == 1 ? 2 : devices;
+    question.options.sharding = Sharding::Optimizer;
+    question.options.pins.shards = round / every % 10 == 9 ? 2 * shards : shards;
+  }
+
   bool is_asked(const Parallelism& form) const {
     const planner::PlannerOptions& options = question.options;
     const Sharding own = form.full_shards > 1    ? Sharding::Full
                          : form.shards_optimizer ? Sharding::Optimizer
                                                  : Sharding::None;
+    // Some shards of the optimizer's state are only those that are asked for.
+    const std::int64_t shards = options.pins.shards.value_or(0);
+    if (own != Sharding::Full && form.optimizer_shards != shards) return false;
+    if (own == Sharding::Full && shards > 0 && form.full_shards != shards) return false;
     return options.global_batch_size >= Group(form).ranks &&
            (options.sharding == own || options.sharding == Sharding::Any) &&
            options.pins.tensor.value_or(form.tensor) == form.tensor &&
@@ -731,7 +750,8 @@ struct ParallelProblem {
 
 std::string text_of(const ParallelProblem& problem) {
   const planner::PlannerOptions& options = problem.question.options;
-  return "pinned " + std::to_string(options.pins.tensor.value_or(0)) + ", at most " +
+  return "pinned " + std::to_string(options.pins.tensor.value_or(0)) + ", shards " +
+         std::to_string(options.pins.shards.value_or(0)) + ", at most " +
          std::to_string(options.max_tensor.value_or(0)) + "\n" + small::text_of(problem.question);
 }
 
@@ -801,7 +821,7 @@ std::vector<MixedForms> mixed_by_hand(const ParallelProblem& problem) {
     for (Parallelism form : uniform) {
       if (Group(form).size != size) {
         const std::int64_t ranks = form.tensor * form.context;
-        if (form.full_shards > 1 || size % ranks != 0) continue;
+        if (form.full_shards > 1 || form.optimizer_shards > 0 || size % ranks != 0) continue;
         if (form.experts * form.expert_tensor >= size) continue;
         if (size % (form.experts * form.expert_tensor) != 0) continue;
         form.group_replicas = size / ranks;
@@ -937,6 +957,9 @@ std::set<std::string> dimensions_of(const Parallelism& form, std::int32_t device
       {"experts", form.experts > 1},
       {"experts of another tensor degree", form.experts > 1 && form.expert_tensor != form.tensor},
       {"sharded optimizer", form.shards_optimizer},
+      {"optimizer sharded over some", form.optimizer_shards > 0},
+      {"optimizer of replicas sharded over some",
+       form.optimizer_shards > 0 && devices >= 2 * form.group_size()},
       {"sharded state", form.full_shards > 1},
       {"sharded state of replicas", form.full_shards > 1 && devices >= 2 * form.group_size()},
       {"recomputed parts", !form.recomputes.none()},
@@ -962,7 +985,7 @@ std::set<std::string> open_dimensions(const std::map<Parallelism, Duration>& fas
 /// Every dimension is open in enough of the instances.
 void check_open(const Counts& open) {
   CHECK(open.at("instances") >= small::scaled(200));
-  CHECK(open.size() == 12);
+  CHECK(open.size() == 14);
   for (const auto& [dimension, instances] : open) {
     CAPTURE(dimension);
     CHECK(instances >= small::scaled(30));
@@ -976,9 +999,10 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
   Dice dice(4102);
   Counts seen;
   Counts open;  // instances in which a dimension is
-  for (int round = 0; round < small::scaled(600); ++round) {
+  for (int round = 0; round < small::scaled(800); ++round) {
     CAPTURE(round);
-    const ParallelProblem problem(maker, dice);
+    ParallelProblem problem(maker, dice);
+    problem.pin_some_shards(round, 3);
     const Question& question = problem.question;
     const std::map<Parallelism, Duration> fastest = fastest_of_each(problem);
     if (fastest.empty()) {
@@ -1003,7 +1027,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
     INFO(text_of(problem) << "\n" << small::text_of(document.plan));
     REQUIRE(document.prediction.iteration == least);
     REQUIRE(document.prediction.lower_bound == least);
-    const bool is_cut = question.options.pins.tensor.has_value();
+    const bool is_cut = question.options.pins.has_degrees();
     REQUIRE(document.search.complete != is_cut);
     for (const ParallelismRecord& record : document.parallelisms) {
       const auto form = fastest.find(record.parallelism);
@@ -1027,6 +1051,13 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
     if (selected == LayerSelection::Kind::EveryNth) ++seen["every n-th layer recomputing"];
     if (form.shards_optimizer) ++seen["sharded"];
     if (form.full_shards > 1) ++seen["all state sharded"];
+    if (form.optimizer_shards > 0) {
+      ++seen["optimizer sharded over some"];
+      const bool has_others =
+          std::any_of(document.plan.stages.begin(), document.plan.stages.end(),
+                      [](const StagePlan& stage) { return stage.devices.size() > 1; });
+      if (has_others) ++seen["groups with the same shards"];
+    }
     if (question.topology.server_count() > 1 && document.topology.servers_of_group > 1) {
       ++seen["groups of servers"];
     }
@@ -1040,7 +1071,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
     if (fastest.size() > 1) ++seen["several forms"];
     if (fastest.size() > 1 && fastest.begin()->second.is_infinite()) ++seen["alone none fits"];
   }
-  if (small::scaled(600) < 600) return;  // Too few for every subject.
+  if (small::scaled(800) < 800) return;  // Too few for every subject.
   const std::pair<const char*, int> subjects[] = {{"groups", 10},
                                                   {"no groups", 10},
                                                   {"sequence parallelism", 10},
@@ -1054,6 +1085,8 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
                                                   {"every n-th layer recomputing", 1},
                                                   {"sharded", 10},
                                                   {"all state sharded", 10},
+                                                  {"optimizer sharded over some", 10},
+                                                  {"groups with the same shards", 4},
                                                   {"several forms", 10},
                                                   {"none fits", 10},
                                                   {"alone none fits", 10}};
@@ -1071,6 +1104,7 @@ TEST_CASE("plans of groups are verified, also after they were written and read")
   for (int round = 0; round < small::scaled(250); ++round) {
     CAPTURE(round);
     ParallelProblem problem(maker, dice);
+    problem.pin_some_shards(round, 5);
     Question& question = problem.question;
     question.options.baselines = dice.chance(30);
     question.options.every_family =
@@ -1187,6 +1221,7 @@ TEST_CASE("a stage costs what it costs where all stages have its form") {
   for (int round = 0; round < small::scaled(1500); ++round) {
     CAPTURE(round);
     ParallelProblem problem(maker, dice);
+    problem.pin_some_shards(round, 5);
     problem.question.options.pins.tensor.reset();
     for (const MixedForms& set : mixed_by_hand(problem)) {
       const Question question = question_of(problem, set.problem);
@@ -1265,6 +1300,7 @@ TEST_CASE("where stages may differ in their form the plan is the fastest of all,
   for (int round = 0; round < small::scaled(1000); ++round) {
     CAPTURE(round);
     ParallelProblem problem(maker, dice);
+    problem.pin_some_shards(round, 10);
     Question& question = problem.question;
     question.options.mixes_forms = true;
     question.options.recomputed_layers = RecomputedLayers::All;
@@ -1487,6 +1523,7 @@ TEST_CASE("stages on groups of different sizes cost what they cost on their own 
   for (int round = 0; round < small::scaled(30000); ++round) {
     CAPTURE(round);
     ParallelProblem problem(maker, dice);
+    problem.pin_some_shards(round, 7);
     problem.question.options.pins.tensor.reset();
     const std::int64_t batch = problem.question.options.global_batch_size;
     // Twice as many devices in each server, so that there are three sizes.
@@ -1574,6 +1611,7 @@ TEST_CASE("where groups may have different sizes the plan is the fastest of all,
   for (int round = 0; round < small::scaled(12000); ++round) {
     CAPTURE(round);
     ParallelProblem problem(maker, dice);
+    problem.pin_some_shards(round, 10);
     Question& question = problem.question;
     question.options.mixes_forms = true;
     question.options.mixes_group_sizes = true;

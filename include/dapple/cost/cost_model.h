@@ -115,9 +115,9 @@ class CostModel {
 
   /// Returns the time from the reduced gradients of a stage to its updated parameters on all of its
   /// `replicas`, which reduce over `reduction`: the longest group_reduction() of the kinds of
-  /// device that they have, at least one, and the step or, where the
-  /// optimizer's state is sharded, the step on a replica's shard, rounded up, and an all-gather of
-  /// the parameters. O(ties * users).
+  /// device that they have, at least one, and the step or, where the optimizer's state is sharded
+  /// over replicas, the step on a replica's shard, rounded up, and an all-gather of the parameters.
+  /// O(ties * users).
   Duration update(LayerRange layers, std::int64_t replicas, const std::vector<std::int32_t>& kinds,
                   const AllReduceModel& reduction) const;
 
@@ -140,6 +140,8 @@ class CostModel {
   StageCost stage_cost(const Plan& plan, std::size_t stage) const;
   std::vector<Duration> bucket_steps(LayerRange layers, const GradientBuckets& buckets) const;
   void add_ties(const Plan& plan, PlanCost& cost) const;
+  // Whether the optimizer's state alone is sharded, over all replicas or in each group.
+  bool shards_optimizer() const;
   Duration optimizer_step(Bytes parameters) const;
   Bytes with_ties(const std::vector<Bytes>& sums, LayerRange layers,
                   Bytes (*of_owner)(const ModelProfile&, LayerIndex)) const;

@@ -16,8 +16,8 @@ struct Pins {
   std::optional<std::int32_t> replicas;
   /// The tensor-parallel degree.
   std::optional<std::int64_t> tensor = {};
-  /// The context-parallel degree, the expert-parallel degree, and the number of shards of all
-  /// state.
+  /// The context-parallel degree, the expert-parallel degree, and the number of shards of all state
+  /// or, where the optimizer's state alone is sharded, of that in each group.
   std::optional<std::int64_t> context = {};
   std::optional<std::int64_t> experts = {};
   std::optional<std::int64_t> shards = {};

@@ -115,6 +115,9 @@ struct GroupShape {
   std::int64_t replicas = 1;
   /// Whether `copies` and `expert_copies` hold a shard each of all state.
   bool shards_all_state = false;
+  /// Whether they hold a shard each of the optimizer's state alone, and other groups of the stage
+  /// the same shards.
+  bool shards_optimizer = false;
 
   const GroupRing& ring(CollectiveMembers members) const {
     return rings[static_cast<std::size_t>(members)];

@@ -30,15 +30,21 @@ struct Parallelism {
   std::int64_t context = 1;
   /// The data-parallel degree within a group: so many tensor- and context-parallel groups of it
   /// process different samples. Above 1 only where expert parallelism does not make so many
-  /// already, and not beside full_shards.
+  /// already, and not beside full_shards or optimizer_shards.
   std::int64_t group_replicas = 1;
   /// The expert-parallel degree: so many devices hold different experts.
   std::int64_t experts = 1;
   /// The tensor-parallel degree of an expert; 1 without expert parallelism.
   std::int64_t expert_tensor = 1;
-  /// Whether each replica of a stage holds only its shard of the optimizer's state, and updates
-  /// only its shard of the parameters (ZeRO stage 1).
+  /// Whether each of the devices that hold the same parameters of a stage, as its replicas do,
+  /// holds only its shard of the optimizer's state, and updates only its shard of the parameters
+  /// (ZeRO stage 1).
   bool shards_optimizer = false;
+  /// The number of devices of a group that hold a shard each of the optimizer's state, where the
+  /// groups of a stage have the same shards; 0 if all devices with the same parameters have
+  /// different ones. Above 0 only with shards_optimizer and then 2 or more, a multiple of
+  /// `context`; with `tensor` times as many devices the group is a multiple of an expert group.
+  std::int64_t optimizer_shards = 0;
   /// The number of devices of a group that hold a shard each of all state, and gather parameters
   /// for every micro-batch (ZeRO stage 3, FSDP); 1 if parameters are whole. It is a multiple of
   /// `context`, and with `tensor` times as many devices the group is a multiple of an expert group.
@@ -57,6 +63,7 @@ struct Parallelism {
   /// The number of devices of a group.
   constexpr std::int64_t group_size() const {
     if (full_shards > 1) return tensor * full_shards;
+    if (optimizer_shards > 0) return tensor * optimizer_shards;
     return std::max(tensor * context * group_replicas, experts * expert_tensor);
   }
   /// The number of data-parallel replicas in a group: so many devices, or tensor- and
@@ -68,14 +75,17 @@ struct Parallelism {
   constexpr std::int64_t expert_copies() const {
     return experts > 1 ? group_size() / (experts * expert_tensor) : copies();
   }
+  /// Whether the optimizer's state is sharded over the replicas of a stage too.
+  constexpr bool shards_over_replicas() const { return shards_optimizer && optimizer_shards == 0; }
   /// Whether the degrees divide the group as they have to.
   constexpr bool is_sound() const {
     const bool has_experts = experts > 1;
     return group_size() % (tensor * context) == 0 && (has_experts || expert_tensor == 1) &&
            (!has_experts || group_size() % (experts * expert_tensor) == 0) &&
-           (group_replicas == 1 ||
-            (full_shards == 1 && tensor * context * group_replicas > experts * expert_tensor)) &&
+           (group_replicas == 1 || (full_shards == 1 && optimizer_shards == 0 &&
+                                    tensor * context * group_replicas > experts * expert_tensor)) &&
            (!sequence || tensor > 1) && !(shards_optimizer && full_shards > 1) &&
+           (optimizer_shards == 0 || (shards_optimizer && optimizer_shards > 1)) &&
            recomputes.is_sound() && (recomputed_layers.is_all() || !recomputes.none());
   }
   /// Whether every device is a group of its own, no state is sharded and nothing is recomputed.
@@ -93,6 +103,7 @@ inline constexpr const char* kSoundDegrees =
 /// recompute: what variants of layers are for.
 constexpr Parallelism form_of_layers(Parallelism parallelism) {
   parallelism.shards_optimizer = false;
+  parallelism.optimizer_shards = 0;
   parallelism.full_shards = 1;
   parallelism.group_replicas = 1;
   parallelism.recomputed_layers = {};
@@ -111,13 +122,13 @@ constexpr Parallelism without_recomputation(Parallelism parallelism) {
 std::string recomputation_text(const Parallelism& parallelism);
 
 /// Returns "tensor 8", or all that it has: "tensor 8 with sequence parallelism, context 2, experts
-/// 8 of tensor 2, sharded optimizer state", or ", all state sharded over 8", and ", recomputed "
-/// with recomputation_text() at the end.
+/// 8 of tensor 2, sharded optimizer state", or ", optimizer state sharded over 8" or ", all state
+/// sharded over 8", and ", recomputed " with recomputation_text() at the end.
 std::string to_text(const Parallelism& parallelism);
 
 /// Returns "tensor 8", or all that it has, in fewer words, for tables: "tensor 8, sequence, context
-/// 2, experts 8 x 2, sharded", or ", sharded over 8", and ", recompute core_attn", ", recompute
-/// full:4" or ", recompute full:1/2" at the end.
+/// 2, experts 8 x 2, sharded", or ", optimizer sharded over 8" or ", sharded over 8", and ",
+/// recompute core_attn", ", recompute full:4" or ", recompute full:1/2" at the end.
 std::string short_text(const Parallelism& parallelism);
 
 }  // namespace dapple

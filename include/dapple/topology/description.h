@@ -169,7 +169,8 @@ struct TopologyDescription {
   std::int64_t servers_of_group = 1;
   /// Whether the replicas of a stage shard its optimizer state, and so do the devices of a group
   /// that hold the same parameters: each needs only its shard of the sum of gradients, so that
-  /// their reduction is a reduce-scatter (cost/all_reduce.h). False in a description as it is read.
+  /// their reduction is a reduce-scatter (cost/all_reduce.h). False in a description as it is read,
+  /// and where only the devices of each group do (GroupShape::shards_optimizer).
   bool shards_optimizer = false;
 };
 

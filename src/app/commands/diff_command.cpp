@@ -95,7 +95,7 @@ bool have_alike_groups(const Plan& a, const Plan& b) {
     return without_recomputation(a.parallelism) == without_recomputation(b.parallelism);
   }
   return a.parallelism.group_size() == b.parallelism.group_size() &&
-         a.parallelism.shards_optimizer == b.parallelism.shards_optimizer;
+         a.parallelism.shards_over_replicas() == b.parallelism.shards_over_replicas();
 }
 
 int diff_plans(const DiffRequest& request, const std::string& second_text,

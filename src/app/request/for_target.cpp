@@ -145,6 +145,7 @@ std::optional<planner::PlanRestriction> restriction_of(const std::string& target
       .experts_need_sequence = limits.experts_need_sequence,
       .context_shards_state = limits.context_shards_state,
       .shards_optimizer = limits.shards_optimizer,
+      .shards_optimizer_in_groups = limits.shards_optimizer_in_groups,
       .shards_all_state = limits.shards_all_state,
       .in_order = limits.numbers_ranks,
       .joints = joints_of(limits, profile),

@@ -129,7 +129,7 @@ OptionSection plan_restrictions() {
         .details =
             "A stage begins at a LAYER that is cut, and none at one that is joined. A layer "
             "is given by its name or by its number, counted from 0. A degree is tensor, "
-            "context, experts or, with --shard full, shards. What is recomputed is "
+            "context, experts or, with --shard full or optimizer, shards. What is recomputed is "
             "on or off, of whole stages, or what every layer recomputes by its variant, such "
             "as full or core_attn+norm, or none."},
        {.name = "for",

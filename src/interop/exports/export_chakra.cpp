@@ -290,7 +290,7 @@ Export export_chakra(const ExportSubject& subject) {
   Run run{.plan = plan,
           .costs = model.plan_cost(plan),
           .ranks = {},
-          .shards_optimizer = plan.parallelism.shards_optimizer};
+          .shards_optimizer = plan.parallelism.shards_over_replicas()};
   for (const DeviceIndex device : devices_by_rank(plan)) run.ranks[device] = run.ranks.size();
   std::map<std::size_t, std::string> traces;
   for (const DeviceSchedule& schedule : device_schedules(generate(plan), run.costs)) {

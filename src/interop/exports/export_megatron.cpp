@@ -82,7 +82,12 @@ Export export_megatron(const ExportSubject& subject) {
   }
   // Without either Megatron-LM computes in single precision.
   if (is_half_precision(profile)) result.text += fmt::format("  --{}\n", profile.precision);
-  if (plan.parallelism.shards_optimizer) result.text += "  --use-distributed-optimizer\n";
+  if (form.shards_optimizer) result.text += "  --use-distributed-optimizer\n";
+  // All groups of a stage hold the same shards.
+  if (const std::size_t instances = plan.stages.front().devices.size();
+      form.optimizer_shards > 0 && instances > 1) {
+    result.text += fmt::format("  --num-distributed-optimizer-instances {}\n", instances);
+  }
   if (replicas_of_stages(plan) > 1 && plan.gradients.overlaps)
     result.text += "  --overlap-grad-reduce\n";
   result.text += recomputation_options(plan);

@@ -124,9 +124,10 @@ std::string recomputation_of(const Plan& plan) {
 std::string degrees_as_options(const Plan& plan, std::int64_t tensor) {
   const Parallelism& form = plan.parallelism;
   const std::int64_t ranks = replicas_of_stages(plan);
-  const std::int64_t shards = form.full_shards > 1    ? form.full_shards / form.context
-                              : form.shards_optimizer ? ranks
-                                                      : 1;
+  const std::int64_t shards = form.full_shards > 1        ? form.full_shards / form.context
+                              : form.optimizer_shards > 0 ? form.optimizer_shards / form.context
+                              : form.shards_optimizer     ? ranks
+                                                          : 1;
   std::string options;
   const auto add = [&](std::string_view option, const auto& value) {
     options += fmt::format("  --parallelism.{} {}\n", option, value);

@@ -271,6 +271,9 @@ void check_degrees(const RuntimeLimits& runtime, const Parallelism& form,
   }
   if (!runtime.shards_optimizer && form.shards_optimizer) {
     refuse("sharding", "none", "sharded state", "optimizer");
+  } else if (!runtime.shards_optimizer_in_groups && form.optimizer_shards > 0) {
+    refuse("shards", "no such key", "state sharded over a number of ranks",
+           fmt::format("{}", form.optimizer_shards));
   }
   if (!runtime.shards_all_state && form.full_shards > 1) {
     refuse("sharding", "none", "sharded parameters", "full");

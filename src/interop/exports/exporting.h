@@ -42,7 +42,8 @@ inline constexpr RuntimeLimits kMegatron{
     .context_parallel = true,
     .expert_parallel = true,
     .experts_need_sequence = true,
-    .shards_optimizer = true};
+    .shards_optimizer = true,
+    .shards_optimizer_in_groups = true};
 inline constexpr RuntimeLimits kDeepSpeed{.name = "DeepSpeed",
                                           .recomputed_parts = kWholeLayer,
                                           .numbers_ranks = true,
@@ -59,6 +60,7 @@ inline constexpr RuntimeLimits kTorch{.name = "PyTorch's runtime",
                                       .context_parallel = true,
                                       .context_shards_state = true,
                                       .shards_optimizer = true,
+                                      .shards_optimizer_in_groups = true,
                                       .shards_all_state = true};
 /// The limits of torchtitan, which runs plans by PyTorch's runtime.
 inline constexpr RuntimeLimits kTorchtitan = [] {

@@ -105,6 +105,7 @@ class MegatronImporter {
   std::vector<LayerRange> read_stages() const;
   void check_letters(const std::vector<std::string_view>& stages, const ShellOption& layout) const;
   std::size_t read_groups(std::size_t stages) const;
+  std::optional<std::int64_t> instances_of_optimizer() const;
   void read_recomputation(PlanSketch& sketch, std::vector<std::string>& warnings) const;
   void warn_of_others(std::vector<std::string>& warnings) const;
 
@@ -138,13 +139,6 @@ void MegatronImporter::refuse_conflicts() const {
                    fmt::format("{}: expected none, as no plan for Megatron-LM shards parameters, "
                                "got it",
                                name));
-  }
-  constexpr const char* kShards = "--num-distributed-optimizer-instances";
-  if (script_.count(kShards).value_or(1) != 1) {
-    script_.refuse(script_.line_of(kShards),
-                   fmt::format("{}: expected 1, as the optimizer's state is sharded over all "
-                               "replicas, got more",
-                               kShards));
   }
   check_degree(script_.count("--tensor-model-parallel-size").value_or(1), ground_.profile, options_,
                file_.name);
@@ -250,6 +244,13 @@ void MegatronImporter::read_recomputation(PlanSketch& sketch,
   }
 }
 
+/// Returns how many groups of a stage hold the same shards of the optimizer's state, if groups
+/// shard it.
+std::optional<std::int64_t> MegatronImporter::instances_of_optimizer() const {
+  if (!ground_.profile.group.shards_optimizer) return std::nullopt;
+  return script_.count("--num-distributed-optimizer-instances");
+}
+
 ImportedPlan MegatronImporter::run() {
   refuse_conflicts();
   ImportedPlan result{.profile = ground_.profile, .plan = {}, .warnings = {}};
@@ -262,7 +263,16 @@ ImportedPlan MegatronImporter::run() {
   if (!sketch.rank_devices.empty() && sketch.rank_devices.size() % groups == 0) {
     replicas = static_cast<std::int64_t>(sketch.rank_devices.size() / groups);
   }
+  const std::optional<std::int64_t> instances = instances_of_optimizer();
+  if (instances) replicas = instances;
   replicas = replicas_of_all(replicas, groups, ground_, options_, file_.name);
+  if (instances && *replicas != *instances) {
+    throw Error{ErrorKind::Usage,
+                file_.name,
+                {{"--replicas", fmt::format("expected {}, the instances of the distributed "
+                                            "optimizer, each of which is a replica, got {}",
+                                            *instances, *replicas)}}};
+  }
   sketch.ranks = even_ranks(groups, *replicas);
   sketch.global_batch = script_.count("--global-batch-size");
   if (const auto samples = script_.count("--micro-batch-size")) {

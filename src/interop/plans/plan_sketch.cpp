@@ -252,8 +252,16 @@ std::int64_t replicas_of_all(std::optional<std::int64_t> told, std::size_t group
   throw Bug("not reached");
 }
 
-std::vector<std::string> devices_in_comments(std::string_view text) {
+namespace {
+
+/// What comments say of ranks: their devices, and how many each of these has.
+struct RanksInComments {
   std::vector<std::string> devices;
+  std::int64_t of_device = 1;
+};
+
+RanksInComments read_comments(std::string_view text) {
+  RanksInComments ranks;
   for (const std::string_view line : split(text, "\n")) {
     const std::vector<std::string_view> words = words_of(line);
     // "# ranks 0 to 1: node0:0 node0:1"
@@ -263,11 +271,26 @@ std::vector<std::string> devices_in_comments(std::string_view text) {
     // "# ranks 0 to 3, 2 a device: node0:0 node0:1"
     const bool is_shared = words.size() > 8 && words[4].back() == ',' && words[7] == "device:";
     const std::int32_t degree = is_shared ? parse_count(words[5]).value_or(0) : 1;
-    const auto expected = static_cast<std::int64_t>(devices.size()) * degree;
+    const auto expected = static_cast<std::int64_t>(ranks.devices.size()) * degree;
     if ((!is_shared && words[4].back() != ':') || parse_count(words[2]) != expected) continue;
-    for (std::size_t i = is_shared ? 8 : 5; i < words.size(); ++i) devices.emplace_back(words[i]);
+    ranks.of_device = degree;
+    for (std::size_t i = is_shared ? 8 : 5; i < words.size(); ++i) {
+      ranks.devices.emplace_back(words[i]);
+    }
   }
-  return devices;
+  return ranks;
+}
+
+}  // namespace
+
+std::vector<std::string> devices_in_comments(std::string_view text) {
+  return read_comments(text).devices;
+}
+
+std::optional<std::int64_t> ranks_in_comments(std::string_view text) {
+  const RanksInComments ranks = read_comments(text);
+  if (ranks.devices.empty()) return std::nullopt;
+  return std::ssize(ranks.devices) * ranks.of_device;
 }
 
 Plan plan_of(const PlanSketch& sketch, const PlanGround& ground,

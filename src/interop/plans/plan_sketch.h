@@ -54,6 +54,10 @@ std::int64_t replicas_of_all(std::optional<std::int64_t> told, std::size_t group
 /// empty if there are no such comments.
 std::vector<std::string> devices_in_comments(std::string_view text);
 
+/// Returns the number of ranks that such comments count, those of every device; nothing if there
+/// are no such comments.
+std::optional<std::int64_t> ranks_in_comments(std::string_view text);
+
 /// Returns the complete plan, with warm-up depths, order and gradient buckets. A given order that
 /// equals that of a family whose plans carry no order is replaced by that family. Throws
 /// Error(BadInput) with all faults that validate() finds, and Error(Usage) if the size of a

@@ -10,6 +10,7 @@
 #include "dapple/profile/limits.h"
 #include "dapple/profile/variants.h"
 #include "interop/plans/plan_formats.h"
+#include "interop/plans/plan_sketch.h"
 #include "interop/text/foreign_text.h"
 #include "interop/text/shell_words.h"
 
@@ -73,8 +74,9 @@ void read_sharding(const Layout& layout, StatedParallelism& stated) {
   };
   const std::string* const zero = layout.value("zero");
   const bool is_full = zero != nullptr && *zero == "3";
-  if (!is_full && layout.value("fsdp") != nullptr) {
-    refuse("fsdp: needs zero=3, which shards all state, got none");
+  const bool has_shards = layout.value("fsdp") != nullptr;
+  if (has_shards && (zero == nullptr || *zero == "0")) {
+    refuse(fmt::format("fsdp: needs zero=1, 3 or {}, which shard state, got none", kFullKeep));
   }
   if (zero == nullptr) return;
   stated.shards_optimizer = *zero == "1" || *zero == kFullKeep;
@@ -83,18 +85,25 @@ void read_sharding(const Layout& layout, StatedParallelism& stated) {
         fmt::format("zero: expected 0, 1, 3 or {}, as no plan shards gradients alone, got \"{}\"",
                     kFullKeep, shown(*zero)));
   }
+  const bool has_ranks = layout.value("dp") != nullptr;
+  const std::int64_t ranks = degree_in(layout, "dp", kMaxGroup, 1) * stated.context;
+  if (stated.shards_optimizer && has_shards) {
+    const std::int64_t shards = degree_in(layout, "fsdp", kMaxGroup, 1);
+    if (shards == 1) refuse("fsdp: expected 2 or more shards, got 1");
+    stated.optimizer_shards = has_ranks && shards == ranks ? 0 : shards;
+  }
   if (!is_full) return;
-  if (layout.value("fsdp") == nullptr && layout.value("dp") == nullptr) {
+  if (!has_shards && !has_ranks) {
     refuse(
         "zero: 3 needs fsdp=... or dp=..., over whose ranks state is sharded, got "
         "neither");
   }
-  const std::int64_t ranks = degree_in(layout, "dp", kMaxGroup, 1) * stated.context;
   stated.full_shards = degree_in(layout, "fsdp", kMaxGroup, std::min(ranks, kMaxGroup));
 }
 
 /// Sets what torchtitan's options say of sharded state. Where parameters are kept gathered, only
-/// the optimizer's state is sharded, over a single rank where that is said of one.
+/// the optimizer's state is sharded, over a single rank where that is said of one, and over all
+/// ranks where no other replicas hold the same shards.
 void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) {
   constexpr std::string_view kShardDegree = "--parallelism.data_parallel_shard_degree";
   constexpr std::string_view kPolicy = "--parallelism.fsdp_reshard_after_forward";
@@ -112,14 +121,39 @@ void read_torch_sharding(const ShellOptions& script, StatedParallelism& stated) 
   const bool keeps = never_reshards || (has_pipeline && !(policy && policy->value == "always"));
   if (!keeps) {
     stated.full_shards = ranks;
-  } else if (replicas == 1) {
-    stated.shards_optimizer = true;
   } else {
-    script.refuse(script.line_of(kShardDegree),
-                  fmt::format("expected {} always, as no plan keeps parameters that only some of "
-                              "its replicas shard, got another policy",
-                              kPolicy));
+    stated.shards_optimizer = true;
+    stated.optimizer_shards = replicas == 1 ? 0 : ranks;
   }
+}
+
+/// Sets over how many ranks Megatron-LM's options shard the optimizer's state, where they say how
+/// many instances of it there are; each rank has the whole where there are as many as ranks.
+void read_megatron_instances(const ForeignPlanFile& file, const ForeignPlanOptions& options,
+                             const ModelProfile& profile, std::int64_t devices,
+                             StatedParallelism& stated) {
+  constexpr std::string_view kInstances = "--num-distributed-optimizer-instances";
+  const ShellOptions script(file.text, file.name);
+  const std::int64_t instances = script.count(kInstances).value_or(1);
+  if (instances == 1) return;
+  if (!stated.shards_optimizer) {
+    script.refuse(script.line_of(kInstances),
+                  fmt::format("{}: needs --use-distributed-optimizer, got none", kInstances));
+  }
+  if (!options.devices.empty()) devices = std::ssize(options.devices);
+  const std::int64_t gpus =
+      ranks_in_comments(file.text).value_or(devices * profile.tensor_parallel);
+  const std::int64_t of_replica = stated.tensor.value_or(options.tensor_parallel.value_or(1)) *
+                                  script.count("--pipeline-model-parallel-size").value_or(1);
+  const std::int64_t ranks = gpus / of_replica;
+  if (gpus % of_replica != 0 || ranks % instances != 0) {
+    script.refuse(script.line_of(kInstances),
+                  fmt::format("{}: expected a divisor of the data-parallel and context-parallel "
+                              "ranks, which {} GPUs in groups of {} have, got {}",
+                              kInstances, gpus, of_replica, instances));
+  }
+  stated.shards_optimizer = ranks > instances;
+  stated.optimizer_shards = stated.shards_optimizer ? ranks / instances : 0;
 }
 
 /// Returns what torchtitan's options recompute; nothing where single operations are recomputed, of
@@ -222,7 +256,8 @@ StatedParallelism stated_in_layout(const Layout& layout) {
 }
 
 StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
-                            const ForeignPlanOptions& options) {
+                            const ForeignPlanOptions& options, const ModelProfile& profile,
+                            std::int64_t devices) {
   const ForeignPlanFile& first = files.front();
   StatedParallelism stated;
   if (first.format == PlanFormat::Layout) {
@@ -235,6 +270,7 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
     stated.experts = count_in(files, "--expert-model-parallel-size").value_or(1);
     stated.expert_tensor = count_in(files, "--expert-tensor-parallel-size");
     stated.shards_optimizer = ShellOptions(first.text, "").has("--use-distributed-optimizer");
+    read_megatron_instances(first, options, profile, devices, stated);
     stated.recomputation = recomputed_by_megatron(ShellOptions(first.text, first.name));
     // With one tensor rank Megatron-LM ignores the option.
     if (stated.tensor.value_or(1) > 1)
@@ -321,11 +357,13 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
                                          : " without sequence parallelism"));
     }
   }
-  if (stated.full_shards > kMaxGroup) {
-    refuse(fmt::format("expected state sharded over at most {} devices, got {}", kMaxGroup,
-                       stated.full_shards));
+  if (const std::int64_t shards = std::max(stated.full_shards, stated.optimizer_shards);
+      shards > kMaxGroup) {
+    refuse(
+        fmt::format("expected state sharded over at most {} devices, got {}", kMaxGroup, shards));
   }
   parallelism.shards_optimizer = stated.shards_optimizer;
+  parallelism.optimizer_shards = stated.optimizer_shards;
   parallelism.full_shards = stated.full_shards;
   if (!parallelism.is_sound() || parallelism.group_size() > kMaxGroup) {
     refuse(fmt::format("expected {}, got {}", kSoundDegrees, short_text(parallelism)));

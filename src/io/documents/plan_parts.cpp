@@ -40,7 +40,12 @@ void write_parallelism(JsonWriter& writer, const Parallelism& parallelism) {
     writer.key("experts").integer(parallelism.experts);
     writer.key("expert_tensor").integer(parallelism.expert_tensor);
   }
-  if (parallelism.shards_optimizer) writer.key("sharding").text(to_string(Sharding::Optimizer));
+  if (parallelism.shards_optimizer) {
+    writer.key("sharding").text(to_string(Sharding::Optimizer));
+    if (parallelism.optimizer_shards > 0) {
+      writer.key("shards").integer(parallelism.optimizer_shards);
+    }
+  }
   if (parallelism.full_shards > 1) {
     writer.key("sharding").text(to_string(Sharding::Full));
     writer.key("shards").integer(parallelism.full_shards);
@@ -71,9 +76,11 @@ Parallelism read_parallelism(const Field& field) {
         read_choice(sharding, {to_string(Sharding::Optimizer), to_string(Sharding::Full)});
     parallelism.shards_optimizer = choice == 0U;
     if (choice == 1U) parallelism.full_shards = required_integer(shards, {2, kMaxGroup});
-  }
-  if (shards.present() && parallelism.full_shards == 1) {
-    shards.refuse("no such key, as not all state is sharded");
+    if (choice == 0U && shards.present()) {
+      parallelism.optimizer_shards = required_integer(shards, {2, kMaxGroup});
+    }
+  } else if (shards.present()) {
+    shards.refuse("no such key, as no state is sharded");
   }
   parallelism.recomputes = read_recomputed_parts(object.field("recompute"));
   parallelism.recomputed_layers = read_recomputed_layers(object, parallelism.recomputes);

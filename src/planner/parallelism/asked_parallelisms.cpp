@@ -43,6 +43,9 @@ std::string lack_of(const std::optional<PlanRestriction>& restriction, const Par
     what = "such recomputation";
   }
   if (form.shards_optimizer && !restriction->shards_optimizer) what = "sharded state";
+  if (form.optimizer_shards > 0 && !restriction->shards_optimizer_in_groups) {
+    what = "state sharded over a number of ranks";
+  }
   if (form.full_shards > 1 && !restriction->shards_all_state) what = "sharded parameters";
   return what == nullptr ? "" : "the files for " + restriction->runtime + " have no " + what;
 }
@@ -151,6 +154,12 @@ std::vector<Parallelism> sharded_forms(const PlanningContext& context, const Par
       forms.back().shards_optimizer = true;
     }
   }
+  if (shards.value_or(1) > 1 && asked == Sharding::Optimizer) {
+    Parallelism sharded = form;
+    sharded.shards_optimizer = true;
+    sharded.optimizer_shards = *shards;
+    if (sharded.is_sound()) forms.push_back(sharded);
+  }
   if (asked != Sharding::Full && asked != Sharding::Any) return forms;
   const std::vector<Parallelism> sharded = fully_sharded_forms(context, form);
   forms.insert(forms.end(), sharded.begin(), sharded.end());
@@ -174,7 +183,8 @@ void refuse_too_many(const std::vector<Parallelism>& forms, const ModelProfile& 
 std::optional<Parallelism> filled_to(Parallelism form, std::int64_t group_size) {
   if (form.group_size() == group_size) return form;
   const std::int64_t of_sample = form.tensor * form.context;
-  if (form.full_shards > 1 || group_size % of_sample != 0) return std::nullopt;
+  const bool has_shards = form.full_shards > 1 || form.optimizer_shards > 0;
+  if (has_shards || group_size % of_sample != 0) return std::nullopt;
   form.group_replicas = group_size / of_sample;
   if (form.group_size() != group_size || !form.is_sound()) return std::nullopt;
   return form;

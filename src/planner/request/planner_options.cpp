@@ -50,9 +50,12 @@ bool may_span_servers(const PlannerOptions& options, const ModelProfile& profile
   for (const ServerGroup& servers : topology.description().servers) {
     least = std::min<std::int64_t>(least, servers.devices);
   }
+  // Pinned shards of the optimizer's state are those of a group.
+  const std::int64_t shards = options.pins.shards.value_or(1);
   const std::vector<Parallelism> forms = parallelisms_of(profile);
-  return std::any_of(forms.begin(), forms.end(),
-                     [&](const Parallelism& form) { return form.group_size() > least; });
+  return std::any_of(forms.begin(), forms.end(), [&](const Parallelism& form) {
+    return std::max(form.group_size(), form.tensor * shards) > least;
+  });
 }
 
 PlanRequest request_of(const PlannerOptions& options) {

@@ -336,6 +336,55 @@ TEST_CASE("groups of whole servers share NICs among the rings that pass them") {
   CHECK(only_shape(grouped).replicas == 4);
 }
 
+TEST_CASE("devices of a group that shard the optimizer's state scatter and gather in it") {
+  ModelProfile model = model_of({{.forward = 10, .backward = 20, .parameters = 8'000}});
+  model.optimizer.gradient_bytes_per_parameter_byte = {2 * kOne.billionths};
+  model.optimizer.state_bytes_per_parameter_byte = {6 * kOne.billionths};
+  model.optimizer.step_ns_per_parameter_byte = kOne;
+  ClusterFigures figures{.servers = 2, .devices = 4, .inside = {bytes_per_ns(100), {1}}};
+  figures.nics = {nic(8, 3)};
+  const Parallelism form{.shards_optimizer = true, .optimizer_shards = 4};
+  const auto result = group_inputs(model, Topology(cluster(figures)), form);
+  const auto& inputs = std::get<PlanInputs>(result);
+  CHECK_FALSE(inputs.topology.shards_optimizer);
+  CHECK(inputs.profile.group.shards_optimizer);
+  CHECK_FALSE(inputs.profile.group.shards_all_state);
+  const CostedPlan costed(inputs.profile, inputs.topology,
+                          {.micro_batch_size = 8,
+                           .num_micro_batches = 1,
+                           .depths = {1},
+                           .stages = {{.layers = 1, .devices = {0, 1}}}});
+  const StageCost& stage = costed.costs.stages.front();
+  const MemoryCost& memory = stage.replicas.front().memory;
+  CHECK(memory.weights == Bytes{8'000});
+  CHECK(memory.gradients == Bytes{16'000});
+  CHECK(memory.optimizer_state == Bytes{6 * 2'000});
+  // Each of four devices all-reduces a quarter of the gradients with the other server, on a quarter
+  // of the NIC: 4,000 bytes at 2 bytes/ns, and twice the latency of two NICs and no switch.
+  REQUIRE(stage.buckets.size() == 1);
+  CHECK(stage.buckets.front().size == Bytes{4'000});
+  CHECK(stage.buckets.front().time == Duration{2'000 + 2 * 6});
+  // Three quarters of the gradients are scattered, and of the parameters gathered, in three rounds
+  // at 100 bytes/ns each; the step is of a quarter.
+  CHECK(stage.optimizer_step == Duration{120 + 3 + 60 + 3 + 2'000});
+}
+
+TEST_CASE("stages shard the optimizer's state over replicas, or all of them in their groups") {
+  const ModelProfile model = model_of({{.forward = 10, .backward = 20, .parameters = 8'000}});
+  const Topology topology(cluster({.servers = 1, .devices = 4}));
+  const Parallelism over_replicas{.group_replicas = 2, .shards_optimizer = true};
+  const Parallelism in_groups{.shards_optimizer = true, .optimizer_shards = 2};
+  const auto result = group_inputs(model, topology, over_replicas, {in_groups});
+  const auto* none = std::get_if<NoGroups>(&result);
+  REQUIRE(none != nullptr);
+  CHECK(none->place == "/stage_forms/0");
+  CHECK(none->reason ==
+        "tensor 1, optimizer state sharded over 2: the optimizer's state is sharded over the "
+        "replicas of all stages or of none");
+  const auto whole = group_inputs(model, topology, {.group_replicas = 2}, {in_groups});
+  CHECK(std::holds_alternative<NoGroups>(whole));
+}
+
 TEST_CASE("tensor-parallel ranks on several servers reduce by a ring through their NICs") {
   ClusterFigures figures{.servers = 4, .devices = 4, .inside = {bytes_per_ns(100), {1}}};
   figures.nics = {nic(8, 3), nic(8, 3)};

@@ -153,6 +153,10 @@ TEST_CASE("forms of parallelism are named") {
         "tensor 4 with sequence parallelism, context 2, experts 8 of tensor 2, all state sharded "
         "over 16");
   CHECK(short_text(all) == "tensor 4, sequence, context 2, experts 8 x 2, sharded over 16");
+  const Parallelism some{.context = 2, .shards_optimizer = true, .optimizer_shards = 4};
+  CHECK(to_text(some) == "tensor 1, context 2, optimizer state sharded over 4");
+  CHECK(short_text(some) == "tensor 1, context 2, optimizer sharded over 4");
+  CHECK(short_text(Parallelism{.shards_optimizer = true}) == "tensor 1, sharded");
 }
 
 TEST_CASE("a group has the ranks that its degrees leave") {
@@ -182,6 +186,31 @@ TEST_CASE("what a degree cannot divide in blocks is named, where they are known"
   CHECK(indivisible_blocks({blocks.front()}, {.experts = 2}) ==
         "no block has experts that could be divided among 2 expert-parallel ranks");
   CHECK(indivisible_blocks({}, {.tensor = 5, .experts = 3}) == "");
+}
+
+TEST_CASE("shards of the optimizer's state make a group, of which others hold the same") {
+  const Parallelism some{
+      .tensor = 2, .context = 2, .shards_optimizer = true, .optimizer_shards = 4};
+  CHECK(some.is_sound());
+  CHECK(some.group_size() == 8);
+  CHECK(some.replicas_in_group() == 2);
+  CHECK(some.copies() == 4);
+  CHECK_FALSE(some.shards_over_replicas());
+  CHECK(Parallelism{.shards_optimizer = true}.shards_over_replicas());
+  CHECK(form_of_layers(some) == Parallelism{.tensor = 2, .context = 2});
+  const auto is_sound = [](std::int64_t shards, bool is_sharded, Parallelism form) {
+    form.shards_optimizer = is_sharded;
+    form.optimizer_shards = shards;
+    return form.is_sound();
+  };
+  CHECK(is_sound(4, true, {.experts = 4}));
+  CHECK(is_sound(4, true, {.tensor = 2, .experts = 4, .expert_tensor = 2}));
+  CHECK_FALSE(is_sound(3, true, {.context = 2}));
+  CHECK_FALSE(is_sound(2, true, {.experts = 4}));
+  CHECK_FALSE(is_sound(4, false, {}));
+  CHECK_FALSE(is_sound(1, true, {}));
+  CHECK_FALSE(is_sound(2, true, {.group_replicas = 2}));
+  CHECK_FALSE(is_sound(2, true, {.full_shards = 2}));
 }
 
 }  // namespace

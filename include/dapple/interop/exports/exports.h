@@ -94,6 +94,8 @@ struct RuntimeLimits {
   /// Whether the replicas of a stage may shard its optimizer state, and data-parallel ranks all
   /// state.
   bool shards_optimizer = false;
+  /// Whether it may be sharded over fewer than all ranks that hold the same parameters.
+  bool shards_optimizer_in_groups = false;
   bool shards_all_state = false;
 };
 

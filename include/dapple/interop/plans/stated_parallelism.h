@@ -23,8 +23,9 @@ struct StatedParallelism {
   std::int64_t context = 1;
   std::int64_t experts = 1;
   std::optional<std::int64_t> expert_tensor = {};
-  /// Whether the optimizer's state is sharded (ZeRO stage 1).
+  /// Whether the optimizer's state is sharded (ZeRO stage 1), and over how many ranks; 0 for all.
   bool shards_optimizer = false;
+  std::int64_t optimizer_shards = 0;
   /// The parts of layers that are recomputed, in all layers or in some of every stage.
   Recomputation recomputation = {};
   /// The number of devices over which all state is sharded (ZeRO stage 3).
@@ -36,10 +37,14 @@ struct StatedParallelism {
 /// ZeRO than 0, 1 and 3, and for stage 3 where it is not said over how many devices. O(length).
 StatedParallelism stated_in_layout(const Layout& layout);
 
-/// Returns what the files of one format say or, where they do not, the option for it. Throws
-/// Error(BadInput) for degrees that are no numbers. O(length).
+/// Returns what the files of one format say or, where they do not, the option for it. Megatron-LM's
+/// instances of the distributed optimizer divide the ranks in the files' comments or, if there are
+/// none, the GPUs of the options' devices or of `devices`, of which each has as many as the
+/// profile's tensor-parallel degree. Throws Error(BadInput) for degrees that are no numbers, and
+/// for instances that do not divide the ranks. O(length).
 StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
-                            const ForeignPlanOptions& options);
+                            const ForeignPlanOptions& options, const ModelProfile& profile,
+                            std::int64_t devices);
 
 /// Returns the form that is stated, among those that all layers have variants for; without sequence
 /// parallelism where both forms of a degree exist and none is stated. Where layers have no variant

@@ -40,6 +40,8 @@ struct PlanRestriction {
   bool context_shards_state = false;
   /// Whether replicas may shard the optimizer's state, and devices of a group all state.
   bool shards_optimizer = true;
+  /// Whether it may be sharded over fewer than all ranks that hold the same parameters.
+  bool shards_optimizer_in_groups = true;
   bool shards_all_state = true;
   /// Whether devices are assigned by number, from the first stage on.
   bool in_order = false;

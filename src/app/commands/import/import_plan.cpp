@@ -247,7 +247,9 @@ int run(const command_line::Options& options, command_line::Console& console) {
   const std::string& source = files.front().name;
   PlanDocument document;
   set_inputs(document, profile, original,
-             interop::find_parallelism(interop::stated_in(files, request.plan), profile, source),
+             interop::find_parallelism(
+                 interop::stated_in(files, request.plan, profile, original.device_count()), profile,
+                 source),
              source);
   const Topology topology{document.topology};
   interop::ForeignPlanOptions plan_options = request.plan;

@@ -133,13 +133,10 @@ Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
                                     fmt::format("depths=least needs --schedule 1f1b, got {}",
                                                 planner.every_family ? "auto" : to_string(family)));
   }
-  const bool may_shard_all =
-      planner.sharding == Sharding::Full || planner.sharding == Sharding::Any;
-  if (pins.shards.value_or(1) > 1 && !may_shard_all) {
-    throw command_line::usage_error("--pin",
-                                    fmt::format("shards={} needs --shard full or auto, got "
-                                                "{}",
-                                                *pins.shards, to_string(planner.sharding)));
+  if (pins.shards.value_or(1) > 1 && planner.sharding == Sharding::None) {
+    throw command_line::usage_error(
+        "--pin",
+        fmt::format("shards={} needs --shard optimizer, full or auto, got none", *pins.shards));
   }
   return pins;
 }

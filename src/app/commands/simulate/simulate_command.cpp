@@ -480,8 +480,7 @@ command_line::Command simulate_command() {
                        "several stages on a rank, interleaved or breadth-first; recompute is none "
                        "or full, sp is on or off, zero is 0, 1, 3 or full-keep, which costs what "
                        "1 does; degrees need variants of all layers, dp counts data-parallel ranks "
-                       "in groups too, and fsdp is the number of shards for zero=3, all ranks "
-                       "unless given. "
+                       "in groups too, and fsdp is the number of shards, all ranks unless given. "
                        "Ranks are on the devices in their order, replica by replica and "
                        "stage by stage.",
                        "A table of layouts is a CSV file with these words above its columns; the "
