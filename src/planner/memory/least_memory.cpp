@@ -629,8 +629,9 @@ std::variant<search::Candidate, Infeasible> find_any_plan(
   search::Allowance allowance(
       {.work = kWorkOfAnyPlan, .kept = options.memory_limit, .should_stop = should_stop});
   search::SearchProblem problem = least_problem(costs, options, options.pins, sizes);
-  // More samples allow more replicas, which then hold less state each.
-  const bool may_need_less = costs.topology().description().shards_optimizer;
+  // More samples allow more replicas, which then hold less state each, or under GPipe fewer samples
+  // of the whole batch.
+  const bool may_need_less = costs.topology().description().shards_optimizer || problem.gpipe;
   std::optional<LeastMemory> closest;
   bool is_known = true;
   for (const std::int64_t size : sizes) {
@@ -639,7 +640,7 @@ std::variant<search::Candidate, Infeasible> find_any_plan(
     LeastMemory least = least_memory(costs, problem, costs.topology().device_count(), allowance);
     if (least.is_known && least.can_run(options.ignore_memory)) return std::move(least.plan);
     is_known = is_known && least.is_known;
-    // A larger micro-batch needs more memory but makes fewer stage passes.
+    // Otherwise a larger micro-batch needs more memory but makes fewer stage passes.
     const bool may_do = least.is_known && (may_need_less || least.fits(options.ignore_memory));
     const bool is_closer = !closest || (least.is_known && !closest->fits(options.ignore_memory) &&
                                         least.missing < closest->missing);

@@ -44,7 +44,8 @@ LeastMemory least_memory(const CostModel& costs, const search::SearchProblem& pr
 
 /// Returns a plan that fits and can be simulated, at the smallest micro-batch size at which there
 /// is one. Larger sizes than the smallest are tried where they may need less memory, because more
-/// replicas shard the optimizer's state, or make fewer passes. Else returns why there is none, and
+/// replicas shard the optimizer's state or, under GPipe, all samples of the batch, or where they
+/// make fewer passes. Else returns why there is none, and
 /// the cheapest remedy that works: where there are pins, the first pin without which some plan
 /// fits.
 std::variant<search::Candidate, Infeasible> find_any_plan(const CostModel& costs,

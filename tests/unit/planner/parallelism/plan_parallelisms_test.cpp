@@ -96,6 +96,31 @@ TEST_CASE("more samples than one let replicas share the state of a layer that fi
   CHECK(std::get<MadePlan>(shared).document.plan.stages.front().devices.size() > 1);
 }
 
+TEST_CASE("larger micro-batches let ranks of a group hold fewer samples of a batch under GPipe") {
+  // Shards over two devices of 1,000 bytes of parameters, as many of gradients and 8,000 of state
+  // are 5,000, and gathered parameters and gradients 2,000. Four micro-batches of a sample leave
+  // one to a rank in each, 400 bytes; of two or four samples a rank has 200 bytes in all. A second
+  // group needs a bucket of 500 bytes. Shards over all four devices fit too.
+  ModelProfile profile = one_layer();
+  profile.layers.front().measurements.front().stash = {100};
+  PlannerOptions options = small::batch(4);
+  options.family = ScheduleFamily::GPipe;
+  options.sharding = Sharding::Full;
+  options.baselines = false;
+  const Topology topology = devices_with(7'300);
+  const auto made = make_plan_of_any_parallelism({profile, topology, options}, std::nullopt);
+  REQUIRE(std::holds_alternative<MadePlan>(made));
+  const PlanDocument& document = std::get<MadePlan>(made).document;
+  bool has_two_shards = false;
+  for (const ParallelismRecord& record : document.parallelisms) {
+    if (record.parallelism.full_shards != 2) continue;
+    has_two_shards = true;
+    CHECK(record.missing == Bytes{});
+  }
+  CHECK(has_two_shards);
+  CHECK(document.prediction.lower_bound == document.prediction.iteration);
+}
+
 TEST_CASE("where state is sharded, it is proven that nothing fits") {
   const auto made = plan_with_sharded_optimizer(3'500);
   REQUIRE(std::holds_alternative<Infeasible>(made));
