@@ -39,6 +39,7 @@ DIMENSIONS = {
     "context": {"context": 2}, "experts": {"experts": 2},
     "divided experts": {"tensor": 2, "sequence": True, "experts": 2, "expert_tensor": 2},
     "sharded optimizer": {"sharding": "optimizer", "replicas": 2},
+    "optimizer sharded over some": {"sharding": "optimizer", "shards": 2, "replicas": 2},
     "sharded state": {"sharding": "full", "shards": 2},
     "sharded state of replicas": {"sharding": "full", "shards": 2, "replicas": 2},
     "recomputed parts": {"recompute": "core_attn"},
@@ -618,7 +619,7 @@ class TrainedGroups(ToolTest):
         # Ranks with other experts have other tokens.
         pairs = [(name, form, stages) for name, form, stages in pairs
                  if not {"experts", "tensor"} <= form.keys() or "sequence" in form]
-        self.assertEqual((len(forms), len(pairs)), (10, 36))
+        self.assertEqual((len(forms), len(pairs)), (11, 43))
         if SCALE >= 10:
             forms += pairs
         elif ARGUMENTS.sanitized:

@@ -69,6 +69,7 @@ struct Seen {
     count(form.group_replicas > 1, "samples");
     count(has_tensor && form.group_replicas > 1, "tensor, samples");
     count(form.shards_optimizer && form.copies() > 1, "sharded copies");
+    count(form.optimizer_shards > 0, "sharded in groups");
     count(!form.recomputes.none(), "recomputed");
     const bool divides_experts = form.experts > 1;
     count(has_experts && has_tensor && !divides_experts, "parts of experts");
@@ -93,6 +94,7 @@ TEST_CASE("on GPUs, ranks of groups compute the gradients and the losses of one 
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
     if (!plan) continue;
     form.shards_optimizer = form.full_shards == 1 && dice.chance(40);
+    if (round % 2 == 0) shard_in_groups(form);
     if (dice.chance(80)) form.recomputes = random_parts(model, dice);
     const bool is_at_end = form.shards_optimizer || form.copies() > 1 || form.expert_copies() > 1;
     const Pipeline pipeline =
@@ -115,6 +117,7 @@ TEST_CASE("on GPUs, ranks of groups compute the gradients and the losses of one 
                                     "samples",
                                     "tensor, samples",
                                     "sharded copies",
+                                    "sharded in groups",
                                     "recomputed",
                                     "stages",
                                     "ties",

@@ -48,6 +48,7 @@ TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of on
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
     if (!plan) continue;
     form.shards_optimizer = form.full_shards == 1 && dice.chance(40);
+    if (round % 2 == 0) shard_in_groups(form);
     const Pipeline pipeline = in_groups(*plan, form, form.replicas_in_group());
     const exec::TrainingJob job = job_of(model, pipeline, random_settings(dice, pipeline.plan));
     if (!has_gpus_for(job.numbers().size())) continue;
@@ -57,6 +58,7 @@ TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of on
     seen["context"] += form.context > 1;
     seen["shards"] += form.full_shards > 1;
     seen["copies"] += form.copies() > 1 && form.full_shards == 1;
+    seen["sharded in groups"] += form.optimizer_shards > 0;
     seen["experts"] += form.experts > 1;
     seen["experts, sequence"] += form.experts > 1 && form.sequence;
     seen["experts, sharded"] += form.experts > 1 && form.shards_optimizer;
@@ -67,8 +69,8 @@ TEST_CASE("over NCCL, ranks of groups compute the gradients and the losses of on
 #ifdef DAPPLE_NCCL_ON_HOST
   if (rounds < 24) return;
   for (const char* const form :
-       {"tensor", "sequence", "context", "shards", "copies", "experts", "experts, sequence",
-        "experts, sharded", "divided experts", "stages"}) {
+       {"tensor", "sequence", "context", "shards", "copies", "sharded in groups", "experts",
+        "experts, sequence", "experts, sharded", "divided experts", "stages"}) {
     INFO(form);
     CHECK(seen[form] >= 1);
   }
@@ -151,6 +153,7 @@ TEST_CASE("no iteration of groups launches a kernel for the first time", "[group
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, false);
     if (!plan) continue;
     form.shards_optimizer = form.full_shards == 1 && dice.chance(40);
+    if (round % 2 == 0) shard_in_groups(form);
     const Pipeline pipeline = in_groups(*plan, form, form.replicas_in_group());
     const exec::TrainingJob job = job_of(model, pipeline, random_settings(dice, pipeline.plan));
     INFO("instance " << round << ": " << text_of(pipeline) << ", " << to_text(form));

@@ -56,6 +56,9 @@ struct Seen {
     if (has_context && form.sequence) ++pairs["context, sequence"];
     if (form.group_replicas > 1) ++pairs["samples alone"];
     if (form.shards_optimizer && form.copies() > 1) ++pairs["sharded copies"];
+    if (form.optimizer_shards > 0) ++pairs["sharded in groups"];
+    if (form.optimizer_shards > 0 && has_tensor) ++pairs["sharded in groups, tensor"];
+    if (form.optimizer_shards > 0 && has_context) ++pairs["sharded in groups, context"];
     const bool has_experts = form.experts > 1;
     if (has_experts) ++pairs["experts"];
     if (has_experts && has_tensor) ++pairs["experts, tensor"];
@@ -77,6 +80,7 @@ struct Seen {
     const bool has_replicas = any([](const StagePlan& stage) { return stage.devices.size() > 1; });
     replicas += has_replicas;
     hybrid += has_replicas && has_shards;
+    if (form.optimizer_shards > 0 && has_replicas) ++pairs["sharded in groups, replicas"];
     sharded += has_replicas && job.plan.parallelism.shards_optimizer;
     recomputed += any([](const StagePlan& stage) { return stage.recompute; });
   }
@@ -105,6 +109,7 @@ void check_held(const exec::TrainingJob& job) {
 
 /// Each rank holds the optimizer's state of an equal part of what the planner counts: of all that
 /// is outside experts, shared with those that hold the same, and of its experts with fewer ranks.
+/// Groups that shard it each have the same parts.
 void check_state(const exec::TrainingJob& job) {
   if (!job.plan.parallelism.shards_optimizer) return;
   const Parallelism& form = job.plan.parallelism;
@@ -124,7 +129,8 @@ void check_state(const exec::TrainingJob& job) {
           ++tensors;
         }
       }
-      const auto replicas = static_cast<std::int64_t>(plan.devices.size());
+      const auto groups = static_cast<std::int64_t>(plan.devices.size());
+      const std::int64_t replicas = form.optimizer_shards > 0 ? 1 : groups;
       const bool is_shared = replicas * form.copies() * form.expert_copies() > 1;
       if (!is_shared || has_ties) continue;  // it may hold copies of another stage's
       const std::int64_t states = nn::state_count(job.settings.optimizer.kind);
@@ -135,7 +141,7 @@ void check_state(const exec::TrainingJob& job) {
       // Each of the parts of a bucket or tie is rounded twice. Without buckets there are gaps of
       // less than a cache line behind tensors.
       std::int64_t rounding = 4 * states * plan.layers.size();
-      if (replicas == 1) rounding += 16 * states * tensors;
+      if (groups == 1) rounding += 16 * states * tensors;
       CHECK(held >= planned - rounding);
       CHECK(held <= planned + rounding);
     }
@@ -184,6 +190,7 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
     const std::optional<Pipeline> plan = random_plan(dice, model, 2, true);
     if (!plan) continue;
     form.shards_optimizer = form.full_shards == 1 && dice.chance(40);
+    if (round % 3 > 0) shard_in_groups(form);
     const bool is_at_end = form.shards_optimizer || form.copies() > 1 || form.expert_copies() > 1;
     const Pipeline pipeline =
         in_groups(*plan, form, form.replicas_in_group(),
@@ -201,11 +208,26 @@ TEST_CASE("ranks of groups compute the gradients and the losses of one device") 
   for (const std::int64_t ranks : {2, 3, 4}) CHECK(seen.ranks[ranks] >= 20);
   for (const std::int64_t shards : {2, 3}) CHECK(seen.shards[shards] >= 10);
   for (const std::int64_t contexts : {2, 3}) CHECK(seen.contexts[contexts] >= 10);
-  for (const char* const pair :
-       {"tensor, context", "tensor, shards", "context, shards", "context, samples",
-        "context, sequence", "experts", "experts, tensor", "experts, context", "experts, samples",
-        "samples alone", "sharded copies", "experts, sharded", "experts, shards", "divided experts",
-        "divided experts, tensor", "divided experts, stages"}) {
+  for (const char* const pair : {"tensor, context",
+                                 "tensor, shards",
+                                 "context, shards",
+                                 "context, samples",
+                                 "context, sequence",
+                                 "experts",
+                                 "experts, tensor",
+                                 "experts, context",
+                                 "experts, samples",
+                                 "samples alone",
+                                 "sharded copies",
+                                 "sharded in groups",
+                                 "sharded in groups, tensor",
+                                 "sharded in groups, context",
+                                 "sharded in groups, replicas",
+                                 "experts, sharded",
+                                 "experts, shards",
+                                 "divided experts",
+                                 "divided experts, tensor",
+                                 "divided experts, stages"}) {
     INFO(pair);
     CHECK(seen.pairs[pair] >= 5);
   }
@@ -288,6 +310,7 @@ struct SeenForms {
     dealt += has_replicas &&
              any([](const StagePlan& stage) { return stage.replication == Replication::Deal; });
     sharded += job.plan.parallelism.shards_optimizer;
+    count(job.plan.parallelism.optimizer_shards > 0, "sharded in groups");
     ties += !job.plan.tied_gradients.empty();
     clipped += job.settings.clip_norm.has_value();
     chunks += job.plan.chunks_per_device > 1;
@@ -323,6 +346,7 @@ TEST_CASE("stages in different forms compute the gradients and the losses of one
     INFO(change);
     CHECK(seen.changes[change] >= 10);
   }
+  CHECK(seen.changes["sharded in groups"] >= 5);
   CHECK(seen.sharded >= 10);
   CHECK(seen.ties >= 5);
   CHECK(seen.replicas >= 20);
@@ -353,6 +377,7 @@ TEST_CASE(
     INFO(what);
     CHECK(seen.changes[what] >= 3);
   }
+  CHECK(seen.changes["sharded in groups"] >= 1);
   CHECK(seen.sharded >= 3);
   CHECK(seen.replicas >= 10);
   CHECK(seen.dealt >= 3);
@@ -566,15 +591,18 @@ void require_same_in_turn(Dice& dice, int round, const std::vector<Parallelism>&
 
 TEST_CASE("a training goes on with other groups, or without") {
   Dice dice(4802);
-  const std::vector<Parallelism> forms{{},
-                                       {.tensor = 2},
-                                       {.tensor = 2, .sequence = true, .shards_optimizer = true},
-                                       {.full_shards = 2},
-                                       {.context = 2, .recomputes = kWholeLayer},
-                                       {.tensor = 2, .context = 2, .full_shards = 4},
-                                       {.tensor = 4},
-                                       {.tensor = 2, .sequence = true, .full_shards = 2},
-                                       {.tensor = 4, .sequence = true}};
+  const std::vector<Parallelism> forms{
+      {},
+      {.tensor = 2},
+      {.tensor = 2, .sequence = true, .shards_optimizer = true},
+      {.full_shards = 2},
+      {.context = 2, .recomputes = kWholeLayer},
+      {.tensor = 2, .context = 2, .full_shards = 4},
+      {.tensor = 4},
+      {.shards_optimizer = true, .optimizer_shards = 2},
+      {.tensor = 2, .sequence = true, .full_shards = 2},
+      {.tensor = 2, .context = 2, .shards_optimizer = true, .optimizer_shards = 4},
+      {.tensor = 4, .sequence = true}};
   for (int round = 0; round < scaled(12); ++round) require_same_in_turn(dice, round, forms, 2, 2);
 }
 
@@ -587,6 +615,7 @@ TEST_CASE("a training goes on with experts on other ranks, or divided among them
       {.tensor = 2, .sequence = true, .experts = 2, .shards_optimizer = true},
       {.tensor = 2, .sequence = true, .context = 2, .experts = 2, .expert_tensor = 2},
       {.context = 2, .experts = 2, .expert_tensor = 2, .shards_optimizer = true},
+      {.experts = 2, .shards_optimizer = true, .optimizer_shards = 4},
       {.experts = 2, .full_shards = 4}};
   for (int round = 0; round < scaled(8); ++round) require_same_in_turn(dice, round, forms, 4, 3);
 }
@@ -683,6 +712,11 @@ std::vector<Mix> mixes() {
     form.shards_optimizer = true;
     return form;
   };
+  const auto in_groups_of = [&](Parallelism form) {
+    form = sharded(form);
+    shard_in_groups(form);
+    return form;
+  };
   return {{.name = "tensor 4, then twice tensor 2", .stages = {{tensor4}, {tensor2, 2}}},
           {.name = "tensor 2, then one device", .stages = {{tensor2}, {alone}}, .gpipe = true},
           {.name = "four devices, then tensor 4", .stages = {{alone, 4}, {tensor4}}},
@@ -699,6 +733,8 @@ std::vector<Mix> mixes() {
            .gpipe = true},
           {.name = "the optimizer's state sharded over two groups, then over parts of sequences",
            .stages = {{sharded(tensor2), 2}, {sharded({.context = 4})}}},
+          {.name = "the optimizer's state sharded over samples, then over parts of sequences",
+           .stages = {{in_groups_of({.group_replicas = 2}), 2}, {in_groups_of({.context = 4})}}},
           {.name = "experts on four ranks, then tensor 2",
            .stages = {{{.experts = 4}}, {tensor2}},
            .has_experts = true},
@@ -755,6 +791,7 @@ std::vector<Dimension> dimensions() {
           {"experts", {.experts = 2}},
           {"divided experts", {.experts = 2, .expert_tensor = 2}},
           {"sharded optimizer", {.shards_optimizer = true}, 2},
+          {"optimizer sharded over some", {.shards_optimizer = true, .optimizer_shards = 2}, 2},
           {"sharded state", {.full_shards = 2}},
           {"sharded state of replicas", {.full_shards = 2}, 2},
           {"recomputed parts", {.recomputes = {RecomputedPart::CoreAttention}}},
@@ -788,13 +825,14 @@ Dimension combined(const Dimension& one, const Dimension& other) {
                    .experts = std::max(a.experts, b.experts),
                    .expert_tensor = std::max(a.expert_tensor, b.expert_tensor),
                    .shards_optimizer = a.shards_optimizer || b.shards_optimizer,
+                   .optimizer_shards = std::max(a.optimizer_shards, b.optimizer_shards),
                    .full_shards = std::max(a.full_shards, b.full_shards),
                    .recomputes = recomputing.recomputes,
                    .recomputed_layers = recomputing.recomputed_layers};
-  if (form.full_shards > 1) {
-    // A group is a multiple of one of experts.
-    form.full_shards = std::max(form.full_shards, form.experts * form.expert_tensor / form.tensor);
-  }
+  // A group is a multiple of one of experts.
+  const std::int64_t least = form.experts * form.expert_tensor / form.tensor;
+  if (form.full_shards > 1) form.full_shards = std::max(form.full_shards, least);
+  if (form.optimizer_shards > 0) form.optimizer_shards = std::max(form.optimizer_shards, least);
   return {one.name + ", " + other.name, form, std::max(one.replicas, other.replicas)};
 }
 
@@ -834,14 +872,15 @@ TEST_CASE("every dimension, and every pair of them, has the gradients of one dev
       ++pairs;
     }
   }
-  CHECK(all.size() == 10);
-  CHECK(pairs == 37);
+  CHECK(all.size() == 11);
+  CHECK(pairs == 44);
 }
 
 TEST_CASE("a training on groups of different sizes goes on with any others") {
   exec::TrainingSettings settings{.optimizer = {.kind = nn::OptimizerKind::AdamW}};
   settings.optimizer.learning_rate = 0.01F;
   settings.clip_norm = 1;
+  const std::int64_t steps = 2 * std::ssize(mixes());
   for (const bool has_experts : {false, true}) {
     std::vector<double> expected;
     exec::NamedTensors tensors;
@@ -852,10 +891,12 @@ TEST_CASE("a training on groups of different sizes goes on with any others") {
       const exec::TrainingJob job = job_of(mix, settings);
       if (expected.empty()) {
         exec::PlainTraining plain(job);
-        for (std::int64_t n = 0; n < 20; ++n) expected.push_back(plain.run(n));
+        for (std::int64_t n = 0; n < steps; ++n) expected.push_back(plain.run(n));
         // All of it in one form, too.
-        const auto [losses, last] = trained(job, nullptr, 0, 20);
-        for (std::size_t n = 0; n < 20; ++n) CHECK(std::abs(losses[n] - expected[n]) <= 1e-4);
+        const auto [losses, last] = trained(job, nullptr, 0, steps);
+        for (std::size_t n = 0; n < losses.size(); ++n) {
+          CHECK(std::abs(losses[n] - expected[n]) <= 1e-4);
+        }
       }
       const auto [losses, after] = trained(job, step == 0 ? nullptr : &tensors, step, step + 2);
       for (const double loss : losses) {

@@ -91,8 +91,16 @@ inline Pipeline in_groups(const Pipeline& pipeline, const Parallelism& form, std
   plan.global_batch_size *= multiple;
   plan.gradients.optimizer = timing;
   TopologyDescription description = pipeline.topology.description();
-  description.shards_optimizer = form.shards_optimizer;
+  description.shards_optimizer = form.shards_over_replicas();
   return {pipeline.profile, std::move(description), std::move(plan)};
+}
+
+/// Has the ranks of each group alone shard the optimizer's state of a form, which is sharded, if
+/// several of them hold the same parameters.
+inline void shard_in_groups(Parallelism& form) {
+  if (!form.shards_optimizer || form.copies() == 1) return;
+  form.optimizer_shards = form.copies();
+  form.group_replicas = 1;
 }
 
 /// Single devices that all reach each other.
@@ -246,7 +254,7 @@ inline std::optional<Pipeline> on_groups(const Trainable& model, Plan plan, std:
   TopologyDescription description = cluster({.servers = servers,
                                              .devices = (devices + unit - 1) / unit * largest,
                                              .inside = {bytes_per_ns(50), {}}});
-  description.shards_optimizer = plan.parallelism.shards_optimizer;
+  description.shards_optimizer = plan.parallelism.shards_over_replicas();
   fill_gradient_buckets(plan, model.profile);
   const auto layers = static_cast<std::int32_t>(model.layers->size());
   if (!validate(plan, layers, Topology(description)).empty() ||
@@ -286,7 +294,7 @@ inline std::optional<Pipeline> with_stage_forms(const Trainable& model, const Pi
   if (is_larger) return on_groups(model, std::move(plan), dice.chance(50) ? 2 : 1);
   fill_gradient_buckets(plan, model.profile);
   TopologyDescription description = pipeline.topology.description();
-  description.shards_optimizer = forms.front().shards_optimizer;
+  description.shards_optimizer = forms.front().shards_over_replicas();
   return Pipeline{model.profile, std::move(description), plan};
 }
 
@@ -301,12 +309,16 @@ inline Trainable as_rank(const Trainable& whole, const std::vector<Parallelism>&
   return model;
 }
 
-/// In all forms the optimizer's state is sharded, or in none. Returns them either way.
+/// In all forms the optimizer's state is sharded, or in none, and in groups alone in all or in
+/// none. Returns them either way.
 inline std::vector<Parallelism> with_any_state(Dice& dice, std::vector<Parallelism> forms) {
   const bool may_shard = std::all_of(forms.begin(), forms.end(),
                                      [](const Parallelism& form) { return form.full_shards == 1; });
   if (may_shard && dice.chance(50)) {
     for (Parallelism& form : forms) form.shards_optimizer = true;
+    const bool have_copies =
+        std::ranges::all_of(forms, [](const Parallelism& form) { return form.copies() > 1; });
+    if (have_copies && !forms.front().sequence) std::ranges::for_each(forms, shard_in_groups);
   }
   return forms;
 }
@@ -404,6 +416,19 @@ inline std::vector<Parallelism> forms_with_experts() {
            .shards_optimizer = true},
           {.context = 2, .experts = 4, .shards_optimizer = true},
           {.context = 2, .group_replicas = 2, .experts = 2, .expert_tensor = 2},
+          {.experts = 2, .shards_optimizer = true, .optimizer_shards = 4},
+          {.tensor = 2,
+           .sequence = true,
+           .context = 2,
+           .experts = 4,
+           .shards_optimizer = true,
+           .optimizer_shards = 4},
+          {.tensor = 2,
+           .sequence = true,
+           .experts = 2,
+           .expert_tensor = 2,
+           .shards_optimizer = true,
+           .optimizer_shards = 2},
           {.experts = 2, .full_shards = 4},
           {.tensor = 2, .sequence = true, .experts = 2, .expert_tensor = 2, .full_shards = 2}};
 }

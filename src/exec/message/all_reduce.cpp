@@ -179,7 +179,7 @@ ReductionSizes reduction_sizes(const Plan& plan, const DeviceSchedule& device) {
     std::sort(members.begin(), members.end());
     sizes[members].insert(entry.size);
   }
-  if (plan.parallelism.shards_optimizer) add_gathered_ties(plan, device, sizes);
+  if (plan.parallelism.shards_over_replicas()) add_gathered_ties(plan, device, sizes);
   return sizes;
 }
 

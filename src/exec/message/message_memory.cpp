@@ -56,7 +56,7 @@ Bytes message_memory(const Plan& plan, const DeviceSchedule& device) {
 DeviceConnections connections_of(const Plan& plan, const DeviceSchedule& device) {
   return {.peers = message_peers(device),
           .reductions = reduction_sizes(plan, device),
-          .scatters = plan.parallelism.shards_optimizer,
+          .scatters = plan.parallelism.shards_over_replicas(),
           .inbox = message_memory(plan, device)};
 }
 

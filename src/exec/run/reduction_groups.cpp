@@ -37,7 +37,7 @@ ReductionGroups reduction_groups(const Plan& plan, const PlanCost& costs,
     groups.devices_per_replica.push_back(plan.stages[s].devices_per_replica);
     for (const AllReduceCost& bucket : costs.stages[s].buckets) {
       of_stage.push_back(group_of(first_devices(plan.stages[s]), bucket, topology));
-      of_stage.back().is_scattered = plan.parallelism.shards_optimizer;
+      of_stage.back().is_scattered = plan.parallelism.shards_over_replicas();
     }
   }
   for (const TiedCost& tie : costs.ties) {

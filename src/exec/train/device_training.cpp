@@ -82,10 +82,11 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
 /// Returns those, by their numbers, that together have all of a stage's values of a kind: the ranks
 /// of the first replica that do not have the same as others of them. All replicas have the same
 /// bits, unless each has its shard, as of all but parameters where the optimizer's state is
-/// sharded.
+/// sharded over replicas.
 std::vector<DeviceIndex> DeviceTraining::holders_of(StageIndex stage, TensorKind kind) const {
   const bool is_in_shards = kind != TensorKind::Parameters && is_sharded(job_, stage);
-  const std::int64_t replicas = is_in_shards ? replicas_of(job_.plan.stages[stage.position()]) : 1;
+  const bool differ = is_in_shards && job_.plan.parallelism.shards_over_replicas();
+  const std::int64_t replicas = differ ? replicas_of(job_.plan.stages[stage.position()]) : 1;
   const Parallelism& form = job_.form(stage);
   const bool are_all_different = is_in_shards || form.experts > 1;
   const std::int64_t ranks = are_all_different ? form.group_size() : form.tensor * form.full_shards;

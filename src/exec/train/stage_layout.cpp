@@ -148,13 +148,15 @@ void StageLayout::choose_sharded(const TrainingJob& job, StageIndex stage,
                                  const TrainingDevice& device) {
   const StagePlan& plan = job.plan.stages[stage.position()];
   const FormRank& form = own_rank(job, stage, device);
+  const bool has_shards_of_replicas =
+      replicas_of(plan) > 1 && job.plan.parallelism.shards_over_replicas();
   const auto add = [&](const CopiedRange& all, const ReductionGroup& group) {
     const nn::GroupRank& copy = form.copies(all.is_of_experts);
     const ElementRange own = part_of_rank(all.numbers, copy.rank, copy.ranks);
     if (copy.ranks > 1) copied.push_back(all);
-    const bool has_replicas = replicas_of(plan) > 1;
-    if (has_replicas) shared.push_back({own, group});
-    updated.push_back({has_replicas ? shard_of(group, device.device, own) : own, state_size()});
+    if (has_shards_of_replicas) shared.push_back({own, group});
+    updated.push_back(
+        {has_shards_of_replicas ? shard_of(group, device.device, own) : own, state_size()});
   };
   const auto buckets = static_cast<std::int32_t>(job.buckets[stage.position()].sizes.size());
   const auto add_layers = [&](LayerRange layers, const ReductionGroup& group) {

@@ -133,6 +133,7 @@ Parallelism without_trained(Parallelism form) {
   // Ranks with different experts have different positions.
   if (form.experts > 1 && form.tensor > 1 && !form.sequence) return form;
   form.shards_optimizer = false;
+  form.optimizer_shards = 0;
   if (nn::kRecomputable.includes(form.recomputes)) form = without_recomputation(form);
   form.tensor = 1;
   form.sequence = false;
