@@ -8,6 +8,7 @@
 
 #include "dapple/cost/buckets.h"
 #include "dapple/plan/validate.h"
+#include "dapple/profile/boundary_shares.h"
 #include "dapple/profile/limits.h"
 #include "dapple/profile/variants.h"
 #include "dapple/topology/servers_of_kind.h"
@@ -175,6 +176,20 @@ LayerSums sum_layers(const ModelProfile& profile, double global_batch) {
   return sums;
 }
 
+/// Returns an upper bound on the time of all gathers of tensors that cross so many boundaries in
+/// shares, there and back, a sample at a time.
+double gathers_ns(const ModelProfile& profile, double output_bytes, double crossings,
+                  double global_batch) {
+  if (boundary_shares(profile) == 1) return 0;
+  double slowest = 0;
+  for (std::size_t kind = 0; kind <= profile.other_groups.size(); ++kind) {
+    const GroupRing& ring = group_on(profile, kind).ring(CollectiveMembers::Tensor);
+    slowest = std::max(slowest, global_batch * slowest_collective_ns(0, ring) +
+                                    slowest_collective_ns(output_bytes, ring));
+  }
+  return 2 * crossings * slowest;
+}
+
 Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topology,
                             double global_batch) {
   const LayerSums sums = sum_layers(profile, global_batch);
@@ -204,7 +219,8 @@ Magnitudes bound_magnitudes(const ModelProfile& profile, const Topology& topolog
     }
     reductions_ns = std::max(reductions_ns, on_kind);
   }
-  result.communication_ns += reductions_ns;
+  result.communication_ns +=
+      reductions_ns + gathers_ns(profile, sums.output_bytes, crossings, global_batch);
   result.bytes = sums.kept_bytes + sums.parameter_bytes * (1 + gradient + framework + state) +
                  9 * sums.output_bytes;
   result.communication_ns +=

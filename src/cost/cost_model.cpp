@@ -9,6 +9,7 @@
 #include "cost/slowest_replica.h"
 #include "dapple/core/error.h"
 #include "dapple/cost/compatible.h"
+#include "dapple/profile/boundary_shares.h"
 #include "dapple/profile/skip_tensors.h"
 
 namespace dapple {
@@ -132,12 +133,13 @@ StageTraffic traffic_of(const LayerTable& table, LayerRange layers, bool recompu
 }
 
 CostModel::CostModel(const ModelProfile& profile, const Topology& topology)
-    : CostModel(profile, topology, 1) {}
+    : CostModel(profile, topology, 1, nullptr) {}
 
 CostModel::CostModel(const ModelProfile& profile, const Topology& topology,
-                     std::int32_t devices_per_replica)
+                     std::int32_t devices_per_replica, const CostModel* root)
     : profile_(profile),
       topology_(topology),
+      root_(root == nullptr ? this : root),
       tables_(std::make_unique<Tables>()),
       devices_per_replica_(devices_per_replica) {
   if (devices_per_replica > 1) {
@@ -155,11 +157,15 @@ CostModel::CostModel(const ModelProfile& profile, const Topology& topology,
   for (const DeviceKind& kind : topology.description().devices) {
     measured_.push_back(time_source(profile, kind).value_or(kOne).measured);
   }
+  if (profile.boundaries == Boundaries::ScatterGather) {
+    divided_ = cuts_with_divided_tensors(profile);
+  }
   do_times_rise_ = do_times_rise(profile);
   for (const ModelProfile& form : profile.stage_forms) {
     do_times_rise_ = do_times_rise_ && do_times_rise(form);
     // The constructor is private.
-    others_.emplace_back(new CostModel(form, topology, dapple::devices_per_replica(profile, form)));
+    others_.emplace_back(
+        new CostModel(form, topology, dapple::devices_per_replica(profile, form), this));
   }
 }
 
@@ -241,7 +247,17 @@ StageTensors CostModel::tensors_of(const Plan& plan, StageIndex stage, std::int6
   const LayerRange own = plan.stages[stage.position()].layers;
   // Sizes are the same on all kinds of devices.
   const LayerTable& table = this->table(samples, topology_.device(DeviceIndex{0}).kind);
-  StageTensors tensors{.before = table.boundary(own.begin), .behind = table.boundary(own.end)};
+  StageTensors tensors{.before = table.boundary(own.begin),
+                       .behind = table.boundary(own.end),
+                       .sent_before = {},
+                       .sent_behind = {}};
+  const auto sent = [&](std::size_t other, std::int32_t cut, Bytes size) {
+    return Bytes{divide_up(size.count, shares_with(plan.stages[other].form, cut))};
+  };
+  const std::size_t last = plan.stages.size() - 1;
+  const std::size_t position = stage.position();
+  if (position > 0) tensors.sent_before = sent(position - 1, own.begin, tensors.before);
+  if (position < last) tensors.sent_behind = sent(position + 1, own.end, tensors.behind);
   if (profile_.skip_tensors == SkipTensors::Forwarded) return tensors;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageIndex other = index_at<StageIndex>(s);
@@ -251,12 +267,16 @@ StageTensors CostModel::tensors_of(const Plan& plan, StageIndex stage, std::int6
     const std::vector<LayerIndex> layers =
         is_before ? layers_consumed(profile_, others, own) : layers_consumed(profile_, own, others);
     const Bytes size = outputs(layers, samples);
+    const Bytes share{divide_up(size.count, shares_of(plan.stages[s].form, layers))};
     if (other.next() == stage) {
       tensors.before = size;
+      tensors.sent_before = share;
     } else if (stage.next() == other) {
       tensors.behind = size;
+      tensors.sent_behind = share;
     } else if (!layers.empty()) {
-      tensors.skips.push_back({.stage = other, .size = size, .is_before = is_before});
+      tensors.skips.push_back(
+          {.stage = other, .size = size, .sent = share, .is_before = is_before});
     }
   }
   return tensors;
@@ -345,13 +365,16 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, const StageTensors&
   if (topology_.description().shards_optimizer) {
     cost.optimizer_state = {divide_up(cost.optimizer_state.count, stage.replicas)};
   }
-  // Two buffers per boundary and direction, and one more for each micro-batch that may wait there.
   cost.communication_buffers = stage.largest_bucket;
-  if (stage.sends_before) cost.communication_buffers += (4 + waiting_before) * tensors.before;
-  if (stage.sends_behind) cost.communication_buffers += (4 + waiting_behind) * tensors.behind;
+  // Two buffers per boundary and direction, and one more for each micro-batch that may wait there.
+  const auto add_buffers = [&](Bytes received, Bytes sent, std::int64_t waiting) {
+    cost.communication_buffers += (2 + waiting) * received + 2 * sent;
+  };
+  if (stage.sends_before) add_buffers(tensors.before, tensors.sent_before, waiting_before);
+  if (stage.sends_behind) add_buffers(tensors.behind, tensors.sent_behind, waiting_behind);
   Bytes received = tensors.before;
   for (const StageTensors::Skip& skip : tensors.skips) {
-    cost.communication_buffers += (4 + skip.waiting) * skip.size;
+    add_buffers(skip.size, skip.sent, skip.waiting);
     if (skip.is_before) received += skip.size;
   }
   cost.workspace = layers.largest_workspace(stage.layers);
@@ -368,10 +391,14 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, const StageTensors&
 MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t samples,
                                   std::int32_t device_kind) const {
   const LayerTable& layers = table(samples, device_kind);
-  return memory_cost(
-      stage,
-      {.before = layers.boundary(stage.layers.begin), .behind = layers.boundary(stage.layers.end)},
-      samples, device_kind);
+  StageTensors tensors{.before = layers.boundary(stage.layers.begin),
+                       .behind = layers.boundary(stage.layers.end),
+                       .sent_before = {},
+                       .sent_behind = {}};
+  // Beside a stage in this form; no other form has smaller shares beside this one.
+  tensors.sent_before = {divide_up(tensors.before.count, shares(stage.layers.begin))};
+  tensors.sent_behind = {divide_up(tensors.behind.count, shares(stage.layers.end))};
+  return memory_cost(stage, tensors, samples, device_kind);
 }
 
 StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
@@ -470,6 +497,32 @@ std::vector<Duration> CostModel::bucket_steps(LayerRange layers,
   return steps;
 }
 
+std::int64_t CostModel::shares_with(FormIndex other, std::int32_t cut) const {
+  const CostModel& of_other = root_->in(other);
+  if (is_divided(cut) || of_other.is_divided(cut)) return 1;
+  return shares_between(profile_, of_other.profile().parallelism);
+}
+
+std::int64_t CostModel::shares(std::int32_t cut) const {
+  return is_divided(cut) ? 1 : boundary_shares(profile_);
+}
+
+std::int64_t CostModel::shares_of(FormIndex other, const std::vector<LayerIndex>& layers) const {
+  const ModelProfile& of_other = root_->in(other).profile();
+  for (const LayerIndex layer : layers) {
+    const bool is_divided = profile_.layers[layer.position()].divides_output ||
+                            of_other.layers[layer.position()].divides_output;
+    if (is_divided) return 1;
+  }
+  return shares_between(profile_, of_other.parallelism);
+}
+
+Duration CostModel::gather_time(DeviceIndex device, Bytes size) const {
+  const auto kind = static_cast<std::size_t>(topology_.device(device).kind);
+  return collective_time(CollectiveKind::AllGather, size,
+                         group_on(profile_, measured_[kind]).ring(CollectiveMembers::Tensor));
+}
+
 BoundaryCost CostModel::transfers_between(const Plan& plan, std::size_t from,
                                           std::size_t to) const {
   const StagePlan& here = plan.stages[from];
@@ -478,6 +531,13 @@ BoundaryCost CostModel::transfers_between(const Plan& plan, std::size_t from,
   std::vector<LayerIndex> layers;
   if (are_direct) layers = layers_consumed(profile_, here.layers, there.layers);
   // What a device receives is laid out as its own stage has it.
+  const std::int64_t shares = are_direct ? in(here.form).shares_of(there.form, layers)
+                                         : in(here.form).shares_with(there.form, here.layers.end);
+  const auto gathered_by = [&](const StagePlan& stage) -> TransferShares {
+    return {.shares = shares, .gather = [&](DeviceIndex device, Bytes size) {
+              return in(stage.form).gather_time(device, size);
+            }};
+  };
   const auto received_by = [&](const StagePlan& stage) {
     return [&](std::int64_t samples) {
       const CostModel& in_form = in(stage.form);
@@ -490,8 +550,10 @@ BoundaryCost CostModel::transfers_between(const Plan& plan, std::size_t from,
   for (std::int64_t m = 0; m < std::min(period, plan.num_micro_batches); ++m) {
     const std::vector<TransferEnd> senders = transfer_ends(plan, here, m);
     const std::vector<TransferEnd> receivers = transfer_ends(plan, there, m);
-    cost.forward.push_back(transfer_cost(senders, receivers, received_by(there), topology_));
-    cost.backward.push_back(transfer_cost(receivers, senders, received_by(here), topology_));
+    cost.forward.push_back(
+        transfer_cost(senders, receivers, received_by(there), topology_, gathered_by(there)));
+    cost.backward.push_back(
+        transfer_cost(receivers, senders, received_by(here), topology_, gathered_by(here)));
   }
   return cost;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "dapple/core/error.h"
 
@@ -22,8 +24,9 @@ std::int64_t parts_between(const TransferEnd& sender, const TransferEnd& receive
 std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
                                 const std::vector<TransferEnd>& to,
                                 const std::function<Bytes(std::int64_t)>& size_of,
-                                const Topology& topology) {
+                                const Topology& topology, const TransferShares& shares) {
   std::vector<PairFlow> flows;
+  std::map<DeviceIndex, Bytes> received;
   std::size_t receiver = 0;
   for (const TransferEnd& sender : from) {
     // Both sides are ascending, so receivers that end before this sender begins are complete.
@@ -35,12 +38,18 @@ std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
       if (parts == 0) continue;
       const Bytes size{divide_up(size_of(overlap.size()).count, parts)};
       if (sender.device == to[i].device || size.count == 0) continue;
+      received[to[i].device] += size;
       flows.push_back({.from = sender.device,
                        .to = to[i].device,
                        .samples = overlap,
-                       .size = size,
+                       .size = {divide_up(size.count, shares.shares)},
+                       .received = {},
                        .route = topology.route(sender.device, to[i].device)});
     }
+  }
+  for (PairFlow& flow : flows) {
+    flow.received = received.at(flow.to);
+    if (shares.shares > 1) flow.route.latency += shares.gather(flow.to, flow.received);
   }
   return flows;
 }
@@ -49,9 +58,9 @@ std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
 
 TransferCost transfer_cost(const std::vector<TransferEnd>& from, const std::vector<TransferEnd>& to,
                            const std::function<Bytes(std::int64_t)>& size_of,
-                           const Topology& topology) {
+                           const Topology& topology, const TransferShares& shares) {
   TransferCost cost;
-  cost.flows = intersect(from, to, size_of, topology);
+  cost.flows = intersect(from, to, size_of, topology, shares);
   std::map<PortIndex, PortLoad> loads;
   for (const PairFlow& flow : cost.flows) {
     cost.size += flow.size;
@@ -59,7 +68,8 @@ TransferCost transfer_cost(const std::vector<TransferEnd>& from, const std::vect
       PortLoad& load = loads[port];
       load.port = port;
       load.size += flow.size;
-      load.latency = std::max(load.latency, flow.route.latency);
+      std::tie(load.latency, load.received) = std::max(
+          std::pair{load.latency, load.received}, std::pair{flow.route.latency, flow.received});
     }
   }
   for (auto& [port, load] : loads) {

@@ -6,10 +6,12 @@
 
 #include "dapple/core/characters.h"
 #include "dapple/plan/least_depth.h"
+#include "dapple/profile/boundary_shares.h"
 
 namespace dapple {
 
 void apply(const Runtime& runtime, ModelProfile& profile) {
+  profile.boundaries = runtime.boundaries;
   Optimizer& optimizer = profile.optimizer;
   if (runtime.gradient_bytes_per_parameter_byte) {
     optimizer.gradient_bytes_per_parameter_byte = *runtime.gradient_bytes_per_parameter_byte;
@@ -67,6 +69,7 @@ std::vector<Violation> runtime_faults(const Runtime& runtime, const Plan& plan,
   };
   const auto overlap = [](bool overlaps) { return overlaps ? "buckets" : "none"; };
   expect("/predicted/transfers", to_string(runtime.transfers), to_string(mode.transfers));
+  expect("/boundaries", to_string(runtime.boundaries), to_string(plan.boundaries));
   expect("/gradients/overlap", overlap(runtime.overlaps_gradients),
          overlap(plan.gradients.overlaps));
   if (!runtime.has_least_depths || plan.family != ScheduleFamily::OneFOneB) return faults;

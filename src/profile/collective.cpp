@@ -101,6 +101,15 @@ Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring)
   return {divide_up(all_reduce_time(size, ring).ns, 2)};
 }
 
+Duration least_collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring) {
+  Duration least = collective_time(kind, size, ring);
+  // Between measurements the time is linear, and above the largest it rises.
+  for (const MeasuredReduction& measured : ring.measured) {
+    if (measured.size > size) least = std::min(least, collective_time(kind, measured.size, ring));
+  }
+  return least;
+}
+
 Duration collectives_time(const std::vector<Collective>& collectives, std::int64_t samples,
                           const GroupShape& group) {
   Duration time;

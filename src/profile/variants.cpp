@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/profile/boundary_shares.h"
 
 namespace dapple {
 namespace {
@@ -54,6 +55,7 @@ void take_variant(Layer& layer, const Parallelism& form) {
     const LayerVariant* const found = variant_of(layer, form);
     check(found != nullptr, "a layer has no variant for the parallelism of its plan");
     LayerVariant variant = *found;
+    layer.divides_output = divides_output(layer, variant);
     layer.parameters = variant.parameters;
     layer.expert_parameters = variant.expert_parameters;
     layer.fixed_overhead = variant.fixed_overhead;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "dapple/profile/boundary_shares.h"
 #include "dapple/profile/skip_tensors.h"
 #include "dapple/report/causes.h"
 #include "dapple/report/table.h"
@@ -80,6 +81,10 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   if (first.plan.skip_tensors != second.plan.skip_tensors) {
     add_text("skip tensors", std::string{to_string(first.plan.skip_tensors)},
              std::string{to_string(second.plan.skip_tensors)});
+  }
+  if (first.plan.boundaries != second.plan.boundaries) {
+    add_text("boundaries", std::string{to_string(first.plan.boundaries)},
+             std::string{to_string(second.plan.boundaries)});
   }
   if (first.plan.gradients != second.plan.gradients) {
     add_text("bucket size", show(first.plan.gradients.bucket_size),

@@ -235,6 +235,7 @@ std::string show_ways(const Plan& plan) {
   const std::string parallelism = show_parallelism(plan);
   if (!parallelism.empty()) text += ", " + parallelism;
   if (plan.skip_tensors == SkipTensors::Direct) text += ", direct skip tensors";
+  if (plan.boundaries == Boundaries::ScatterGather) text += ", scatter-gather boundaries";
   return text;
 }
 

@@ -17,7 +17,7 @@ from fractions import Fraction
 import tool
 from tool import BAD_INPUT, DONE, ToolTest
 
-CASES = 280  # enough that every subject of SUBJECTS is met
+CASES = 360  # enough that every subject of SUBJECTS is met
 BUCKET = 25 << 20  # bytes; what import closes a bucket at
 MOST = 10**15  # byte/s; the bandwidth of a ring before any port has narrowed it
 TICKS = 1024  # of a nanosecond
@@ -64,6 +64,7 @@ SUBJECTS = (
     "a transfer through NICs", "a transfer within a server", "a transfer between several replicas",
     "a transfer of groups", "transfers that block", "serial transfers",
     "a reduction behind the last backward", "a reduction of a tie behind the last backward",
+    "tensors that ranks share unevenly", "tensors that ranks have divided", "scatter-gather asked for beside whole tensors",
     "a runtime's bytes of gradient", "a runtime's bytes of framework", "a runtime's reserved memory")
 
 # What stages choose: of each so many stages are costed, for each time of the scale.
@@ -85,6 +86,7 @@ DIMENSIONS = {
     "recomputed parts of layers": lambda form: form.recompute is not None,
     "first layers alone recomputing": None,
     "every n-th layer recomputing": None,
+    "scatter-gather boundaries": None,
 }
 
 
@@ -209,6 +211,8 @@ class Model:
         self.form = form
         self.names = [layer["name"] for layer in profile["layers"]]
         self.figures = [chosen_figures(layer, form) for layer in profile["layers"]]
+        self.divided = [self.is_divided(layer, own)
+                        for layer, own in zip(profile["layers"], self.figures)]
         self.scaling = profile.get("batch_scaling")
         self.measured = [profile["device"]] + sorted(
             times["device"] for times in profile["layers"][0].get("other_times", []))
@@ -262,6 +266,16 @@ class Model:
             return 0
         return sum(self.size(layer, "output_bytes", samples) for layer in range(cut)
                    if self.last_consumer[layer] >= cut)
+
+    def is_divided(self, layer, own):
+        """Whether a rank has less than three quarters of what one without tensor ranks has."""
+        whole, of_rank = layer["measurements"][-1], own["measurements"][-1]
+        return self.form.tensor > 1 and (
+            Fraction(of_rank["output_bytes"] * self.form.context, of_rank["batch_size"])
+            < Fraction(3 * whole["output_bytes"], 4 * whole["batch_size"]))
+
+    def crosses_divided(self, cut):
+        return any(self.divided[layer] for layer in range(cut) if self.last_consumer[layer] >= cut)
 
     def own(self, layer):
         return self.figures[layer]["parameter_bytes"]
@@ -711,6 +725,7 @@ class Plan:
         self.samples = document["micro_batch_size"]
         self.micro_batches = document["num_micro_batches"]
         self.depths = document["schedule"]["warmup_depths"]
+        self.boundaries = "whole"  # as a file without a runtime has it
         self.used = [set() for _ in self.stages]  # what all-reduces of each stage were made of
         self.met = [set() for _ in self.stages]  # subjects that its costs were about
         self.keep_all_but_some(profile)
@@ -819,21 +834,52 @@ class Plan:
                 ends = (receiver, sender) if is_back else (sender, receiver)
                 yield *ends, self.passed(stage, overlap, is_back)
 
+    def ranks_that_share(self, cut):
+        """How many ranks send a share each of a tensor that all of them have; 1 if it is whole, or
+        divided already."""
+        are_near = all(self.form.tensor <= server.group["devices"]
+                       for server in self.topology.servers)
+        is_cut = self.boundaries == "scatter-gather" and not self.form.sequence and are_near
+        is_cut = is_cut and not self.model.crosses_divided(cut)
+        return self.form.tensor if is_cut else 1
+
+    def share(self, size, cut):
+        return divide_up(size, self.ranks_that_share(cut))
+
     def sent(self, stage):
         """Bytes of one micro-batch to the next stage."""
-        return sum(size for _, _, size in self.flows(stage))
+        return sum(self.share(size, self.stages[stage][1]) for _, _, size in self.flows(stage))
+
+    def gathers(self, stage, is_back):
+        """Nanoseconds in which each receiver gathers what it gets of a micro-batch."""
+        received = collections.Counter()
+        for _, receiver, size in self.flows(stage, is_back):
+            received[receiver] += size
+        ranks = self.ranks_that_share(self.stages[stage][1])
+        if self.model.crosses_divided(self.stages[stage][1]) and self.boundaries != "whole":
+            self.met[stage].add("tensors that ranks have divided")
+        if ranks == 1:
+            return dict.fromkeys(received, 0)
+        if any(received.values()):
+            self.met[stage].add("scatter-gather boundaries")
+        if any(size % ranks for _, _, size in self.flows(stage, is_back)):
+            self.met[stage].add("tensors that ranks share unevenly")
+        return {receiver: self.collective(stage, receiver, "tensor", "all-gather", size)
+                for receiver, size in received.items()}
 
     def transfers(self, stage):
         """Nanoseconds and bytes of a micro-batch to the next stage, and of its gradient back."""
         both = []
         for is_back in (False, True):
             carried, latency, whole = collections.Counter(), collections.Counter(), 0
-            for sender, receiver, size in self.flows(stage, is_back):
+            gathering = self.gathers(stage, is_back)
+            for sender, receiver, of_all in self.flows(stage, is_back):
                 ports, of_route = self.topology.route(sender, receiver)
+                size = self.share(of_all, self.stages[stage][1])
                 whole += size
                 for port in ports if size > 0 else ():
                     carried[port] += size
-                    latency[port] = max(latency[port], of_route)
+                    latency[port] = max(latency[port], of_route + gathering[receiver])
                     self.met[stage].add("a transfer through NICs" if port[0] == "nic" else
                                         "a transfer within a server")
             time = max((round_up(occupation(size, self.topology.capacity(port))) + latency[port]
@@ -938,10 +984,12 @@ class Plan:
                  + max(self.model.workspace(layer, samples) for layer in self.layers_of(stage)))
         if stage > 0:
             waiting = max(0, depths[stage - 1] - depths[stage])
-            fixed += (4 + waiting) * self.model.boundary(begin, samples)
+            tensor = self.model.boundary(begin, samples)
+            fixed += (2 + waiting) * tensor + 2 * self.share(tensor, begin)
         if stage + 1 < len(self.stages):
             waiting = max(0, depths[stage] - depths[stage + 1])
-            fixed += (4 + waiting) * self.model.boundary(end, samples)
+            tensor = self.model.boundary(end, samples)
+            fixed += (2 + waiting) * tensor + 2 * self.share(tensor, end)
         stash = sum(self.model.size(layer, "stash_bytes", samples)
                     for layer in self.layers_of(stage))
         if not self.recomputes[stage]:
@@ -1091,7 +1139,8 @@ class Draw:
         self.profile = self.draw_profile()
         self.layers = expanded(self.profile["layers"])
         self.layout, self.more = self.draw_layout()
-        self.runtime = self.draw_runtime() if self.chance(0.5) else None
+        may_cut = self.form.tensor > 1 and not self.form.sequence
+        self.runtime = self.draw_runtime() if self.chance(0.95 if may_cut else 0.5) else None
 
     def number(self, low, high):
         """An odd number between powers of two, small ones as likely as large ones."""
@@ -1186,7 +1235,7 @@ class Draw:
             drawn.append(one)
         return drawn
 
-    def draw_variants(self, parameters, needs_experts):
+    def draw_variants(self, parameters, needs_experts, layer):
         """The variant that is used and others that are not, in any order."""
         form = self.form
         has_experts = form.experts > 1 and (needs_experts or self.chance(0.6))
@@ -1231,8 +1280,16 @@ class Draw:
                 drawn = self.draw_collectives(key)
                 if drawn:
                     variant[way] = drawn
+            if tensor > 1 and not sequence and self.chance(0.97):
+                self.keep_output(layer, variant)
             variants.append(variant)
         return variants
+
+    def keep_output(self, layer, variant):
+        """All tensor ranks have the output that one without others has."""
+        whole, own = layer["measurements"][-1], variant["measurements"][-1]
+        own["output_bytes"] = divide_up(whole["output_bytes"] * own["batch_size"],
+                                        whole["batch_size"] * variant.get("context_parallel", 1))
 
     def stated_layers(self):
         """Which layers of a stage the file says that recompute; nothing where all do."""
@@ -1266,7 +1323,7 @@ class Draw:
         for number, name in enumerate(names):
             parameters = self.chance(0.8)
             layer = {"name": name, **self.draw_figures(parameters)}
-            variants = self.draw_variants(parameters, number == 0)
+            variants = self.draw_variants(parameters, number == 0, layer)
             if variants:
                 layer["variants"] = variants
             if variants and (self.form.recomputed_layers or self.form.recompute_every):
@@ -1302,6 +1359,9 @@ class Draw:
         runtime = {"schema": "dapple-runtime/1", "name": "drawn", "source": "made up",
                    "transfers": self.choice("overlapped", "blocking", "serial"),
                    "gradient_overlap": self.choice("buckets", "none", "none"), "depths": "any"}
+        boundaries = self.choice("whole", None, *["scatter-gather"] * 7)
+        if boundaries:
+            runtime["boundaries"] = boundaries
         if self.chance(0.5):
             runtime["framework_bytes_per_parameter_byte"] = self.choice(0, 1, 0.123456789, 2.5)
         if self.chance(0.5):
@@ -1474,6 +1534,8 @@ class Draw:
         if form.shares_some and not is_alone:
             most = min(most, groups // 2)
         ranks = groups if is_alone else self.random.randint(1, most)
+        if not is_alone and form.tensor > 1 and not form.sequence and self.chance(0.8):
+            ranks = most  # Tensors may cross boundaries in shares.
         least = 2 if form.shares_some and not is_alone else 1
         replicas = self.choice(self.random.randint(least, groups // ranks), groups // ranks)
         cuts = sorted(self.random.sample(range(1, count), ranks - 1))
@@ -1552,7 +1614,8 @@ class Timeline:
                 found += self.faults_of_reductions(stage, met)
             met.update(self.plan.met[stage] & {
                 "a transfer through NICs", "a transfer within a server", "a transfer of groups",
-                "a transfer between several replicas"})
+                "a transfer between several replicas", "scatter-gather boundaries",
+                "tensors that ranks share unevenly", "tensors that ranks have divided"})
         return found
 
     def faults_of_transfers(self, stage, met):
@@ -1653,7 +1716,8 @@ class ParallelismCosts(ToolTest):
     def compare_simulated(self, draw, document, met):
         """What differs where simulate runs the plan as a runtime does. Counts in `met`."""
         runtime = draw.runtime
-        is_of_words = not draw.more and draw.chance(0.2)
+        may_cut = runtime.get("boundaries") == "scatter-gather"
+        is_of_words = not draw.more and draw.chance(0.1 if may_cut else 0.2)
         what = (("--layout", draw.layout, "--model", "m.json", "--topo", "t.json") if is_of_words
                 else ("plan.json", "--recost", "--timeline", "timeline.json"))
         run = self.run_tool("simulate", *what, "--runtime", self.write("r.json", runtime),
@@ -1661,6 +1725,9 @@ class ParallelismCosts(ToolTest):
         if run.returncode != DONE:
             return [f"exit code of simulate {run.returncode}: {run.stderr.strip()}"]
         plan = Plan(document, *draw.under_runtime())
+        plan.boundaries = runtime.get("boundaries", "whole")
+        met["scatter-gather asked for beside whole tensors"] += (
+            plan.boundaries == "scatter-gather" and plan.ranks_that_share(0) == 1)
         said = {device.pop("device"): device
                 for device in json.loads(run.stdout)["plans"][0]["predicted"]["devices"]}
         for device in said.values():

@@ -543,6 +543,17 @@ class Reference {
     return now;
   }
 
+  /// The nanoseconds in which the ranks of the receiver gather all that it gets from shares.
+  std::int64_t gather_of(const PairFlow& flow) const {
+    const ModelProfile& profile = pipeline_.profile;
+    if (profile.boundaries == Boundaries::Whole) return 0;
+    const GroupRing& ring = profile.group.ring(CollectiveMembers::Tensor);
+    const Wide ranks = profile.parallelism.tensor;
+    const Wide all = ranks * ring.bandwidth.bytes_per_second;
+    const Wide ticks = ((ranks - 1) * flow.received.count * 1'024'000'000'000 + all - 1) / all;
+    return static_cast<std::int64_t>((ticks + 1023) / 1024 + (ranks - 1) * ring.latency.ns);
+  }
+
   /// What a port is busy for one transfer, in ticks, and the longest latency through it.
   std::map<PortIndex, std::pair<std::int64_t, std::int64_t>> loads_of(
       const TransferCost& cost) const {
@@ -552,7 +563,7 @@ class Reference {
       const Route route = pipeline_.topology.route(flow.from, flow.to);
       for (const PortIndex port : route.ports) {
         bytes[port] += flow.size.count;
-        loads[port].second = std::max(loads[port].second, route.latency.ns);
+        loads[port].second = std::max(loads[port].second, route.latency.ns + gather_of(flow));
       }
     }
     for (const auto& [port, size] : bytes) {

@@ -214,7 +214,7 @@ TEST_CASE("stages that block do everything when a walk of their own says") {
   Dice dice(2301);
   int piped = 0;
   for (int i = 0; i < scaled(4000); ++i) {
-    const Pipeline pipeline = with_small_steps(random_pipeline(dice, {.mixed = true}));
+    const Pipeline pipeline = with_small_steps(random_pipeline(dice, {.mixed = true, .cut = true}));
     piped += pipeline.plan.stages.size() > 1 ? 1 : 0;
     for (const Transfers transfers : kBlocking) {
       const Times walked = Walk(pipeline, transfers == Transfers::Serial).run();
@@ -231,8 +231,8 @@ TEST_CASE("stages that block do everything when a walk of their own says") {
 TEST_CASE("no plan whose transfers block is simulated faster than its bounds") {
   Dice dice(2302);
   for (int i = 0; i < scaled(5000); ++i) {
-    const Pipeline pipeline = with_small_steps(
-        random_pipeline(dice, {.slowdown = true, .crowded = true, .mixed = true, .sharded = true}));
+    const Pipeline pipeline = with_small_steps(random_pipeline(
+        dice, {.slowdown = true, .crowded = true, .mixed = true, .sharded = true, .cut = true}));
     for (const Transfers transfers : kBlocking) {
       for (const Contention contention : {Contention::Off, Contention::Shared}) {
         const search::BoundedPlan bounded{pipeline.plan,

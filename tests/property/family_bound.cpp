@@ -46,7 +46,7 @@ TEST_CASE("no plan of a family, on any devices, is faster than the family's boun
   int memory_decides = 0;
   for (int i = 0; i < scaled(4000); ++i) {
     const Pipeline pipeline =
-        random_pipeline(dice, {.slowdown = true, .mixed = true, .sharded = true});
+        random_pipeline(dice, {.slowdown = true, .mixed = true, .sharded = true, .cut = true});
     const ScheduleFamily family = random_own_family(dice);
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ": " << text_of(pipeline));
@@ -152,7 +152,7 @@ TEST_CASE("no order of one stage per device is faster than the exact search's bo
   int beyond = 0;  // orders of their own that are faster than any depths of 1F1B
   for (int i = 0; i < scaled(300); ++i) {
     const Pipeline pipeline =
-        random_pipeline(dice, {.slowdown = true, .mixed = true, .sharded = true});
+        random_pipeline(dice, {.slowdown = true, .mixed = true, .sharded = true, .cut = true});
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ": " << text_of(pipeline));
     INFO("contention " << to_string(contention));
@@ -174,8 +174,8 @@ TEST_CASE("no plan is faster than the exact search's bound, wherever its stages 
   Dice dice(79);
   int many = 0;  // clusters of which not all placements are tried
   for (int i = 0; i < scaled(1000); ++i) {
-    const Pipeline pipeline =
-        random_pipeline(dice, {.slowdown = true, .crowded = true, .mixed = true, .sharded = true});
+    const Pipeline pipeline = random_pipeline(
+        dice, {.slowdown = true, .crowded = true, .mixed = true, .sharded = true, .cut = true});
     const Contention contention = dice.chance(50) ? Contention::Shared : Contention::Off;
     INFO("instance " << i << ": " << text_of(pipeline));
     INFO("contention " << to_string(contention));

@@ -118,7 +118,7 @@ TEST_CASE("without contention and slowdown no replica on its own does anything l
   Dice dice(63);
   int earlier = 0;
   for (int i = 0; i < scaled(4000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.mixed = true});
+    const Pipeline pipeline = random_pipeline(dice, {.mixed = true, .cut = true});
     const simulate::SimulationResult result = pipeline.run(Contention::Off);
     const auto together = by_action(result.timeline);
     const simulate::SimulationResult other = pipeline.run_apart({.contention = Contention::Off});
@@ -139,7 +139,7 @@ TEST_CASE("on shared links what is sent earlier may hold up others, but far more
   int faster = 0;
   int slower = 0;
   for (int i = 0; i < scaled(4000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.mixed = true});
+    const Pipeline pipeline = random_pipeline(dice, {.mixed = true, .cut = true});
     const Duration together = pipeline.run({.record = false}).iteration;
     const Duration apart = pipeline.run_apart({.record = false}).iteration;
     if (apart < together) ++faster;
@@ -153,7 +153,7 @@ TEST_CASE("every replica works on each micro-batch once, in the order and memory
   Dice dice(64);
   for (int i = 0; i < scaled(600); ++i) {
     const Pipeline pipeline =
-        random_pipeline(dice, {.slowdown = true, .deal = true, .mixed = true});
+        random_pipeline(dice, {.slowdown = true, .deal = true, .mixed = true, .cut = true});
     INFO("instance " << i << ": " << text_of(pipeline));
     const Schedule schedule = generate(pipeline.plan, Replicas::Independent);
     REQUIRE(to_text(schedule, pipeline.topology) == to_text(pipeline.schedule, pipeline.topology));
@@ -189,7 +189,7 @@ TEST_CASE("no plan of independent replicas is simulated faster than its bounds")
   int met = 0;
   int split = 0;
   for (int i = 0; i < scaled(12'000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .mixed = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .mixed = true, .cut = true});
     if (splits_micro_batches(pipeline.plan)) ++split;
     const std::vector<std::int64_t>& depths = pipeline.plan.warmup_depths;
     for (const Contention contention : kModes) {

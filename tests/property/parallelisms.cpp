@@ -97,6 +97,17 @@ void keep_sizes(const Layer& layer, LayerVariant& variant) {
       (is_layer ? layer.measurements : kept->measurements).back().output;
 }
 
+/// A number below 16 by the layer's figures, without a roll of the dice, which would change the
+/// problems.
+std::uint64_t part_of_sixteen(const Layer& layer) {
+  const Measurement& point = layer.measurements.back();
+  std::uint64_t mixed = 17;
+  for (const std::int64_t figure : {point.forward.ns, point.backward.ns, point.output.count}) {
+    mixed = (mixed + static_cast<std::uint64_t>(figure)) * 0x9E3779B97F4A7C15;
+  }
+  return mixed >> 60;
+}
+
 /// Gives every layer variants; one is missing now and then, and some layers have no experts.
 void add_variants(Dice& dice, ModelProfile& profile) {
   const std::set<Parallelism> forms = random_forms(dice);
@@ -120,6 +131,12 @@ void add_variants(Dice& dice, ModelProfile& profile) {
         variant.expert_parameters = {variant.parameters.count * dice.roll(0, 4) / 5};
       }
       variant.measurements.push_back(variant_measurement(dice, layer.measurements.back(), degree));
+      // Tensor ranks mostly have the output whole.
+      if (form.tensor > 1 && !form.sequence && part_of_sixteen(layer) > 1) {
+        const Measurement& whole = layer.measurements.back();
+        const std::int64_t of_sample = whole.output.count / whole.batch_size / form.context;
+        variant.measurements.front().output = {of_sample * whole.batch_size};
+      }
       const Measurement& only = variant.measurements.front();
       if (dice.chance(30)) variant.fixed_overhead = {std::min(only.forward, only.backward).ns / 2};
       if (keeps_sizes && !form.recomputes.none()) keep_sizes(layer, variant);
@@ -442,11 +459,24 @@ std::vector<Measurement> times_by_hand(const Problem& problem, const Parallelism
   return points;
 }
 
+/// Whether ranks send shares of what all of them have, and gather it on one server.
+bool cuts_tensors(const Problem& problem, const Parallelism& form) {
+  const std::vector<ServerGroup>& servers = problem.topology.servers;
+  return problem.profile.boundaries == Boundaries::ScatterGather && form.tensor > 1 &&
+         !form.sequence &&
+         std::all_of(servers.begin(), servers.end(),
+                     [&](const ServerGroup& some) { return form.tensor <= some.devices; });
+}
+
 /// The group of devices of such servers for the product, without collectives within layers.
 GroupShape shape_by_hand(const Problem& problem, const Parallelism& form,
                          const ServerGroup& servers) {
   const Group group(form);
   GroupShape shape;
+  if (cuts_tensors(problem, form)) {
+    shape.rings[static_cast<std::size_t>(CollectiveMembers::Tensor)] =
+        Ring({form.tensor, 1}, problem, servers).for_product();
+  }
   shape.replicas = group.ranks;
   shape.copies = Ring(group.copies, problem, servers).for_product();
   shape.expert_copies = Ring(group.expert_copies, problem, servers).for_product();
@@ -466,6 +496,9 @@ std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parall
     const std::optional<LayerVariant> found = variant_by_hand(layer, form);
     if (!found) return std::nullopt;
     const LayerVariant& variant = *found;
+    const Wide of_rank = Wide{4} * variant.measurements.back().output.count * form.context;
+    layer.divides_output =
+        cuts_tensors(problem, form) && of_rank < Wide{3} * layer.measurements.back().output.count;
     layer.parameters = variant.parameters;
     layer.expert_parameters = variant.expert_parameters;
     layer.variants.clear();
@@ -480,6 +513,11 @@ std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parall
     if (!has_kinds) continue;
     layer.other_times = {{.fixed_overhead = {},
                           .measurements = times_by_hand(problem, form, variant, servers.back())}};
+  }
+  profile.boundaries = Boundaries::Whole;
+  if (cuts_tensors(problem, form)) {
+    profile.boundaries = Boundaries::ScatterGather;
+    profile.parallelism = form;
   }
   profile.group = shape_by_hand(problem, form, servers.front());
   if (has_kinds) profile.other_groups = {shape_by_hand(problem, form, servers.back())};
@@ -712,6 +750,10 @@ struct ParallelProblem {
     if (question.made.problem.global_batch % 3 != 1) question.options.shares = Shares::Any;
     if (question.made.problem.global_batch % 4 != 1) {
       question.options.recomputed_layers = RecomputedLayers::Any;
+    }
+    ModelProfile& profile = question.made.problem.profile;
+    if (part_of_sixteen(profile.layers.front()) != 5) {
+      profile.boundaries = Boundaries::ScatterGather;
     }
   }
 
@@ -974,10 +1016,17 @@ std::set<std::string> dimensions_of(const Parallelism& form, std::int32_t device
 
 /// What may be chosen: a form in which some plan fits has it.
 std::set<std::string> open_dimensions(const std::map<Parallelism, Duration>& fastest,
-                                      std::int32_t devices) {
+                                      const Question& question) {
   std::set<std::string> open;
   for (const auto& [form, iteration] : fastest) {
-    if (!iteration.is_infinite()) open.merge(dimensions_of(form, devices));
+    if (iteration.is_infinite()) continue;
+    const std::int32_t devices = question.topology.device_count();
+    open.merge(dimensions_of(form, devices));
+    const bool may_send =
+        devices > form.group_size() && question.made.problem.profile.layers.size() > 1;
+    if (may_send && cuts_tensors(question.made.problem, form)) {
+      open.insert("scatter-gather boundaries");
+    }
   }
   return open;
 }
@@ -985,7 +1034,7 @@ std::set<std::string> open_dimensions(const std::map<Parallelism, Duration>& fas
 /// Every dimension is open in enough of the instances.
 void check_open(const Counts& open) {
   CHECK(open.at("instances") >= small::scaled(200));
-  CHECK(open.size() == 14);
+  CHECK(open.size() == 15);
   for (const auto& [dimension, instances] : open) {
     CAPTURE(dimension);
     CHECK(instances >= small::scaled(30));
@@ -999,7 +1048,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
   Dice dice(4102);
   Counts seen;
   Counts open;  // instances in which a dimension is
-  for (int round = 0; round < small::scaled(800); ++round) {
+  for (int round = 0; round < small::scaled(850); ++round) {
     CAPTURE(round);
     ParallelProblem problem(maker, dice);
     problem.pin_some_shards(round, 3);
@@ -1036,10 +1085,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
       if (record.missing.count > 0) REQUIRE(form->second.is_infinite());
     }
     ++open["instances"];
-    for (const std::string& dimension :
-         open_dimensions(fastest, question.topology.device_count())) {
-      ++open[dimension];
-    }
+    for (const std::string& dimension : open_dimensions(fastest, question)) { ++open[dimension]; }
     const Parallelism& form = document.plan.parallelism;
     ++seen[form.group_size() > 1 ? "groups" : "no groups"];
     if (form.sequence) ++seen["sequence parallelism"];
@@ -1068,6 +1114,8 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
       if (has_other_links) ++seen["groups with other links"];
       if (!has_other_links && some.group_size() > 1) ++seen["groups of two kinds"];
     }
+    const bool is_cut_anywhere = cuts_tensors(question.made.problem, form);
+    if (is_cut_anywhere && document.plan.stages.size() > 1) ++seen["shares over boundaries"];
     if (fastest.size() > 1) ++seen["several forms"];
     if (fastest.size() > 1 && fastest.begin()->second.is_infinite()) ++seen["alone none fits"];
   }
@@ -1088,6 +1136,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
                                                   {"optimizer sharded over some", 10},
                                                   {"groups with the same shards", 4},
                                                   {"several forms", 10},
+                                                  {"shares over boundaries", 1},
                                                   {"none fits", 10},
                                                   {"alone none fits", 10}};
   for (const auto& [what, least] : subjects) {
@@ -1223,6 +1272,8 @@ TEST_CASE("a stage costs what it costs where all stages have its form") {
     ParallelProblem problem(maker, dice);
     problem.pin_some_shards(round, 5);
     problem.question.options.pins.tensor.reset();
+    // Whether tensors cross in shares depends on both forms.
+    problem.question.made.problem.profile.boundaries = Boundaries::Whole;
     for (const MixedForms& set : mixed_by_hand(problem)) {
       const Question question = question_of(problem, set.problem);
       const ModelProfile& profile = set.problem.profile;
@@ -1525,6 +1576,7 @@ TEST_CASE("stages on groups of different sizes cost what they cost on their own 
     ParallelProblem problem(maker, dice);
     problem.pin_some_shards(round, 7);
     problem.question.options.pins.tensor.reset();
+    problem.question.made.problem.profile.boundaries = Boundaries::Whole;
     const std::int64_t batch = problem.question.options.global_batch_size;
     // Twice as many devices in each server, so that there are three sizes.
     for (ServerGroup& servers : problem.question.made.problem.topology.servers) {

@@ -41,7 +41,8 @@ search::DepthBox box_around(const Plan& plan, Dice& dice) {
 TEST_CASE("no plan is simulated faster than its bound") {
   Dice dice(21);
   for (int i = 0; i < scaled(10'000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .sharded = true});
+    const Pipeline pipeline =
+        random_pipeline(dice, {.slowdown = true, .sharded = true, .cut = true});
     const Duration bound =
         std::max(search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology),
                  search::lower_bound_of_order(pipeline.plan, pipeline.costs));
@@ -58,7 +59,7 @@ TEST_CASE("nor one whose tensors skip stages directly") {
   int skipping = 0;
   for (int i = 0; i < scaled(6000); ++i) {
     const Pipeline pipeline =
-        random_pipeline(dice, {.slowdown = true, .sharded = true, .direct = true});
+        random_pipeline(dice, {.slowdown = true, .sharded = true, .direct = true, .cut = true});
     if (pipeline.costs.skips.empty()) continue;
     ++skipping;
     for (const Contention contention : {Contention::Off, Contention::Shared}) {
@@ -78,7 +79,7 @@ TEST_CASE("nor one with stages that deal their micro-batches, at its depths or a
   int dealt = 0;
   for (int i = 0; i < scaled(10'000); ++i) {
     const Pipeline pipeline = random_pipeline(
-        dice, {.slowdown = true, .deal = true, .mixed = i % 2 == 0, .sharded = true});
+        dice, {.slowdown = true, .deal = true, .mixed = i % 2 == 0, .sharded = true, .cut = true});
     if (!deals_micro_batches(pipeline.plan)) continue;
     ++dealt;
     for (const Contention contention : {Contention::Off, Contention::Shared}) {
@@ -101,7 +102,7 @@ TEST_CASE("the bound grows no longer with a deeper stage, and holds at the plan'
   // A bound at a depth holds for every lower one, so it must not fall below that of a deeper limit.
   Dice dice(22);
   for (int i = 0; i < scaled(1000); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.sharded = true});
+    const Pipeline pipeline = random_pipeline(dice, {.sharded = true, .cut = true});
     Plan deepest = pipeline.plan;
     for (std::int64_t& depth : deepest.warmup_depths) depth = deepest.num_micro_batches;
     const Duration own = search::lower_bound(pipeline.plan, pipeline.costs, pipeline.topology);
@@ -115,7 +116,7 @@ TEST_CASE("what sticks out of a stage alone is the bound's exposed all-reduce") 
   Dice dice(23);
   int stages = 0;
   for (int i = 0; i < scaled(1500); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.sharded = true});
+    const Pipeline pipeline = random_pipeline(dice, {.sharded = true, .cut = true});
     if (pipeline.plan.stages.size() > 1) continue;
     ++stages;
     INFO("instance " << i << ": " << text_of(pipeline));

@@ -58,7 +58,7 @@ void check_against_reference(const Pipeline& pipeline, Contention contention) {
 TEST_CASE("without contention the simulator meets the equations of start and end times exactly") {
   Dice dice(2);
   for (int i = 0; i < scaled(2500); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .cut = true});
     INFO("instance " << i << ": " << text_of(pipeline));
     check_against_reference(pipeline, Contention::Off);
   }
@@ -67,7 +67,8 @@ TEST_CASE("without contention the simulator meets the equations of start and end
 TEST_CASE("under contention it meets them with links shared anew at every change") {
   Dice dice(8);
   for (int i = 0; i < scaled(1500); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .most_micro_batches = 4});
+    const Pipeline pipeline =
+        random_pipeline(dice, {.slowdown = true, .cut = true, .most_micro_batches = 4});
     INFO("instance " << i << ": " << text_of(pipeline));
     check_against_reference(pipeline, Contention::Shared);
   }
@@ -90,7 +91,7 @@ TEST_CASE("it meets them where tensors that skip stages are sent directly") {
 TEST_CASE("in flight are as many as the warm-up depth, and the peak is the memory model's") {
   Dice dice(3);
   for (int i = 0; i < scaled(600); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .cut = true});
     INFO("instance " << i << ": " << text_of(pipeline));
     for (const Contention contention : kModes) {
       const Timeline timeline = pipeline.run(contention).timeline;
@@ -114,7 +115,7 @@ TEST_CASE("in flight are as many as the warm-up depth, and the peak is the memor
 TEST_CASE("a dealt replica never holds more than its memory allows for") {
   Dice dice(4);
   for (int i = 0; i < scaled(300); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true, .cut = true});
     INFO("instance " << i << ": " << text_of(pipeline));
     const Timeline timeline = pipeline.run().timeline;
     std::size_t devices = 0;
@@ -131,7 +132,7 @@ TEST_CASE("a dealt replica never holds more than its memory allows for") {
 TEST_CASE("a schedule that the validator accepts runs to its end, each micro-batch once a stage") {
   Dice dice(5);
   for (int i = 0; i < scaled(600); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true, .cut = true});
     INFO("instance " << i << ": " << text_of(pipeline));
     for (const Contention contention : kModes) {
       const simulate::SimulationResult result = pipeline.run(contention);
@@ -160,7 +161,7 @@ TEST_CASE("the same run twice is the same to the last action") {
                       timed.end.ns, timed.size.count);
   };
   for (int i = 0; i < scaled(150); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true, .cut = true});
     for (const Contention contention : kModes) {
       const simulate::SimulationResult first = pipeline.run(contention);
       const simulate::SimulationResult second = pipeline.run(contention);
@@ -179,7 +180,7 @@ TEST_CASE("the same run twice is the same to the last action") {
 TEST_CASE("a run without a record ends when a recorded one does") {
   Dice dice(7);
   for (int i = 0; i < scaled(150); ++i) {
-    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true});
+    const Pipeline pipeline = random_pipeline(dice, {.slowdown = true, .deal = true, .cut = true});
     for (const Contention contention : kModes) {
       const simulate::SimulationResult bare =
           pipeline.run({.contention = contention, .record = false});

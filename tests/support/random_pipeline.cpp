@@ -190,6 +190,21 @@ void skew_shares(std::int64_t micro_batch_size, std::vector<StageShape>& stages)
   }
 }
 
+/// Lets tensor ranks of the devices send shares of tensors to one another in some instances.
+/// Without a roll of the dice, which would change the instances behind it.
+void cut_tensors(const Ranges& ranges, const PlanShape& shape, ModelProfile& model) {
+  Dice dice(static_cast<std::uint32_t>(shape.bucket_size.count + 7 * shape.micro_batch_size));
+  if (!dice.chance(40)) return;
+  const Link link = random_link(dice, ranges);
+  model.boundaries = Boundaries::ScatterGather;
+  model.parallelism.tensor = dice.roll(2, 4);
+  model.group.rings[static_cast<std::size_t>(CollectiveMembers::Tensor)] = {
+      .members = model.parallelism.tensor,
+      .bandwidth = link.bandwidth,
+      .latency = link.latency,
+      .members_in_server = model.parallelism.tensor};
+}
+
 /// Depths may deadlock where stages deal; nothing then.
 std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoices& choices) {
   const Ranges ranges = random_ranges(dice);
@@ -228,6 +243,7 @@ std::optional<Pipeline> try_random_pipeline(Dice& dice, const RandomChoices& cho
   shape.stages = random_stages(dice, static_cast<std::int32_t>(model.layers.size()), devices, shape,
                                choices.deal);
   skew_shares(shape.micro_batch_size, shape.stages);
+  if (choices.cut) cut_tensors(ranges, shape, model);
   shape.depths = random_depths(dice, shape.stages.size(), shape.num_micro_batches);
   if (choices.deal && dice.chance(50)) shuffle(dice, shape.depths);
   if (choices.deal) {
@@ -255,6 +271,9 @@ bool is_measured(const AllReduceCost& cost) {
 std::string text_of(const Pipeline& pipeline) {
   const Plan& plan = pipeline.plan;
   std::string text = pipeline.topology.description().shards_optimizer ? "sharded, " : "";
+  if (pipeline.profile.boundaries != Boundaries::Whole) {
+    text += std::to_string(pipeline.profile.parallelism.tensor) + " shares, ";
+  }
   if (pipeline.profile.group != GroupShape{}) {
     text += "groups of " + std::to_string(pipeline.profile.group.replicas) + " replicas" +
             (pipeline.profile.group.shards_all_state ? " and shards, " : ", ");

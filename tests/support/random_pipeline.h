@@ -28,6 +28,7 @@ struct RandomChoices {
   bool mixed = false;     // servers may have slower devices
   bool sharded = false;   // replicas may shard the optimizer's state
   bool direct = false;    // tensors that skip stages are many, and sent directly
+  bool cut = false;       // tensors may cross boundaries in shares, and be gathered
   std::int64_t most_micro_batches = 7;
 };
 

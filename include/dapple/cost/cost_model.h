@@ -84,6 +84,13 @@ class CostModel {
   /// 1.
   Bytes boundary_size(std::int32_t cut, std::int64_t samples) const;
 
+  /// Returns the number of shares in which tensors cross the boundary before layer `cut` between a
+  /// stage in this form and one in another: 1, unless they are sent by scatter-gather and none is
+  /// divided among tensor ranks already. O(kinds of device).
+  std::int64_t shares_with(FormIndex other, std::int32_t cut) const;
+  /// The same with a stage in this form.
+  std::int64_t shares(std::int32_t cut) const;
+
   /// Returns the sizes of the tensors that a device of a stage in this form exchanges with other
   /// stages, where it processes `samples` samples. What waits is left out. O(inputs of the stage's
   /// layers and of those behind it) where tensors that skip stages are sent directly. Requires:
@@ -125,7 +132,9 @@ class CostModel {
   /// exchanges these tensors. O(layers in the stage). Requires: samples >= 1.
   MemoryCost memory_cost(const StageContext& stage, const StageTensors& tensors,
                          std::int64_t samples, std::int32_t device_kind) const;
-  /// The same with what boundary_size() says of both boundaries. Where tensors that skip stages are
+  /// The same with what boundary_size() says of both boundaries, beside stages in this form. Where
+  /// other stages have other forms, it is a lower bound, as their tensors may not cross in shares.
+  /// Where tensors that skip stages are
   /// sent directly, it is a lower bound for a stage of these layers beside any others.
   MemoryCost memory_cost(const StageContext& stage, std::int64_t samples,
                          std::int32_t device_kind) const;
@@ -135,8 +144,15 @@ class CostModel {
   PlanCost plan_cost(const Plan& plan) const;
 
  private:
-  CostModel(const ModelProfile& profile, const Topology& topology,
-            std::int32_t devices_per_replica);
+  CostModel(const ModelProfile& profile, const Topology& topology, std::int32_t devices_per_replica,
+            const CostModel* root);
+  // As shares_with(), of the outputs of these layers.
+  std::int64_t shares_of(FormIndex other, const std::vector<LayerIndex>& layers) const;
+  bool is_divided(std::int32_t cut) const {
+    return !divided_.empty() && divided_[static_cast<std::size_t>(cut)];
+  }
+  // The time in which a device of a group in this form gathers a tensor from its tensor ranks.
+  Duration gather_time(DeviceIndex device, Bytes size) const;
   StageCost stage_cost(const Plan& plan, std::size_t stage) const;
   std::vector<Duration> bucket_steps(LayerRange layers, const GradientBuckets& buckets) const;
   void add_ties(const Plan& plan, PlanCost& cost) const;
@@ -154,7 +170,11 @@ class CostModel {
   struct Tables;
   const ModelProfile& profile_;
   const Topology& topology_;
+  // The model of form 0, which has those of all forms.
+  const CostModel* root_;
   std::unique_ptr<Tables> tables_;
+  // By cut, whether tensors cross it that are divided among tensor ranks; empty if it is no matter.
+  std::vector<bool> divided_;
   // Whether times rise with samples in all forms.
   bool do_times_rise_ = true;
   // By kind of device, the measured kind whose times it has (TimeSource).

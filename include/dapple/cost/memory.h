@@ -62,6 +62,8 @@ struct StageTensors {
   struct Skip {
     StageIndex stage;
     Bytes size;
+    /// What the device sends of each of them.
+    Bytes sent = {};
     /// Whether that stage comes before this one.
     bool is_before = false;
     /// How many micro-batches may wait for this stage, or behind it, beyond two in either
@@ -71,6 +73,9 @@ struct StageTensors {
   /// With the stage before this one, and with the one behind it.
   Bytes before;
   Bytes behind;
+  /// What the device sends of each of them: all, or its share (boundary_shares()).
+  Bytes sent_before = {};
+  Bytes sent_behind = {};
   std::vector<Skip> skips = {};
 };
 

@@ -109,6 +109,8 @@ struct Plan {
   /// How tensors reach stages further on than the next one. The figures of a plan follow from
   /// ModelProfile::skip_tensors, which is the same.
   SkipTensors skip_tensors = SkipTensors::Forwarded;
+  /// How the tensor ranks of groups send what all of them have; ModelProfile::boundaries, likewise.
+  Boundaries boundaries = Boundaries::Whole;
   /// The buckets themselves are in StagePlan::gradient_buckets.
   GradientSynchronization gradients = {};
   ScheduleFamily family = ScheduleFamily::OneFOneB;

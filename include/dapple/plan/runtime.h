@@ -26,6 +26,8 @@ struct Runtime {
   /// Where single figures are from, by their keys in a dapple-runtime/1.
   std::map<std::string, std::string> sources = {};
   Transfers transfers = Transfers::Overlapped;
+  /// How tensor ranks send what all of them have.
+  Boundaries boundaries = Boundaries::Whole;
   /// Whether buckets of gradients are reduced while the last backward still runs.
   bool overlaps_gradients = true;
   /// Whether the depths are the least that keep all stages busy, K_s = S - s.
@@ -52,8 +54,9 @@ struct Runtime {
   friend bool operator==(const Runtime&, const Runtime&) = default;
 };
 
-/// Give the profile and the devices of the topology what the runtime keeps in memory. Doing so
-/// again changes nothing. Requires: every device has more memory than is reserved.
+/// Give the profile and the devices of the topology what the runtime keeps in memory, and the
+/// profile how it sends tensors. Doing so again changes nothing. Requires: every device has more
+/// memory than is reserved.
 void apply(const Runtime& runtime, ModelProfile& profile);
 void apply(const Runtime& runtime, TopologyDescription& topology);
 

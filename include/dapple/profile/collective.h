@@ -141,6 +141,10 @@ struct GroupShape {
 /// than kMaxCount nanoseconds. O(log measurements).
 Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring);
 
+/// Lower bound on collective_time() over a tensor of `size` bytes or any larger one, which may take
+/// less where that was measured. O(measurements).
+Duration least_collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring);
+
 /// Returns the time of all collectives for `samples` samples of a data-parallel rank, one after
 /// another. O(collectives log measurements).
 Duration collectives_time(const std::vector<Collective>& collectives, std::int64_t samples,

@@ -135,6 +135,9 @@ struct Layer {
   std::vector<ShardedLayer> other_sharded = {};
   /// Whether the layer has parts that its form recomputes; false in a profile as it is read.
   bool recomputes = false;
+  /// Whether tensor ranks divide the layer's output among them (divides_output()); false in a
+  /// profile as it is read.
+  bool divides_output = false;
 };
 
 /// A tie: later layers also use the parameters of an earlier one, as the output layer of a language
@@ -172,6 +175,15 @@ enum class SkipTensors {
   /// The stage that makes it sends it straight to every stage that consumes it, and gets a gradient
   /// back from each (torchgpipe, Kim et al. 2020).
   Direct,
+};
+
+/// How the tensor ranks of a group send a tensor that each of them has whole.
+enum class Boundaries {
+  /// Every rank sends all of it to the rank at its place in the other group.
+  Whole,
+  /// Every rank sends its share, and those that receive the shares gather the tensor
+  /// (boundary_shares()).
+  ScatterGather,
 };
 
 /// What a sample is, for throughput as it is stated for language models.
@@ -229,6 +241,8 @@ struct ModelProfile {
   std::optional<BatchScaling> batch_scaling;
   /// How plans send tensors that skip stages; forwarded in a profile as it is read.
   SkipTensors skip_tensors = SkipTensors::Forwarded;
+  /// How the tensor ranks of groups send what all of them have; whole in a profile as it is read.
+  Boundaries boundaries = Boundaries::Whole;
   Optimizer optimizer;
   std::vector<Layer> layers;
   /// By ascending owner.

@@ -295,6 +295,7 @@ Subject make_subject(PlanDocument document, const Replacement& replacement,
   if (replacement.topology || replacement.profile) {
     ModelProfile profile = replacement.profile ? *replacement.profile : document.original_profile();
     profile.skip_tensors = document.plan.skip_tensors;
+    profile.boundaries = document.plan.boundaries;
     const Topology original = replacement.topology ? Topology{*replacement.topology, "--topo"}
                                                    : Topology{document.original_topology(), source};
     set_inputs(document, profile, original, document.plan.parallelism, source);

@@ -63,6 +63,7 @@ void run_on(const Runtime& runtime, PlanDocument& document) {
   document.runtime = runtime;
   Plan& plan = document.plan;
   plan.gradients.overlaps = runtime.overlaps_gradients;
+  plan.boundaries = runtime.boundaries;
   if (!runtime.has_least_depths || plan.family != ScheduleFamily::OneFOneB) return;
   for (std::size_t s = 0; s < plan.warmup_depths.size(); ++s) {
     plan.warmup_depths[s] = least_depth(index_at<StageIndex>(s), plan.stages.size(),

@@ -26,6 +26,10 @@ RunnablePlan::RunnablePlan(const std::string& path)
     faults.push_back(
         {"/skip_tensors", "expected forwarded tensors, as no others are run, got direct"});
   }
+  if (faults.empty() && document.plan.boundaries == Boundaries::ScatterGather) {
+    faults.push_back(
+        {"/boundaries", "expected whole tensors, as no shares are sent, got scatter-gather"});
+  }
   if (!faults.empty())
     throw Error(ErrorKind::BadInput, command_line::source_name(path), std::move(faults));
 }

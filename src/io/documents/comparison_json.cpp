@@ -1,6 +1,7 @@
 #include "dapple/io/documents/comparison_document.h"
 
 #include "dapple/io/documents/documents.h"
+#include "dapple/profile/boundary_shares.h"
 #include "dapple/profile/skip_tensors.h"
 #include "io/documents/plan_parts.h"
 #include "io/json/json_writer.h"
@@ -29,6 +30,9 @@ void write_plan_figures(JsonWriter& writer, const ComparedPlan& compared) {
   writer.key("chunks_per_device").integer(plan.chunks_per_device);
   if (plan.skip_tensors != SkipTensors::Forwarded) {
     writer.key("skip_tensors").text(to_string(plan.skip_tensors));
+  }
+  if (plan.boundaries != Boundaries::Whole) {
+    writer.key("boundaries").text(to_string(plan.boundaries));
   }
   write_gradients(writer.key("gradients"), plan.gradients);
   writer.key("iteration_ns").integer(prediction.iteration.ns);

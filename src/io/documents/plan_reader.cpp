@@ -534,6 +534,8 @@ ReadPlan read_plan_document(const Field& field) {
   document.runtime = read_own_runtime(object);
   document.plan.skip_tensors = read_skip_tensors(object.field("skip_tensors"));
   document.profile.skip_tensors = document.plan.skip_tensors;
+  document.plan.boundaries = read_boundaries(object.field("boundaries"));
+  document.profile.boundaries = document.plan.boundaries;
   const Field parallelism = object.field("parallelism");
   if (parallelism.present()) document.plan.parallelism = read_own_parallelism(parallelism);
   const Field stage_forms = object.field("stage_forms");

@@ -1,6 +1,7 @@
 #include "dapple/core/error.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/plan/validate.h"
+#include "dapple/profile/boundary_shares.h"
 #include "dapple/profile/skip_tensors.h"
 #include "io/documents/embedded.h"
 #include "io/documents/plan_parts.h"
@@ -177,6 +178,9 @@ std::string write_plan(const PlanDocument& document) {
   writer.key("num_micro_batches").integer(plan.num_micro_batches);
   if (plan.skip_tensors != SkipTensors::Forwarded) {
     writer.key("skip_tensors").text(to_string(plan.skip_tensors));
+  }
+  if (plan.boundaries != Boundaries::Whole) {
+    writer.key("boundaries").text(to_string(plan.boundaries));
   }
   if (!plan.parallelism.is_none()) write_parallelism(writer.key("parallelism"), plan.parallelism);
   write_stage_forms(writer, plan.stage_forms);

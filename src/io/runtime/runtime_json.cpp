@@ -13,6 +13,7 @@
 #include "dapple/core/characters.h"
 #include "dapple/estimate/estimate.h"
 #include "dapple/io/runtime/runtime_document.h"
+#include "dapple/profile/boundary_shares.h"
 #include "io/json/number_text.h"
 #include "io/runtime/shipped.h"
 #include "io/units/units.h"
@@ -70,6 +71,12 @@ Transfers read_transfers(const Field& field) {
   return kAll[read_choice(field, {"overlapped", "blocking", "serial"}).value_or(0)];
 }
 
+Boundaries read_boundaries(const Field& field) {
+  const bool are_cut =
+      field.present() && read_choice(field, {"whole", "scatter-gather"}) == std::size_t{1};
+  return are_cut ? Boundaries::ScatterGather : Boundaries::Whole;
+}
+
 bool read_gradient_overlap(const Field& field) {
   return read_choice(field, {"buckets", "none"}).value_or(0) == 0;
 }
@@ -81,6 +88,7 @@ Runtime read_runtime(const Field& field) {
   runtime.name = read_name(object.field("name")).value_or("");
   runtime.source = read_text(object.field("source")).value_or("");
   runtime.transfers = read_transfers(object.field("transfers"));
+  runtime.boundaries = read_boundaries(object.field("boundaries"));
   runtime.overlaps_gradients = read_gradient_overlap(object.field("gradient_overlap"));
   runtime.has_least_depths = read_choice(object.field("depths"), {"any", "least"}) == 1U;
   runtime.gradient_bytes_per_parameter_byte =
@@ -111,6 +119,9 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   writer.key("name").text(runtime.name);
   writer.key("source").text(runtime.source);
   writer.key("transfers").text(to_string(runtime.transfers));
+  if (runtime.boundaries != Boundaries::Whole) {
+    writer.key("boundaries").text(to_string(runtime.boundaries));
+  }
   writer.key("gradient_overlap").text(runtime.overlaps_gradients ? "buckets" : "none");
   writer.key("depths").text(runtime.has_least_depths ? "least" : "any");
   write_optional(writer, "gradient_bytes_per_parameter_byte",

@@ -154,6 +154,7 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
                     SimulationMode mode, const std::function<void()>& beside) {
   fill_gradient_buckets(plan, profile);
   plan.skip_tensors = profile.skip_tensors;
+  plan.boundaries = profile.boundaries;
   const CostModel model(profile, topology);
   Evaluation evaluation;
   evaluation.costs = model.plan_cost(plan);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "dapple/profile/boundary_shares.h"
+
 namespace dapple::search {
 namespace {
 
@@ -33,14 +35,15 @@ std::vector<PortShape> port_shapes(const TransferCost& cost, const Topology& top
   for (const PortLoad& load : cost.ports) {
     const PortShape shape{.samples = load.size.count,
                           .bandwidth = topology.ports()[load.port.position()].bandwidth,
-                          .latency = load.latency};
+                          .latency = load.latency,
+                          .gathered = load.received.count};
     const auto alike = std::find_if(shapes.begin(), shapes.end(), [&](const PortShape& other) {
       return other.bandwidth == shape.bandwidth && other.latency == shape.latency;
     });
     if (alike == shapes.end()) {
       shapes.push_back(shape);
     } else {
-      alike->samples = std::max(alike->samples, shape.samples);
+      *alike = std::max(*alike, shape);
     }
   }
   std::sort(shapes.begin(), shapes.end());
@@ -52,18 +55,39 @@ std::vector<PortShape> pair_shapes(const TransferCost& cost) {
   for (const PairFlow& flow : cost.flows) {
     shapes.push_back({.samples = flow.size.count,
                       .bandwidth = flow.route.bandwidth,
-                      .latency = flow.route.latency});
+                      .latency = flow.route.latency,
+                      .gathered = flow.received.count});
   }
   std::sort(shapes.begin(), shapes.end());
   shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
   return shapes;
 }
 
+/// Lower bound on the bytes of `samples` of the samples of which `whole` bytes are the size.
+Bytes least_size(std::int64_t samples, Bytes whole, std::int64_t tensors, std::int64_t all) {
+  const std::int64_t sure = std::max<std::int64_t>(0, whole.count - tensors);
+  return {divide_down(Wide{sure} * samples, all)};
+}
+
+/// Lower bound on the time in which a device gathers so many samples, whatever its form.
+Duration gather_bound(std::int64_t samples, const BoundaryVolume& volume) {
+  Duration least;
+  bool is_first = true;
+  for (const BoundaryVolume::Gathered& of_form : volume.gathered) {
+    const Bytes size = least_size(samples, of_form.whole, of_form.tensors, of_form.samples);
+    const Duration time = least_gather_time(*of_form.form, size);
+    least = is_first ? time : std::min(least, time);
+    is_first = false;
+  }
+  return least;
+}
+
 PortBound bound_of(const PortShape& shape, const BoundaryVolume& volume) {
   const Bytes size = sure_size(shape.samples, volume);
   return {.size = size,
           .bandwidth = shape.bandwidth,
-          .time = round_up(occupation(size, shape.bandwidth)) + shape.latency};
+          .time = round_up(occupation(size, shape.bandwidth)) + shape.latency +
+                  gather_bound(shape.gathered, volume)};
 }
 
 /// The time for which one micro-batch occupies the port that decides the time of a transfer,
@@ -163,8 +187,7 @@ std::int64_t least_overlap(std::int64_t micro_batch_size, std::int64_t front, st
 // The size of every tensor is rounded up on its own, so the bytes of some samples may be up to one
 // byte per tensor less than their share of the whole.
 Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume) {
-  const std::int64_t sure = std::max<std::int64_t>(0, volume.whole.count - volume.tensors);
-  return {divide_down(Wide{sure} * samples, volume.samples)};
+  return least_size(samples, volume.whole, volume.tensors, volume.samples);
 }
 
 BoundaryBound boundary_bound(const TransferShape& shape, const BoundaryVolume& volume,
@@ -225,12 +248,13 @@ void raise_queues(BoundaryBound& boundary, const PortShape& forward, const PortS
 BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut,
                                std::int64_t micro_batch_size) {
   const std::int64_t parts = costs.largest_group();
-  const auto volume_in = [&](const CostModel& form) {
+  // A flow has no more than its share between stages in one form, and the most between others.
+  const auto volume_in = [&](const CostModel& form, std::int64_t shares) {
     const GroupShape& group = form.profile().group;
     const std::int64_t samples = group.replicas * group.samples_of_replica(micro_batch_size);
     return BoundaryVolume{.whole = form.boundary_size(cut.value, micro_batch_size),
                           .tensors = form.layer_count(),
-                          .samples = parts * samples};
+                          .samples = parts * samples * shares};
   };
   // The volume is that of the form with the fewest sure bytes per sample.
   const auto is_less = [](const BoundaryVolume& a, const BoundaryVolume& b) {
@@ -239,10 +263,20 @@ BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut,
     };
     return sure(a) * b.samples < sure(b) * a.samples;
   };
-  BoundaryVolume least = volume_in(costs);
+  BoundaryVolume least = volume_in(costs, costs.shares(cut.value));
+  bool are_gathered = costs.shares(cut.value) > 1;
   for (FormIndex form{1}; form.value < costs.form_count(); form = form.next()) {
-    const BoundaryVolume other = volume_in(costs.in(form));
+    const CostModel& in_form = costs.in(form);
+    const BoundaryVolume other = volume_in(in_form, in_form.shares(cut.value));
     if (is_less(other, least)) least = other;
+    are_gathered = are_gathered && in_form.shares_with(FormIndex{}, cut.value) > 1;
+  }
+  for (FormIndex form; are_gathered && form.value < costs.form_count(); form = form.next()) {
+    const BoundaryVolume whole = volume_in(costs.in(form), 1);
+    least.gathered.push_back({.form = &costs.in(form).profile(),
+                              .whole = whole.whole,
+                              .tensors = whole.tensors,
+                              .samples = whole.samples});
   }
   return least;
 }

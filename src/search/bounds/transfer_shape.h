@@ -14,13 +14,18 @@
 
 namespace dapple::search {
 
-/// A port, and the samples of each micro-batch that pass it. A device of a replica that has several
-/// may send a part of a sample: where forms have such replicas, samples are counted in parts, of
-/// which each has as many as the largest replica has devices (CostModel::largest_group()).
+/// A port, and the samples of each micro-batch that pass it, each of them with as many bytes as a
+/// flow has of it: with its share where tensors cross in shares. A device of a replica that has
+/// several may send a part of a sample: where forms have such replicas, samples are counted in
+/// parts, of which each has as many as the largest replica has devices
+/// (CostModel::largest_group()).
 struct PortShape {
   std::int64_t samples = 0;
   Bandwidth bandwidth;
   Duration latency;
+  /// The samples that the receiver of a flow with that latency gathers, at least, where tensors
+  /// cross in shares.
+  std::int64_t gathered = 0;
 
   friend auto operator<=>(const PortShape&, const PortShape&) = default;
 };
@@ -74,8 +79,18 @@ struct BoundaryVolume {
   std::int64_t tensors = 0;
   // The samples of which `whole` is the size: those of a micro-batch or, where a group has
   // data-parallel ranks, those that all of them would have if each had as many as the fullest. They
-  // are counted as those of PortShape.
+  // are counted as those of PortShape; where tensors cross in shares, each share of a sample counts
+  // as one, of which a flow has one.
   std::int64_t samples = 1;
+  // The volume of whole tensors in each form, where the receivers of all forms gather them from
+  // shares; empty where some tensors may be sent whole.
+  struct Gathered {
+    const ModelProfile* form = nullptr;
+    Bytes whole;
+    std::int64_t tensors = 0;
+    std::int64_t samples = 1;
+  };
+  std::vector<Gathered> gathered = {};
 };
 
 /// Returns the bounds for a boundary of that shape and volume.
@@ -96,7 +111,7 @@ BoundaryBound dealt_boundary_bound(const std::vector<TransferShape>& shapes,
 void raise_queues(BoundaryBound& boundary, const PortShape& forward, const PortShape& backward,
                   const BoundaryVolume& volume, std::int64_t num_micro_batches);
 
-/// Lower bound on the bytes of `samples` samples of a micro-batch.
+/// Lower bound on the bytes that a flow has of `samples` samples of a micro-batch.
 Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume);
 
 /// Returns the volume of the boundary at `cut`.

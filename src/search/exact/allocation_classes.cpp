@@ -578,7 +578,8 @@ TransferShape AllocationClasses::widest(std::int64_t front, std::int64_t back) c
     const auto pair = [&](const PortShape& out, const PortShape& in) {
       return PortShape{.samples = samples,
                        .bandwidth = std::min(out.bandwidth, in.bandwidth),
-                       .latency = std::min(out.latency, in.latency)};
+                       .latency = std::min(out.latency, in.latency),
+                       .gathered = samples};
     };
     shape.forward_pairs = {pair(here.out, there.in)};
     shape.backward_pairs = {pair(there.out, here.in)};

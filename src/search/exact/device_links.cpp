@@ -107,8 +107,9 @@ DeviceShapes DeviceLinks::busiest_anywhere(std::int64_t devices,
   // devices, each of those of the largest one sends an equal part of all samples or more.
   const std::int64_t samples = parts_ == 1 ? replica_share(micro_batch_size, devices, 0).size()
                                            : parts_ * micro_batch_size / devices;
+  // The device that receives these samples has gathered them when the last has arrived.
   return {.out = {samples, widest_out_, shortest_latency_},
-          .in = {samples, widest_in_, shortest_latency_}};
+          .in = {samples, widest_in_, shortest_latency_, samples}};
 }
 
 Duration busy_with_both(const PortShape& shape, const BothBoundaries& boundaries) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "dapple/profile/boundary_shares.h"
 #include "search/families/layer_lower_bounds.h"
 
 namespace dapple::search {
@@ -155,7 +156,8 @@ Duration DownSetFigures::reduction_within(Bytes gradients, std::int32_t devices)
 
 Bytes DownSetFigures::crossing(DownSetIndex set, std::int64_t samples) const {
   const GroupShape& group = costs_.profile().group;
-  const Wide whole = Wide{group.samples_of_replica(micro_batch_size_)} * group.replicas;
+  const Wide whole = Wide{group.samples_of_replica(micro_batch_size_)} * group.replicas *
+                     boundary_shares(costs_.profile());
   return {divide_down(sizes_[set.position()] * samples, whole)};
 }
 

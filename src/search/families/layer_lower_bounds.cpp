@@ -182,7 +182,8 @@ void LayerLowerBounds::find_crossings() {
     // At least one of `flows` flows has at least the average number of samples.
     const std::int64_t samples = divide_up(micro_batch_size_, flows);
     for (std::int32_t cut = 1; cut < costs_.layer_count(); ++cut) {
-      const Bytes size = costs_.boundary_size(cut, samples);
+      const Bytes whole = costs_.boundary_size(cut, samples);
+      const Bytes size{divide_up(whole.count, costs_.shares(cut))};
       Duration& crossing = crossings_[static_cast<std::size_t>(flows)][CutIndex{cut}];
       if (size.count > 0) {
         crossing = best.latency + Duration{divide_down(Wide{size.count} * kNanosecondsPerSecond,

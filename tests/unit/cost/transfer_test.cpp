@@ -207,5 +207,32 @@ TEST_CASE("the devices of a larger replica send equal parts, rounded up") {
   CHECK(single.size.count == 12);
 }
 
+TEST_CASE("ranks send their shares, and a tensor is there when its receiver has gathered it") {
+  const Topology topology(cluster({.servers = 1, .devices = 4}));
+  const TransferShares thirds{.shares = 3, .gather = [](DeviceIndex device, Bytes size) {
+                                return Duration{1000 * device.value + size.count};
+                              }};
+  const TransferCost cost =
+      transfer_cost(shares(7, {0, 1}), shares(7, {2, 3}), ten_a_sample, topology, thirds);
+  // 4 + 3 samples: 40 and 30 bytes, in shares of ceil(40 / 3) and 10.
+  CHECK(flows_of(cost) == "0>2:14 1>3:10");
+  CHECK(cost.size.count == 24);
+  CHECK(cost.flows[0].received.count == 40);
+  CHECK(cost.flows[0].route.latency.ns == 2040);
+  CHECK(cost.flows[1].route.latency.ns == 3030);
+  CHECK(cost.time.ns == 3040);
+  // Two senders of one receiver: it gathers all 70 bytes at once.
+  const TransferCost joined =
+      transfer_cost(shares(7, {0, 1}), shares(7, {2}), ten_a_sample, topology, thirds);
+  CHECK(flows_of(joined) == "0>2:14 1>2:10");
+  CHECK(joined.flows[0].route.latency.ns == 2070);
+  CHECK(joined.time.ns == 24 + 2070);
+  // What stays on a device is not gathered.
+  const TransferCost staying =
+      transfer_cost(shares(7, {0, 1}), shares(7, {0}), ten_a_sample, topology, thirds);
+  CHECK(flows_of(staying) == "1>0:10");
+  CHECK(staying.time.ns == 10 + 30);
+}
+
 }  // namespace
 }  // namespace dapple

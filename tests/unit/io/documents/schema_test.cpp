@@ -18,6 +18,7 @@
 #include "dapple/plan/request.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/plan/simulation_mode.h"
+#include "dapple/profile/boundary_shares.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/profile/skip_tensors.h"
 #include "dapple/schedule/schedule.h"
@@ -123,11 +124,13 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
   const Json transfers = names<Transfers>();
   const Json overlaps = Names{"buckets", "none"};
   const Json skip_tensors = names<SkipTensors>();
+  const Json boundaries = names<Boundaries>();
   const std::map<std::string, Json> expected = {
       {"comparison/$defs/plan/properties/family", families},
       {"comparison/$defs/plan/properties/gradients/properties/optimizer_step", timings},
       {"comparison/$defs/plan/properties/gradients/properties/overlap", overlaps},
       {"comparison/$defs/plan/properties/skip_tensors", skip_tensors},
+      {"comparison/$defs/plan/properties/boundaries", boundaries},
       {"comparison/$defs/stage/properties/replication", replications},
       {"comparison/properties/collectives", collectives},
       {"comparison/properties/contention", contentions},
@@ -154,6 +157,7 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"plan/$defs/request/properties/transfers", transfers},
       {"plan/$defs/schedule/properties/family", families},
       {"plan/$defs/stage/properties/replication", replications},
+      {"plan/properties/boundaries", boundaries},
       {"plan/properties/gradients/properties/optimizer_step", timings},
       {"plan/properties/gradients/properties/overlap", overlaps},
       {"plan/properties/skip_tensors", skip_tensors},
@@ -161,6 +165,7 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"profile/$defs/collectives/items/properties/over", names<CollectiveMembers>()},
       {"profile/properties/batch_scaling", batch_scalings()},
       {"profile/properties/precision", Names(std::begin(kNumberFormats), std::end(kNumberFormats))},
+      {"runtime/properties/boundaries", boundaries},
       {"runtime/properties/depths", Names{"any", "least"}},
       {"runtime/properties/gradient_overlap", overlaps},
       {"runtime/properties/transfers", transfers},
