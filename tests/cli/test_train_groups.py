@@ -35,7 +35,8 @@ LAYOUTS += [(2, "on", 2, 1, "none", 2), (1, "off", 1, 1, "none", 2), (1, "off", 
 
 # What ranks can share or keep less of, as plans say it, and the replicas of a stage.
 DIMENSIONS = {
-    "tensor": {"tensor": 2}, "sequence": {"tensor": 2, "sequence": True},
+    "tensor": {"tensor": 2}, "shares": {"tensor": 2, "boundaries": "scatter-gather"},
+    "sequence": {"tensor": 2, "sequence": True},
     "context": {"context": 2}, "experts": {"experts": 2},
     "divided experts": {"tensor": 2, "sequence": True, "experts": 2, "expert_tensor": 2},
     "sharded optimizer": {"sharding": "optimizer", "replicas": 2},
@@ -574,6 +575,12 @@ class TrainedGroups(ToolTest):
                 self.executor("profile", "--spec", ROOT / "profiles" / f"{name}.json",
                               "--recompute", parts), BAD_INPUT, expected)
 
+    def runtime(self, boundaries):
+        return ("--runtime", self.write(f"{boundaries}.json", {
+            "schema": "dapple-runtime/1", "name": "made", "source": "made up",
+            "transfers": "overlapped", "gradient_overlap": "buckets", "depths": "any",
+            "boundaries": boundaries}))
+
     def plan_of_dimension(self, form, stages):
         """Plans the form, as plans state it, and checks that it is that of the plan."""
         form = dict(form)
@@ -581,13 +588,14 @@ class TrainedGroups(ToolTest):
         if form.get("recompute") == "core_attn":
             form["recompute"] += "+moe" if has_experts else "+mlp"
         replicas = form.pop("replicas", 1)
+        boundaries = form.pop("boundaries", "whole")
         words = form.get("recompute", "none")
         if "recomputed_layers" in form:
             words += f":{form['recomputed_layers']}"
         pins = {"context": 1, "replicas": replicas, "recompute": words,
                 **{key: form[key] for key in ("context", "shards", "experts") if key in form}}
         plan = self.plan("plan.json", form.get("tensor", 1), stages, "--micro-batch", 4, "--shard",
-                         form.get("sharding", "none"),
+                         form.get("sharding", "none"), *self.runtime(boundaries),
                          *itertools.chain(*(("--pin", f"{key}={value}")
                                             for key, value in pins.items())),
                          sequence=form.get("sequence", False), divided="expert_tensor" in form)
@@ -595,6 +603,7 @@ class TrainedGroups(ToolTest):
         stated = {"tensor": 1, **form, **({"expert_tensor": form.get("expert_tensor", 1)}
                                           if has_experts else {})}
         self.assertEqual(document.get("parallelism", {"tensor": 1}), stated)
+        self.assertEqual(document.get("boundaries", "whole"), boundaries)
         self.assertEqual([len(stage["devices"]) for stage in document["stages"]],
                          [replicas] * stages)
         size = form.get("tensor", 1) * form.get("shards", max(form.get("context", 1), (
@@ -613,13 +622,13 @@ class TrainedGroups(ToolTest):
     def test_gradients_of_every_dimension_and_pair_on_processes(self):
         kinds = DIMENSIONS.items()
         forms = [(name, form, 2 if form.get("replicas", 1) == 1 else 1) for name, form in kinds]
-        pairs = [(f"{one}, {other}", {**form, **more}, 1)
+        pairs = [(f"{one}, {other}", {**form, **more}, 2 if "boundaries" in form else 1)
                  for (one, form), (other, more) in itertools.combinations(kinds, 2)
                  if not (form.keys() - {"replicas"}) & more.keys()]
         # Ranks with other experts have other tokens.
         pairs = [(name, form, stages) for name, form, stages in pairs
                  if not {"experts", "tensor"} <= form.keys() or "sequence" in form]
-        self.assertEqual((len(forms), len(pairs)), (11, 43))
+        self.assertEqual((len(forms), len(pairs)), (12, 48))
         if SCALE >= 10:
             forms += pairs
         elif ARGUMENTS.sanitized:
@@ -636,12 +645,57 @@ class TrainedGroups(ToolTest):
                 with self.subTest(name):
                     plan, ranks = self.plan_of_dimension(form, stages)
                     gradients = self.gradients(plan, ranks=ranks)
-                    self.assertEqual(gradients.keys(), expected.keys())
-                    for tensor, numbers in expected.items():
-                        difference = max(abs(a - b) for a, b in zip(gradients[tensor], numbers,
-                                                                    strict=True))
-                        self.assertLessEqual(difference,
-                                             MOST_DIFFERENCE * max(map(abs, numbers)), tensor)
+                    self.assert_close(gradients, expected)
+
+    def assert_close(self, gradients, expected):
+        self.assertEqual(gradients.keys(), expected.keys())
+        for tensor, numbers in expected.items():
+            difference = max(abs(a - b) for a, b in zip(gradients[tensor], numbers, strict=True))
+            self.assertLessEqual(difference, MOST_DIFFERENCE * max(map(abs, numbers)), tensor)
+
+    def test_ranks_send_shares_to_other_numbers_of_replicas(self):
+        # Each of two tensor ranks sends half; a single replica gets its samples from several. What
+        # goes to the loss is divided among the ranks already.
+        self.measured("llama-tiny", "2")
+        expected = self.gradients(self.plan("whole.json", 1, 1, *ALONE))
+        profile = self.read("profile.json")
+        names = [layer["name"] for layer in profile["layers"]]
+        for cut, part in (("norm", 2), ("loss", 1)):
+            # The stage in front is worth two devices of three.
+            for name, layer in zip(names, profile["layers"]):
+                each = 10**6 if names.index(name) < names.index(cut) else 10**5
+                for figures in [layer, *layer.get("variants", [])]:
+                    for point in figures["measurements"]:
+                        point.pop("input_gradient_ns", None)
+                        point.pop("weight_gradient_ns", None)
+                        point.update(forward_ns=each * point["batch_size"],
+                                     backward_ns=2 * each * point["batch_size"])
+            self.write("profile.json", profile)
+            sent = []
+            for boundaries in "whole", "scatter-gather":
+                with self.subTest(cut=cut, boundaries=boundaries):
+                    plan = self.plan("plan.json", 2, 2, "--micro-batch", 4, "--pin", f"cut={cut}",
+                                     *self.runtime(boundaries), sequence=False, devices=6)
+                    self.assertEqual([len(stage["devices"]) for stage in self.read(plan)["stages"]],
+                                     [2, 1])
+                    for ranks in None, 6:
+                        self.assert_close(self.gradients(plan, ranks=ranks), expected)
+                    self.losses(plan, "--steps", 2, "--timeline", "timeline.json")
+                    sent.append({action["action"]: action["bytes"]
+                                 for action in self.read("timeline.json")["actions"]
+                                 if "SEND" in action["action"]})
+            self.assertEqual({name: size // part for name, size in sent[0].items()}, sent[1])
+
+    def test_shares_that_are_not_sent_are_refused(self):
+        self.measured_halves("--tensor", "2,4")
+        self.plan_by_stage("plan.json", [(4, False, 1), (2, False, 1)],
+                           *self.runtime("scatter-gather"))
+        self.assert_error(self.executor("train", "plan.json"), BAD_INPUT,
+                          "/boundaries: expected whole tensors")
+        self.measured(degrees="2")
+        plan = self.plan("plan.json", 2, 2, *self.runtime("scatter-gather"), sequence=False)
+        self.assert_error(self.executor("replay", plan), BAD_INPUT,
+                          "/boundaries: expected whole tensors, as a replay gathers no shares")
 
     def test_ranks_of_groups_are_processes(self):
         self.measured(degrees="2")

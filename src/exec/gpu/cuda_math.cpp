@@ -116,8 +116,19 @@ void CudaMath::take_in(Tensor& tensor, SampleRange samples, Payload payload) {
   on_gpu_.take_in(std::move(payload), numbers_of(tensor, samples).bytes());
 }
 
+void CudaMath::take_in(const Tensor& tensor, ElementRange numbers, Payload payload) {
+  on_gpu_.take_in(std::move(payload), part(tensor.view(), numbers).bytes());
+}
+
 Payload CudaMath::give_out(const Tensor& tensor, SampleRange samples) {
-  const cuda::View numbers = numbers_of(tensor, samples);
+  return give_out_copy(numbers_of(tensor, samples));
+}
+
+Payload CudaMath::give_out(const Tensor& tensor, ElementRange numbers) {
+  return give_out_copy(part(tensor.view(), numbers));
+}
+
+Payload CudaMath::give_out_copy(const Numbers& numbers) {
   cuda::Buffer memory = device_.allocate(numbers.size());
   cuda::copy(device_.compute(), numbers, {memory.address(), numbers.type, numbers.count});
   return on_gpu_.give_out(std::move(memory));

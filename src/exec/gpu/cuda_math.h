@@ -57,6 +57,13 @@ class CudaMath {
   void take_in(Tensor& tensor, SampleRange samples, Payload payload);
   Payload give_out(const Tensor& tensor, SampleRange samples);
   Payload give_out(Tensor&& tensor) { return on_gpu_.give_out(std::move(tensor.memory)); }
+  static std::int64_t count_of(const Tensor& tensor) { return tensor.count(); }
+  void take_in(const Tensor& tensor, ElementRange numbers, Payload payload);
+  Payload give_out(const Tensor& tensor, ElementRange numbers);
+  void gather_shares(nn::RankGroup& group, const Tensor& tensor, ElementRange all,
+                     ElementRange own) {
+    on_device(group).all_gather(part(tensor.view(), own), part(tensor.view(), all));
+  }
   void copy_samples(const Tensor& from, SampleRange samples, Tensor& to, SampleRange places);
 
   Tensor input(const nn::Tensor& numbers) {
@@ -134,6 +141,7 @@ class CudaMath {
   /// Returns a group of the device's ranks as one on the device.
   CudaGroup& on_device(nn::RankGroup& group);
   cuda::DeviceRank on_device(const nn::LayerRank& rank);
+  Payload give_out_copy(const Numbers& numbers);
   void make_modules(const TrainingJob& job, const TrainingDevice& device);
 
   const cuda::Precision precision_;

@@ -66,6 +66,19 @@ Payload CpuMath::give_out(Tensor&& tensor) {
   return payload_of(tensor.values);
 }
 
+void CpuMath::take_in(Tensor& tensor, ElementRange numbers, Payload payload) {
+  copy_values(std::move(payload), part(tensor.values, numbers));
+}
+
+Payload CpuMath::give_out(const Tensor& tensor, ElementRange numbers) {
+  return payload_of(std::span(tensor.values).subspan(numbers.begin, numbers.size()));
+}
+
+void CpuMath::gather_shares(nn::RankGroup& group, Tensor& tensor, ElementRange all,
+                            ElementRange own) {
+  group.all_gather(part(tensor.values, own), part(tensor.values, all));
+}
+
 void CpuMath::copy_samples(const Tensor& from, SampleRange samples, Tensor& to,
                            SampleRange places) {
   std::ranges::copy(numbers_of(from.values, from.shape, samples),

@@ -58,6 +58,12 @@ class CpuMath {
   void take_in(Tensor& tensor, SampleRange samples, Payload payload);
   Payload give_out(const Tensor& tensor, SampleRange samples);
   Payload give_out(Tensor&& tensor);
+  /// The same of a range of the tensor's numbers, of which there are so many.
+  static std::int64_t count_of(const Tensor& tensor) { return std::ssize(tensor.values); }
+  void take_in(Tensor& tensor, ElementRange numbers, Payload payload);
+  Payload give_out(const Tensor& tensor, ElementRange numbers);
+  /// Gathers a range of the numbers, of which each rank of a group has its own part.
+  void gather_shares(nn::RankGroup& group, Tensor& tensor, ElementRange all, ElementRange own);
   /// Copies `samples` of `from` to `places` of `to`. Requires: both ranges have the same size.
   void copy_samples(const Tensor& from, SampleRange samples, Tensor& to, SampleRange places);
 

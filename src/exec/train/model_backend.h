@@ -97,6 +97,14 @@ class ModelBackend : public TrainingBackend {
     check(stage != nullptr, "a device computes a stage of another one");
     return *stage;
   }
+  /// Returns the rank among those that each send a share of what they all have, over the boundary
+  /// through which a tensor arrives at a stage or leaves it; a single one where it is sent whole.
+  nn::TensorRank sharing_rank(const FragmentPlace& place, bool is_arriving) const {
+    const bool is_behind = (place.direction == Direction::Backward) == is_arriving;
+    const StageIndex front = is_behind ? place.stage : place.stage.previous();
+    if (job_.sends_shares.empty() || !job_.sends_shares[front.position()]) return {};
+    return device_.in(at(place.stage).local.plan.form).layers.tensor;
+  }
   bool is_last(const Stage& stage) const {
     return stage.local.index.position() + 1 == job_.plan.stages.size();
   }
@@ -233,7 +241,10 @@ void ModelBackend<Math>::take_in(const Action& receive, const SchedulePeer& from
   const bool is_forward = receive.kind == ActionKind::ReceiveActivation;
   const Direction direction = is_forward ? Direction::Forward : Direction::Backward;
   const FragmentPlace place{direction, receive.stage, receive.index};
-  if (!job_.reshards()) return fragments_.take_in(arrival(place), from.samples, std::move(payload));
+  if (!job_.reshards()) {
+    return fragments_.take_in(arrival(place), from.samples, std::move(payload),
+                              sharing_rank(place, /*is_arriving=*/true));
+  }
   const StageIndex maker = is_forward ? receive.stage.previous() : receive.stage.next();
   const StageBoundary boundary(job_, direction, maker);
   resharded_.take_in(resharded_arrival(boundary, place),
@@ -245,7 +256,9 @@ Payload ModelBackend<Math>::give_out(const Action& send, const SchedulePeer& to)
   const bool is_forward = send.kind == ActionKind::SendActivation;
   const Direction direction = is_forward ? Direction::Forward : Direction::Backward;
   const FragmentPlace made{direction, send.stage, send.index};
-  if (!job_.reshards()) return fragments_.give_out(made, to.samples);
+  if (!job_.reshards()) {
+    return fragments_.give_out(made, to.samples, sharing_rank(made, /*is_arriving=*/false));
+  }
   const StageBoundary boundary(job_, direction, send.stage);
   return resharded_.give_out(made, part_of_peer(job_, boundary, boundary.taker, to.device));
 }
@@ -261,7 +274,7 @@ typename Math::Tensor ModelBackend<Math>::take_arrived(const Stage& stage, Direc
     return math_->from_host(
         resharded_.take_arrived(resharded_arrival(StageBoundary(job_, direction, maker), place)));
   }
-  return fragments_.take_arrived(place);
+  return fragments_.take_arrived(place, sharing_rank(place, /*is_arriving=*/true));
 }
 
 /// Keeps what other ranks get of a tensor, and hands over what this one needs on its next stage.

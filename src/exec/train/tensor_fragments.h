@@ -1,16 +1,22 @@
 // Activations and gradients between the stages of one device and their neighbours. Fragments that
 // arrive from several peers are assembled, tensors for several peers are cut, both by samples; what
-// stays on the device is handed over directly. Math is as for ModelBackend.
+// stays on the device is handed over directly. Where ranks send shares of what all of them have, a
+// share of each fragment is sent, and the ranks gather the fragment. Math is as for ModelBackend.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/exec/message/all_reduce.h"
 #include "dapple/exec/message/payload.h"
 #include "dapple/exec/reshard/fragment_place.h"
+#include "dapple/nn/shared_layers.h"
 #include "exec/train/local_stage.h"
+#include "exec/train/rank_collectives.h"
 
 namespace dapple::exec {
 
@@ -30,19 +36,36 @@ class TensorFragments {
     SampleRange all;
     const nn::Shape& sample;
   };
-  /// Takes in the fragment of the given samples, counted within the micro-batch.
-  void take_in(const Arrival& arrival, SampleRange samples, Payload payload) {
+  /// Takes in the fragment of the given samples, counted within the micro-batch, or this rank's
+  /// share of it, of as many as there are tensor-parallel ranks.
+  void take_in(const Arrival& arrival, SampleRange samples, Payload payload,
+               const nn::TensorRank& rank) {
     TensorFragment& fragment = arriving(arrival);
-    math_.take_in(fragment.tensor, within(fragment, samples), std::move(payload));
+    const SampleRange own = within(fragment, samples);
+    if (rank.ranks == 1) {
+      math_.take_in(fragment.tensor, own, std::move(payload));
+    } else {
+      math_.take_in(fragment.tensor, share_of(numbers_of(fragment, own), rank), std::move(payload));
+      fragment.in_shares.push_back(own);
+    }
     fragment.samples_left -= samples.size();
   }
 
-  /// Returns a complete tensor. Requires: all of its samples have been taken in or handed on.
-  Tensor take_arrived(const FragmentPlace& place) {
+  /// Returns a complete tensor, once the ranks have gathered what came in shares. Requires: all of
+  /// its samples have been taken in or handed on.
+  Tensor take_arrived(const FragmentPlace& place, const nn::TensorRank& rank) {
     const auto found = arriving_.find(place);
     check(found != arriving_.end() && found->second.samples_left == 0,
           "a computation begins before all of its samples are there");
-    Tensor tensor = std::move(found->second.tensor);
+    TensorFragment& fragment = found->second;
+    // The ranks may have taken the fragments in in different orders.
+    std::sort(fragment.in_shares.begin(), fragment.in_shares.end(),
+              [](SampleRange a, SampleRange b) { return a.begin < b.begin; });
+    for (const SampleRange samples : fragment.in_shares) {
+      const ElementRange all = numbers_of(fragment, samples);
+      math_.gather_shares(*rank.group, fragment.tensor, all, share_of(all, rank));
+    }
+    Tensor tensor = std::move(fragment.tensor);
     arriving_.erase(found);
     return tensor;
   }
@@ -67,14 +90,17 @@ class TensorFragments {
     if (fragment.samples_left > 0) leaving_.emplace(made, std::move(fragment));
   }
 
-  /// Returns the given samples of a tensor as a message.
-  Payload give_out(const FragmentPlace& made, SampleRange samples) {
+  /// Returns the given samples of a tensor, or this rank's share of them, as a message.
+  Payload give_out(const FragmentPlace& made, SampleRange samples, const nn::TensorRank& rank) {
     const auto found = leaving_.find(made);
     check(found != leaving_.end(), "a device sends what it has not made");
     TensorFragment& fragment = found->second;
     const bool is_whole = samples.size() == fragment.samples.size();
-    Payload payload = is_whole ? math_.give_out(std::move(fragment.tensor))
-                               : math_.give_out(fragment.tensor, within(fragment, samples));
+    const SampleRange own = within(fragment, samples);
+    Payload payload =
+        rank.ranks > 1 ? math_.give_out(fragment.tensor, share_of(numbers_of(fragment, own), rank))
+        : is_whole     ? math_.give_out(std::move(fragment.tensor))
+                       : math_.give_out(fragment.tensor, own);
     fragment.samples_left -= samples.size();
     if (fragment.samples_left == 0) leaving_.erase(found);
     return payload;
@@ -83,12 +109,22 @@ class TensorFragments {
  private:
   struct TensorFragment {
     Tensor tensor;
-    SampleRange samples;            // within the micro-batch
-    std::int64_t samples_left = 0;  // still to arrive, or to leave
+    SampleRange samples;                      // within the micro-batch
+    std::int64_t samples_left = 0;            // still to arrive, or to leave
+    std::vector<SampleRange> in_shares = {};  // of which each rank has its share, in the tensor
   };
 
   static SampleRange within(const TensorFragment& fragment, SampleRange samples) {
     return {samples.begin - fragment.samples.begin, samples.end - fragment.samples.begin};
+  }
+
+  static ElementRange numbers_of(const TensorFragment& fragment, SampleRange samples) {
+    const std::int64_t each = Math::count_of(fragment.tensor) / fragment.samples.size();
+    return {static_cast<std::size_t>(samples.begin * each),
+            static_cast<std::size_t>(samples.end * each)};
+  }
+  static ElementRange share_of(ElementRange all, const nn::TensorRank& rank) {
+    return part_of_rank(all, rank.rank, rank.ranks);
   }
 
   TensorFragment& arriving(const Arrival& arrival) {

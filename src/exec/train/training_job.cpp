@@ -320,7 +320,8 @@ TrainingJob make_training_job(const Plan& whole_plan, const ModelProfile& whole_
   const bool reshards = has_different_groups(whole_plan);
   const Plan plan = reshards ? whole_plan : of_one_rank(whole_plan);
   const ModelProfile profile = reshards ? whole_profile : of_one_rank(whole_profile);
-  const PlanCost costs = CostModel(profile, topology).plan_cost(plan);
+  const CostModel model(profile, topology);
+  const PlanCost costs = model.plan_cost(plan);
   const Schedule schedule = generate(plan);
   std::vector<DeviceSchedule> devices = device_schedules(schedule, costs);
   std::vector<Bytes> memory = memory_of(devices, schedule, costs);
@@ -334,11 +335,13 @@ TrainingJob make_training_job(const Plan& whole_plan, const ModelProfile& whole_
                   .of_ranks = std::move(of_ranks),
                   .measured = profile.layers,
                   .batches = std::move(batches),
-                  .settings = settings};
+                  .settings = settings,
+                  .sends_shares = {}};
   for (const StagePlan& stage : plan.stages) {
     std::optional<GradientBuckets> buckets = match_buckets(in_form(profile, stage.form), stage);
     check(buckets.has_value(), "a plan's buckets are not its layers'");
     job.buckets.push_back(std::move(*buckets));
+    if (!reshards) job.sends_shares.push_back(model.shares(stage.layers.end) > 1);
   }
   return job;
 }

@@ -215,6 +215,11 @@ Request request_of(const command_line::Options& options) {
 /// Loads the plan and checks the slowed stages and links.
 RunnablePlan replayable_plan(const Request& request) {
   RunnablePlan plan(request.plan);
+  if (plan.document.plan.boundaries == Boundaries::ScatterGather) {
+    throw Error(ErrorKind::BadInput, command_line::source_name(request.plan),
+                {{"/boundaries",
+                  "expected whole tensors, as a replay gathers no shares, got scatter-gather"}});
+  }
   check_slowed(request.replay, plan.document.plan);
   return plan;
 }

@@ -11,6 +11,7 @@
 #include "dapple/command_line/files.h"
 #include "dapple/core/error.h"
 #include "dapple/cost/compatible.h"
+#include "dapple/exec/train/training_job.h"
 #include "dapple/report/show.h"
 #include "dapple/schedule/schedule.h"
 
@@ -26,9 +27,11 @@ RunnablePlan::RunnablePlan(const std::string& path)
     faults.push_back(
         {"/skip_tensors", "expected forwarded tensors, as no others are run, got direct"});
   }
-  if (faults.empty() && document.plan.boundaries == Boundaries::ScatterGather) {
-    faults.push_back(
-        {"/boundaries", "expected whole tensors, as no shares are sent, got scatter-gather"});
+  const bool are_cut = document.plan.boundaries == Boundaries::ScatterGather;
+  if (faults.empty() && are_cut && exec::has_different_groups(document.plan)) {
+    faults.push_back({"/boundaries",
+                      "expected whole tensors, as stages whose groups differ send no shares, got "
+                      "scatter-gather"});
   }
   if (!faults.empty())
     throw Error(ErrorKind::BadInput, command_line::source_name(path), std::move(faults));

@@ -155,6 +155,10 @@ struct TrainingJob {
   std::vector<Layer> measured;
   std::shared_ptr<const Batches> batches;
   TrainingSettings settings;
+  /// By stage, whether over the boundary behind it each tensor-parallel rank sends its share of
+  /// what all of them have, and gathers what it receives from them. Empty if none do, as where
+  /// tensors are re-sharded.
+  std::vector<bool> sends_shares = {};
 };
 
 /// Returns what prevents the plan from being trained, with JSON pointers into it: a layer's size of
