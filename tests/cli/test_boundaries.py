@@ -118,6 +118,21 @@ class Boundaries(ToolTest):
                  for boundaries in ("whole", "scatter-gather")]
         self.assertEqual(times[0], times[1])
 
+    def test_exports_say_how_tensors_are_sent(self):
+        no_partition = '"pipeline": {"pipe_partitioned": False, "grad_partitioned": False},'
+        pins = ("--pin", "stages=2", "--pin", "depths=least")
+        for boundaries in "whole", "scatter-gather":
+            self.planned(*pins, *self.runtime(boundaries), names=("block.0", "block.1"))
+            for target in "deepspeed", "megatron", "torchtitan", "chakra":
+                with self.subTest(boundaries=boundaries, target=target):
+                    out = "traces" if target == "chakra" else "-"
+                    run = self.run_tool("export", "plan.json", "--to", target, "-o", out)
+                    self.assertEqual(run.returncode, DONE, run.stderr)
+                    is_left_out = "tensor ranks send shares" in " ".join(run.stderr.split())
+                    is_said = target == "deepspeed"
+                    self.assertEqual(is_left_out, boundaries != "whole" and not is_said)
+                    self.assertEqual(no_partition in run.stdout, boundaries == "whole" and is_said)
+
     def test_false_claims_and_unknown_words_are_told(self):
         plan = self.planned(*self.runtime("scatter-gather"))
 

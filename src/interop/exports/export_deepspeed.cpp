@@ -18,6 +18,13 @@ std::string precision_of(const ModelProfile& profile) {
   return fmt::format("\n    \"{}\": {{\"enabled\": True}},", profile.precision);
 }
 
+/// Returns the entry of the settings by which tensor ranks send whole tensors, where these send
+/// shares of them otherwise; empty where they do not.
+std::string pipeline_of(const Plan& plan) {
+  if (plan.parallelism.tensor == 1 || plan.boundaries == Boundaries::ScatterGather) return "";
+  return "\n    \"pipeline\": {\"pipe_partitioned\": False, \"grad_partitioned\": False},";
+}
+
 }  // namespace
 
 Export export_deepspeed(const ExportSubject& subject) {
@@ -42,7 +49,7 @@ PARTS = [{}]  # stage s runs entries PARTS[s] to PARTS[s + 1] of `layers`
 CONFIG = {{
     "train_batch_size": {},
     "train_micro_batch_size_per_gpu": {},
-    "gradient_accumulation_steps": {},{}{}
+    "gradient_accumulation_steps": {},{}{}{}
 }}
 
 
@@ -64,7 +71,8 @@ class PlannedPipeline(PipelineModule):
       kPythonEncoding, heading_of(subject, "DeepSpeed"), ranks_as_comment(subject), topology, parts,
       plan.global_batch_size, samples_per_rank(plan), micro_batches_per_replica(plan),
       plan.parallelism.shards_optimizer ? "\n    \"zero_optimization\": {\"stage\": 1}," : "",
-      precision_of(subject.document.profile), subject.document.profile.layers.size(),
+      pipeline_of(plan), precision_of(subject.document.profile),
+      subject.document.profile.layers.size(),
       recomputes ? subject.document.profile.layers.size() : (recomputes_blocks(plan) ? 1U : 0U),
       fmt::format("{}(num_pp={}{}, num_dp={})", topology, plan.stages.size(), shares, replicas));
   if (degree != 1) {

@@ -22,6 +22,12 @@ bool recomputes(const Plan& plan) {
                      [](const StagePlan& stage) { return stage.recompute; });
 }
 
+bool sends_shares(const Plan& plan) {
+  const Parallelism& form = plan.parallelism;
+  return plan.boundaries == Boundaries::ScatterGather && form.tensor > 1 && !form.sequence &&
+         plan.stages.size() > 1;
+}
+
 bool uses_several_servers(const ExportSubject& subject) {
   std::set<ServerIndex> servers;
   for (const DeviceIndex device : devices_by_rank(subject.document.plan)) {
@@ -60,6 +66,9 @@ std::vector<std::string> left_out(const ExportTarget& target, const ExportSubjec
     choices.push_back(fmt::format("micro-batches of {} samples", plan.micro_batch_size));
   }
   if (gaps.recomputation && recomputes(plan)) choices.emplace_back("that stages recompute");
+  if (gaps.shares && sends_shares(plan)) {
+    choices.emplace_back("that tensor ranks send shares of a tensor, and gather it");
+  }
   if (gaps.buckets && is_replicated(plan)) {
     choices.push_back("gradient buckets of " + size_in_words(plan.gradients.bucket_size));
   }
@@ -88,10 +97,11 @@ Export export_plan(const ExportTarget& target, const ExportSubject& subject) {
 
 const std::vector<ExportTarget>& export_targets() {
   static constexpr FileGaps kGradients{.buckets = true, .steps_by_bucket = true};
+  static constexpr FileGaps kShares{.shares = true, .buckets = true, .steps_by_bucket = true};
   static constexpr FileGaps kGpus{.gpus = true};
   static const std::vector<ExportTarget> targets{
-      {"megatron", ".megatron.sh", "options of Megatron-LM, with its layout", &kMegatron,
-       kGradients, export_megatron},
+      {"megatron", ".megatron.sh", "options of Megatron-LM, with its layout", &kMegatron, kShares,
+       export_megatron},
       {"deepspeed", ".deepspeed.py", "a PipelineModule of DeepSpeed and its settings", &kDeepSpeed,
        kGradients, export_deepspeed},
       {"torch-python",
@@ -107,6 +117,7 @@ const std::vector<ExportTarget>& export_targets() {
        {.stages = true,
         .micro_batch = true,
         .recomputation = true,
+        .shares = true,
         .buckets = true,
         .steps_by_bucket = true},
        export_torch_csv},
@@ -114,21 +125,27 @@ const std::vector<ExportTarget>& export_targets() {
        ".torchtitan.sh",
        "options of torchtitan",
        &kTorchtitan,
-       {.order = true, .buckets = true, .steps_by_bucket = true},
+       {.order = true, .shares = true, .buckets = true, .steps_by_bucket = true},
        export_torchtitan},
-      {"colossalai", ".colossalai.py", "arguments of ColossalAI's plugin", &kColossalAi, kGradients,
+      {"colossalai", ".colossalai.py", "arguments of ColossalAI's plugin", &kColossalAi, kShares,
        export_colossalai},
       {"nanotron", ".nanotron.yaml", "what a plan decides of nanotron's configuration", &kNanotron,
-       kGradients, export_nanotron},
+       kShares, export_nanotron},
       {"pipedream", ".pipedream.json", "a configuration of PipeDream's runtime", &kPipeDream,
        kGradients, export_pipedream},
       {"sailor",
        ".sailor.json",
        "a plan of Sailor",
        &kSailor,
-       {.buckets = true, .steps_by_bucket = true, .devices = true},
+       {.shares = true, .buckets = true, .steps_by_bucket = true, .devices = true},
        export_sailor},
-      {"chakra", ".chakra", "execution traces", nullptr, {.devices = true}, export_chakra, true},
+      {"chakra",
+       ".chakra",
+       "execution traces",
+       nullptr,
+       {.shares = true, .devices = true},
+       export_chakra,
+       true},
       {"rankfile", ".rankfile", "placement for Open MPI", nullptr, kGpus, export_rankfile},
       {"hostfile", ".hostfile", "servers and their slots in the order of ranks", nullptr, kGpus,
        export_hostfile},

@@ -143,6 +143,8 @@ struct FileGaps {
   bool micro_batch = false;
   /// Whether stages recompute.
   bool recomputation = false;
+  /// That tensor ranks send shares of tensors.
+  bool shares = false;
   /// The size of gradient buckets.
   bool buckets = false;
   /// That the optimizer steps bucket by bucket.
