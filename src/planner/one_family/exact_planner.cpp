@@ -229,23 +229,16 @@ bool ExactPlanner::advance_partial_plans(Duration enough) {
 }
 
 /// Raises the bounds of searches that are open to what the NICs of each server send, once. Rounds
-/// take more and more steps, as long as the one before has raised what is known of some search.
+/// take more and more steps, as long as the one before has raised some bound.
 void ExactPlanner::raise_bounds_by_nics() {
   if (std::exchange(has_nic_bounds_, true)) return;
   const std::vector<search::SearchProblem> problems = search_problems(context_);
   std::vector<Duration> bounds(problems.size());
-  const auto known_bounds = [&] {
-    std::vector<Duration> known;
-    for (const auto& search : searches_) {
-      known.push_back(std::max(search->bound_anywhere(), known_bound_));
-    }
-    return known;
-  };
   for (std::int64_t steps = kSearchLimits.nic_steps; steps <= kSearchLimits.last_nic_steps;
        steps *= kSearchLimits.nic_steps_growth) {
-    const std::vector<Duration> before = known_bounds();
+    const std::vector<Duration> before = bounds;
     raise_bounds_by_nics(problems, steps, bounds);
-    if (known_bounds() == before) break;
+    if (bounds == before) break;
   }
   for (OpenCandidate& some : open_candidates_) {
     search::Candidate& candidate = some.candidate;

@@ -33,6 +33,9 @@ constexpr std::size_t kMostSpreads = 500;
 /// gives a lower bound.
 constexpr std::int64_t kGrains = 4096;
 
+/// So many comparisons with partial plans that are kept take about as long as a step.
+constexpr std::int64_t kComparisonsPerStep = 8;
+
 /// Returns whether all-reduces over several servers were measured; they may pass NICs less often.
 bool has_measured_reductions(const Topology& topology) {
   const std::vector<BusBandwidthTable>& tables = topology.group_of(ServerIndex{0}).bus_bandwidth;
@@ -491,6 +494,7 @@ void NicLoadBound::keep(PartialPlan plan, SpreadIndex spread, CutIndex begin) {
   round_down(plan.label.tail);
   std::sort(plan.servers.rbegin(), plan.servers.rend());
   std::vector<PartialPlan>& plans = plans_[begin][spread];
+  if (!allowance_.spend(std::ssize(plans) / kComparisonsPerStep)) return;
   const auto is_better = [&](const PartialPlan& other) { return dominates(other, plan); };
   if (std::any_of(plans.begin(), plans.end(), is_better)) return;
   const auto dropped = static_cast<std::int64_t>(
