@@ -628,7 +628,7 @@ class TrainedGroups(ToolTest):
         # Ranks with other experts have other tokens.
         pairs = [(name, form, stages) for name, form, stages in pairs
                  if not {"experts", "tensor"} <= form.keys() or "sequence" in form]
-        self.assertEqual((len(forms), len(pairs)), (12, 48))
+        self.assertEqual((len(forms), len(pairs)), (12, 50))
         if SCALE >= 10:
             forms += pairs
         elif ARGUMENTS.sanitized:
