@@ -370,7 +370,8 @@ class Calibrate(ToolTest):
                 ({"attention": "fast"}, "line 4: attention: expected fused or unfused"),
                 ({"id": "\x1b[31m"}, "line 4: id: expected 1 to 200 characters"),
                 ({"colour": "red"}, "line 3: expected columns id, group,", 'got "colour"'),
-                ({"tp": "3"}, "line 4: ", "expected tensor parallelism of degree 1"),
+                ({"tp": "3"}, "line 4: ",
+                 "8 attention heads cannot be divided among 3 tensor-parallel ranks"),
                 ({"pp": "9"}, "line 4: "),
                 ({"sequence": ""}, "line 4: expected the number of tokens of a sample"),
                 ({"id": rows[1]["id"]}, "expected each id once")):
