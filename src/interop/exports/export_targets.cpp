@@ -54,6 +54,18 @@ std::string size_in_words(Bytes size) {
                                      : fmt::format("{} bytes", size.count);
 }
 
+// What the files of several targets lack.
+constexpr FileGaps kGradients{.buckets = true, .steps_by_bucket = true};
+constexpr FileGaps kShares{.shares = true, .buckets = true, .steps_by_bucket = true};
+constexpr FileGaps kGpus{.gpus = true};
+// What an order of actions alone lacks.
+constexpr FileGaps kOrderAlone{.stages = true,
+                               .micro_batch = true,
+                               .recomputation = true,
+                               .shares = true,
+                               .buckets = true,
+                               .steps_by_bucket = true};
+
 }  // namespace
 
 std::vector<std::string> left_out(const ExportTarget& target, const ExportSubject& subject) {
@@ -96,9 +108,6 @@ Export export_plan(const ExportTarget& target, const ExportSubject& subject) {
 }
 
 const std::vector<ExportTarget>& export_targets() {
-  static constexpr FileGaps kGradients{.buckets = true, .steps_by_bucket = true};
-  static constexpr FileGaps kShares{.shares = true, .buckets = true, .steps_by_bucket = true};
-  static constexpr FileGaps kGpus{.gpus = true};
   static const std::vector<ExportTarget> targets{
       {"megatron", ".megatron.sh", "options of Megatron-LM, with its layout", &kMegatron, kShares,
        export_megatron},
@@ -110,16 +119,7 @@ const std::vector<ExportTarget>& export_targets() {
        &kTorchModules,
        {.steps_by_bucket = true},
        export_torch_python},
-      {"torch-csv",
-       ".schedule.csv",
-       "order of PyTorch's pipelining runtime",
-       &kTorch,
-       {.stages = true,
-        .micro_batch = true,
-        .recomputation = true,
-        .shares = true,
-        .buckets = true,
-        .steps_by_bucket = true},
+      {"torch-csv", ".schedule.csv", "order of PyTorch's pipelining runtime", &kTorch, kOrderAlone,
        export_torch_csv},
       {"torchtitan",
        ".torchtitan.sh",

@@ -216,6 +216,35 @@ Recomputation recomputed_by_megatron(const ShellOptions& script) {
   return {parts.none() ? RecomputedParts{RecomputedPart::CoreAttention} : parts};
 }
 
+/// The tensor-parallel degree of an expert: unless it is stated, that of the other layers.
+std::int64_t expert_tensor_of(const StatedParallelism& stated) {
+  return stated.experts > 1 ? stated.expert_tensor.value_or(stated.tensor.value_or(1)) : 1;
+}
+
+/// Returns what is expected in place of degrees for which not all layers have variants.
+std::string lack_of_variants(const StatedParallelism& stated, const std::vector<Parallelism>& forms,
+                             const ModelProfile& profile) {
+  const std::int64_t degree = stated.tensor.value_or(1);
+  const std::string fault =
+      indivisible_blocks(profile.blocks, {.tensor = degree, .experts = stated.experts});
+  if (!fault.empty()) return "expected degrees that divide the model, but " + fault;
+  if (stated.context > 1 || stated.experts > 1) {
+    const Parallelism got{.tensor = degree,
+                          .sequence = stated.sequence.value_or(false),
+                          .context = stated.context,
+                          .experts = stated.experts,
+                          .expert_tensor = expert_tensor_of(stated)};
+    return fmt::format("expected degrees for which all layers have variants, {}, got {}{}",
+                       forms_in(forms), short_text(got), whole_experts_hint(stated, degree));
+  }
+  return fmt::format(
+      "expected tensor parallelism of degree {}, for which all layers have variants, got {}{}",
+      degrees_in(forms), degree,
+      !stated.sequence   ? ""
+      : *stated.sequence ? " with sequence parallelism"
+                         : " without sequence parallelism");
+}
+
 }  // namespace
 
 StatedParallelism stated_in_layout(const Layout& layout) {
@@ -313,12 +342,10 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
   if (degree == 1 && profile.tensor_parallel == 1 && stated.sequence.value_or(false)) {
     refuse("sequence parallelism needs tensor parallelism, got it alone");
   }
-  const bool has_others = stated.context > 1 || stated.experts > 1;
   Parallelism parallelism;
   // Without variants the profile's own degree counts, which importers check.
-  if (forms.size() > 1 || has_others) {
-    const std::int64_t expert_tensor =
-        stated.experts > 1 ? stated.expert_tensor.value_or(degree) : 1;
+  if (forms.size() > 1 || stated.context > 1 || stated.experts > 1) {
+    const std::int64_t expert_tensor = expert_tensor_of(stated);
     const auto find = [&](RecomputedParts recomputes) {
       return std::find_if(forms.begin(), forms.end(), [&](const Parallelism& form) {
         return form.tensor == degree && form.context == stated.context &&
@@ -335,26 +362,8 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
       const LayerSelection layers = stated.recomputation.layers;
       const bool is_in_all = layers.contains_all_of(layers_that_recompute(profile, parallelism));
       if (recomputes && !is_in_all) parallelism.recomputed_layers = layers;
-    } else if (const std::string fault = indivisible_blocks(
-                   profile.blocks, {.tensor = degree, .experts = stated.experts});
-               !fault.empty()) {
-      refuse("expected degrees that divide the model, but " + fault);
-    } else if (has_others) {
-      const Parallelism got{.tensor = degree,
-                            .sequence = stated.sequence.value_or(false),
-                            .context = stated.context,
-                            .experts = stated.experts,
-                            .expert_tensor = expert_tensor};
-      refuse(fmt::format("expected degrees for which all layers have variants, {}, got {}{}",
-                         forms_in(forms), short_text(got), whole_experts_hint(stated, degree)));
     } else {
-      refuse(
-          fmt::format("expected tensor parallelism of degree {}, for which all layers have "
-                      "variants, got {}{}",
-                      degrees_in(forms), degree,
-                      !stated.sequence   ? ""
-                      : *stated.sequence ? " with sequence parallelism"
-                                         : " without sequence parallelism"));
+      refuse(lack_of_variants(stated, forms, profile));
     }
   }
   if (const std::int64_t shards = std::max(stated.full_shards, stated.optimizer_shards);
