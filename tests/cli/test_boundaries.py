@@ -137,11 +137,7 @@ class Boundaries(ToolTest):
         plan = self.planned(*self.runtime("scatter-gather"))
 
         def told(place, change):
-            document = json.loads(json.dumps(plan))
-            change(document)
-            run = self.run_tool("verify", self.write("false.json", document))
-            self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
-            self.assertIn(place, run.stderr + run.stdout)
+            self.assert_false_claim_is_told(plan, place, change)
 
         told("/boundaries", lambda d: d.pop("boundaries"))
         told("/runtime_sha256", lambda d: d["runtime"].pop("boundaries"))

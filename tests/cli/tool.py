@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import copy
 import fcntl
 import importlib.util
 import json
@@ -182,6 +183,14 @@ class ToolTest(unittest.TestCase):
         for part in parts:
             self.assertIn(part, result.stderr)
         self.assertNotIn("bug in dapple-plan", result.stderr)
+
+    def assert_false_claim_is_told(self, plan, place, change):
+        """`verify` refuses the plan that change(document) makes of this one, and names the place."""
+        document = copy.deepcopy(plan)
+        change(document)
+        run = self.run_tool("verify", self.write("false.json", document))
+        self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+        self.assertIn(place, run.stderr + run.stdout)
 
     def assert_cases_agree(self, cases, subjects, compare, words_of, least=None):
         """compare(seed) finds no fault for any seed below `cases` times the scale, or for the one of

@@ -20,7 +20,8 @@ struct PairFlow {
   DeviceIndex to;
   /// The samples of the micro-batch that are sent.
   SampleRange samples;
-  /// What is sent of the tensor: all of these samples or, where that is cut, a share of them.
+  /// The bytes that are sent: those of all these samples or, where tensors cross in shares, of the
+  /// sender's share.
   Bytes size;
   /// All that the receiver has of this tensor once every flow to it has arrived, and its devices
   /// have gathered the shares.

@@ -152,7 +152,8 @@ TEST_CASE("devices on the host path alone are a pool for each PCIe root") {
 }
 
 TEST_CASE("of the replicas with one largest share the fewest that fill several servers are told") {
-  // Of 20 samples 10 to 19 replicas have two at most, of which 12 and 16 fill servers of four.
+  // With 10 to 19 replicas no replica has more than two of 20 samples, and 12 and 16 replicas fill
+  // servers of four devices.
   const Topology topology(small::cluster({.servers = 5, .devices = 4}));
   std::vector<std::int32_t> told;
   for (std::int32_t replicas = 1; replicas <= 20; ++replicas) {
