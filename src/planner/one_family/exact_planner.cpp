@@ -76,6 +76,7 @@ class ExactPlanner {
   void exhaust_depths(std::int64_t budget);
   std::size_t begin_depths(std::size_t count);
   void threshold_accepting();
+  bool threshold_accepting(std::span<const SimulatedPlan> starts);
 
   void account(const Score& score);
   void keep_best();
@@ -85,6 +86,7 @@ class ExactPlanner {
   Duration threshold() const { return context_.threshold(best()); }
   Duration bound() const;
   Duration bound_of_unsearched() const;
+  Duration bound_of_untried() const;
   Duration bound_anywhere() const;
   std::int64_t global_batch_size() const { return context_.options.global_batch_size; }
 
@@ -374,10 +376,10 @@ bool ExactPlanner::refine_depths(std::size_t count) {
 void ExactPlanner::exhaust_depths(std::int64_t budget) {
   const std::int64_t last = actions_ + budget;
   std::int64_t progress = actions_;
-  while (actions_ < std::min(last, progress + kSearchLimits.stagnation) && !is_stopped_()) {
+  while (actions_ < std::min(last, progress + kSearchLimits.stagnation / part_) && !is_stopped_()) {
     sort_open_candidates();
     const std::pair before{bound(), best()};
-    const Duration enough = std::min(threshold(), bound_of_unsearched());
+    const Duration enough = std::min(threshold(), std::max(known_bound_, bound_of_untried()));
     const auto end =
         std::find_if(open_candidates_.begin(), open_candidates_.end(),
                      [&](const OpenCandidate& some) { return some.candidate.bound >= enough; });
@@ -424,11 +426,22 @@ std::size_t ExactPlanner::begin_depths(std::size_t count) {
   return first_without;
 }
 
-/// Runs threshold accepting from the depths of the best few plans.
+/// Runs threshold accepting from the depths of the best few plans, in rounds: where no walk of a
+/// round has improved on its start, walks from slower plans rarely do. A large problem has one
+/// round.
 void ExactPlanner::threshold_accepting() {
-  std::vector<SimulatedPlan> starts = best_;
-  if (is_large(context_))
-    starts.resize(std::min(starts.size(), kSearchLimits.threshold_accepting_starts_of_large));
+  const std::vector<SimulatedPlan> starts = best_;
+  for (std::size_t first = 0; first < starts.size() && !is_stopped_();
+       first += kSearchLimits.threshold_accepting_starts) {
+    const std::size_t count =
+        std::min(kSearchLimits.threshold_accepting_starts, starts.size() - first);
+    const bool is_improved = threshold_accepting(std::span(starts).subspan(first, count));
+    if (!is_improved || is_large(context_)) break;
+  }
+}
+
+/// Returns whether a walk has found a faster plan than its start.
+bool ExactPlanner::threshold_accepting(std::span<const SimulatedPlan> starts) {
   std::vector<Score> scores(starts.size());
   const auto bytes_of = [&](const SimulatedPlan& start) {
     return simulation_bytes(start, context_.options);
@@ -438,9 +451,14 @@ void ExactPlanner::threshold_accepting() {
         scores[i] =
             evaluator_.threshold_accepting(starts[i], kSearchLimits.threshold_accepting / part_);
       });
-  for (const Score& score : scores) account(score);
+  bool is_improved = false;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    account(scores[i]);
+    is_improved = is_improved || better(scores[i].best, starts[i]);
+  }
   keep_best();
   tell_progress();
+  return is_improved;
 }
 
 void ExactPlanner::account(const Score& score) {
@@ -484,9 +502,15 @@ Duration ExactPlanner::bound_of_unsearched() const {
 /// Returns a lower bound on plans with any placement, (C9) of docs/bounds.md, which is what is
 /// proven. The search itself follows bound(), which covers only the placements that it enumerates.
 Duration ExactPlanner::bound_anywhere() const {
-  Duration least = bound();
-  for (const auto& search : searches_) least = std::min(least, search->bound_anywhere());
+  const Duration least = std::min(bound(), bound_of_untried());
   return std::max(least, std::min(best(), known_bound_));
+}
+
+/// Returns a lower bound on the plans that have not become candidates, with any placement.
+Duration ExactPlanner::bound_of_untried() const {
+  Duration least = Duration::infinite();
+  for (const auto& search : searches_) least = std::min(least, search->bound_anywhere());
+  return least;
 }
 
 /// Whether the searches try all placements that the pins allow.

@@ -40,14 +40,15 @@ struct SearchLimits {
   std::int64_t refinement_of_one = 1'000'000;
   /// The actions for threshold accepting from one of the best plans.
   std::int64_t threshold_accepting = 3'000'000;
-  /// The number of best plans from which threshold accepting starts in a large problem.
-  std::size_t threshold_accepting_starts_of_large = 2;
+  /// The number of best plans from which threshold accepting starts in one round.
+  std::size_t threshold_accepting_starts = 2;
   /// The actions, beyond the budget, for exhausting the depths of open candidates: in the end,
   /// between refinements, and of one candidate in each round.
   std::int64_t exhaustion = 60'000'000;
   std::int64_t exhaustion_between_refinements = 3'000'000;
   std::int64_t exhaustion_of_one = 200'000;
-  /// Exhausting depths ends after this many actions without a higher bound or a faster plan.
+  /// Exhausting depths ends after so many actions, fewer after diagrams, without a higher bound or
+  /// a faster plan.
   std::int64_t stagnation = 20'000'000;
 
   /// A problem is large if its layers times devices exceed this; full completion bounds and

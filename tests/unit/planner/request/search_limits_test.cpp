@@ -23,7 +23,7 @@ TEST_CASE("the limits of a search are what plan files were made with") {
   CHECK(limits.refinement == 24'000'000);
   CHECK(limits.refinement_of_one == 1'000'000);
   CHECK(limits.threshold_accepting == 3'000'000);
-  CHECK(limits.threshold_accepting_starts_of_large == 2);
+  CHECK(limits.threshold_accepting_starts == 2);
   CHECK(limits.exhaustion == 60'000'000);
   CHECK(limits.exhaustion_between_refinements == 3'000'000);
   CHECK(limits.exhaustion_of_one == 200'000);
