@@ -17,6 +17,7 @@
 #include "dapple/planner/result/infeasible.h"
 #include "dapple/planner/result/made_plan.h"
 #include "planner/candidates/as_pinned.h"
+#include "planner/candidates/work_lower_bound.h"
 #include "planner/families/even_interleaved.h"
 #include "planner/families/family_planner.h"
 #include "planner/request/micro_batches.h"
@@ -49,6 +50,7 @@ class FamilyComparison {
     FamilyOutcome outcome;
   };
   void take_first(const MadePlan& first);
+  void take_none(const Infeasible& none);
   void look_at(ScheduleFamily family);
   void take_even_plan(const PlanningContext& context, FamilyOutcome& outcome) const;
   // The iteration from which on plans need not be searched for to reach the requested gap.
@@ -66,9 +68,12 @@ class FamilyComparison {
   const PlanningContext context_;
   Topology topology_;
   std::vector<Plan> starts_;
-  // The plan of the 1F1B planner and its bound, where 1F1B is requested.
+  // The plan of the 1F1B planner and its bound, where 1F1B is requested. Where it found none, but
+  // some plan may fit, the bound is of these.
   std::optional<SimulatedPlan> first_;
   std::optional<Duration> bound_of_first_;
+  bool may_first_fit_ = false;
+  bool is_first_stopped_ = false;
   // The memory that the closest plan under 1F1B lacks, where none fits.
   Bytes missing_;
   SimulatedPlan best_;
@@ -84,6 +89,16 @@ void FamilyComparison::take_first(const MadePlan& first) {
   first_ = {.plan = first.document.plan, .iteration = prediction.iteration, .order = 0};
   bound_of_first_ = prediction.lower_bound;
   best_ = *first_;
+}
+
+/// Takes what is known of plans under 1F1B, of which none was found.
+void FamilyComparison::take_none(const Infeasible& none) {
+  if (none.shortage) missing_ = none.missing();
+  is_first_stopped_ = none.stopped;
+  may_first_fit_ = context_.options.every_family &&
+                   (none.stopped || (!none.is_certain && !none.lower_bound.is_infinite()));
+  if (!may_first_fit_ || context_.options.planner != PlannerKind::Exact) return;
+  bound_of_first_ = std::max(none.lower_bound, work_lower_bound(context_));
 }
 
 /// Takes the fastest even plan under the interleaved schedule where it is faster than what was
@@ -122,7 +137,7 @@ void FamilyComparison::look_at(ScheduleFamily family) {
 }
 
 void FamilyComparison::fill_bound(PlanDocument& document) const {
-  if (context_.options.every_family && first_ && !bound_of_first_) {
+  if (context_.options.every_family && (first_ || may_first_fit_) && !bound_of_first_) {
     return set_proven_bound(document.prediction, std::nullopt);
   }
   Duration bound = best_.iteration;
@@ -144,6 +159,9 @@ void FamilyComparison::fill_search(PlanDocument& document) const {
     }
   }
   search.searched.emplace_back(kFamilies);
+  const bool is_first_cut =
+      may_first_fit_ && (!bound_of_first_ || *bound_of_first_ < best_.iteration);
+  if (is_first_cut) search.cut.push_back(cut_of_family(ScheduleFamily::OneFOneB));
   for (const ExaminedFamily& examined : examined_) {
     const FamilyOutcome& outcome = examined.outcome;
     search.candidates += outcome.candidates;
@@ -221,6 +239,11 @@ std::vector<ScheduleRecord> FamilyComparison::records_of_first() const {
     record.reason = text_of({.kind = is_best ? FamilyOutcomeKind::IsPlan : FamilyOutcomeKind::Found,
                              .plan = best_.iteration,
                              .found = first_->iteration});
+  } else if (may_first_fit_) {
+    record.reason = text_of(
+        {.kind = is_first_stopped_ ? FamilyOutcomeKind::Stopped : FamilyOutcomeKind::NoneFound,
+         .plan = best_.iteration,
+         .lower_bound = bound_of_first_});
   } else {
     record.reason = text_of(
         {.kind = missing_.count > 0 ? FamilyOutcomeKind::NoneFits : FamilyOutcomeKind::NoneFound});
@@ -307,8 +330,8 @@ std::variant<MadePlan, Infeasible> FamilyComparison::run(std::variant<MadePlan, 
   auto* made = std::get_if<MadePlan>(&first);
   if (made != nullptr) {
     take_first(*made);
-  } else if (const Infeasible& none = std::get<Infeasible>(first); none.shortage) {
-    missing_ = none.missing();
+  } else {
+    take_none(std::get<Infeasible>(first));
   }
   const PlannerOptions& options = context_.options;
   for (const ScheduleFamily family : kFamiliesBeyond1F1B) {

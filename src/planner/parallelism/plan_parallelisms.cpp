@@ -105,6 +105,7 @@ class ParallelismComparison {
   void renew_baselines();
   void keep_plans();
   MadePlan finish();
+  Infeasible explain();
   Part* part_of(const Parallelism& form, const std::vector<Parallelism>& stage_forms);
   std::vector<ParallelismRecord> records();
   void merge_schedules(PlanDocument& document) const;
@@ -465,11 +466,15 @@ void ParallelismComparison::merge_schedules(PlanDocument& document) const {
   for (std::size_t i = 0; i < document.schedules.size(); ++i) {
     ScheduleRecord& record = document.schedules[i];
     const ScheduleRecord own = record;
+    // Whether nothing is known of some part.
+    bool is_open = false;
     for (const Part& part : parts_) {
       if (is_best(part)) continue;
       const bool has_record = i < part.schedules.size();
       const std::optional<Duration>& bound =
           has_record ? part.schedules[i].lower_bound : part.lower_bound;
+      is_open = is_open || (!has_record && !part.lower_bound &&
+                            part.outcome != ParallelismOutcomeKind::NoneFits);
       if (bound && (!record.lower_bound || *bound < *record.lower_bound)) {
         // A family without a bound of its own has plans of this part.
         record.lower_bound = bound;
@@ -480,6 +485,7 @@ void ParallelismComparison::merge_schedules(PlanDocument& document) const {
       record.shape = part.schedules[i].shape;
       record.missing = {};
     }
+    if (is_open) record.lower_bound.reset();
     const bool is_alone = document.schedules.size() == 1;
     if (is_alone) record.lower_bound = document.prediction.lower_bound;
     if (record == own) continue;
@@ -600,7 +606,11 @@ MadePlan ParallelismComparison::finish() {
   SearchRecord& search = document.search;
   search.outside = outside_space(context_.profile, context_.options.sharding,
                                  context_.options.mixes_forms, context_.options.mixes_group_sizes);
-  if (asked_.size() == 1) return std::move(*best_);
+  if (asked_.size() == 1) {
+    // The warnings of the part are not those of the profile with all of its variants.
+    document.warnings = warnings_of(document, Topology{document.topology});
+    return std::move(*best_);
+  }
   std::optional<Duration> bound = document.prediction.iteration;
   search.open = 0;
   for (const AskedParallelism& asked : asked_) {
@@ -632,6 +642,30 @@ MadePlan ParallelismComparison::finish() {
   return std::move(*best_);
 }
 
+/// Explains by the closest form why there is no plan. What is claimed holds for the plans of all
+/// parts.
+Infeasible ParallelismComparison::explain() {
+  const bool is_any_stopped = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    return part.outcome == ParallelismOutcomeKind::Stopped;
+  });
+  if (!closest_ || is_any_stopped) return stopped_before_a_plan();
+  Infeasible none = *std::move(closest_);
+  none.lower_bound = Duration::infinite();
+  for (const Part& part : parts_) {
+    if (part.outcome == ParallelismOutcomeKind::NoneFits) continue;
+    none.is_certain = false;
+    none.lower_bound = std::min(none.lower_bound, part.lower_bound.value_or(Duration{}));
+  }
+  const std::vector<Parallelism> every = parallelisms_of(context_.profile);
+  const bool are_forms_left = std::any_of(every.begin(), every.end(), [&](const Parallelism& form) {
+    return std::none_of(asked_.begin(), asked_.end(), [&](const AskedParallelism& asked) {
+      return form_of_layers(asked.parallelism) == form;
+    });
+  });
+  if (are_forms_left) none.remedy = {.kind = RemedyKind::EveryParallelism};
+  return none;
+}
+
 std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
   take_parts();
   refuse_without_parts();
@@ -648,18 +682,7 @@ std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
     if (part.is_mixed()) search(part);
   }
   if (best_ && !best_stage_forms_.empty()) settle_mixed_plan();
-  if (best_) return finish();
-  if (!closest_) return stopped_before_a_plan();
-  const std::vector<Parallelism> every = parallelisms_of(context_.profile);
-  const bool are_forms_left = std::any_of(every.begin(), every.end(), [&](const Parallelism& form) {
-    return std::none_of(asked_.begin(), asked_.end(), [&](const AskedParallelism& asked) {
-      return form_of_layers(asked.parallelism) == form;
-    });
-  });
-  if (are_forms_left && !closest_->stopped) {
-    closest_->remedy = {.kind = RemedyKind::EveryParallelism};
-  }
-  return std::move(*closest_);
+  return best_ ? std::variant<MadePlan, Infeasible>(finish()) : explain();
 }
 
 /// Whether a remedy is more memory or devices.

@@ -45,6 +45,7 @@ class RestrictedPlanner {
     for (const Pins& part : parts) {
       const bool has_first_plan = !best_ && context_.first_plan != nullptr;
       if (is_stopped() && !has_first_plan) {
+        is_stopped_ = true;
         leave_open();
         break;
       }
@@ -59,7 +60,7 @@ class RestrictedPlanner {
       if (context_.options.baselines && has_baselines_ && !is_stopped()) renew_dapple();
       return finish();
     }
-    if (closest_) return explain();
+    if (closest_ && !is_stopped_) return explain();
     return stopped_before_a_plan();
   }
 
@@ -131,6 +132,7 @@ class RestrictedPlanner {
 
   void take(Infeasible infeasible) {
     if (infeasible.stopped || !infeasible.is_certain) leave_open();
+    is_stopped_ = is_stopped_ || infeasible.stopped;
     if (infeasible.stopped) return;
     const bool is_shortage = !infeasible.conflict;
     const bool is_closer =
@@ -145,8 +147,8 @@ class RestrictedPlanner {
       is_proven_ = false;
     } else if (!has_open_) {
       bound_ = std::min(bound_, work_lower_bound(context_));
-      has_open_ = true;
     }
+    has_open_ = true;
   }
 
   /// Replaces the baseline of the DAPPLE planner, which was made for one part, by its plan for the
@@ -190,7 +192,11 @@ class RestrictedPlanner {
     return std::move(*best_);
   }
 
+  /// Explains by the closest part why there is no plan. What is claimed holds for the plans of all
+  /// parts.
   Infeasible explain() {
+    closest_->is_certain = closest_->is_certain && !has_open_;
+    closest_->lower_bound = is_proven_ ? bound_ : Duration{};
     closest_->pins = context_.options.pins;
     closest_->runtime = restriction_.runtime;
     closest_->remedy = {.kind = RemedyKind::EveryRuntime};
@@ -205,8 +211,9 @@ class RestrictedPlanner {
   bool has_baselines_ = false;
   // Whether the bound holds for all parts.
   bool is_proven_ = true;
-  // Whether the bound includes the one of all plans, for parts without a bound of their own.
+  // Whether nothing was proven of some part. The bound then includes the one of all plans.
   bool has_open_ = false;
+  bool is_stopped_ = false;
   Duration bound_ = Duration::infinite();
   std::int64_t states_ = 0;
   std::int64_t candidates_ = 0;

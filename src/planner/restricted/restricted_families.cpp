@@ -27,6 +27,7 @@ class RestrictedFamilies {
   std::variant<MadePlan, Infeasible> run() {
     const StopQuestion is_stopped(context_.progress);
     std::optional<Infeasible> first_failure;
+    bool are_all_certain = true;
     for (const ScheduleFamily family : restriction_.families) {
       auto made = is_stopped() ? stopped_before_a_plan() : plan_for(family);
       if (auto* plan = std::get_if<MadePlan>(&made)) {
@@ -47,10 +48,14 @@ class RestrictedFamilies {
            .missing = infeasible.missing(),
            .reason = text_of({.kind = infeasible.stopped ? FamilyOutcomeKind::Stopped
                                                          : FamilyOutcomeKind::NoneFound})});
-      if (!first_failure) first_failure = infeasible;
+      are_all_certain = are_all_certain && !is_open;
+      if (!first_failure || infeasible.stopped) first_failure = infeasible;
     }
-    if (!best_) return std::move(*first_failure);
-    return finish();
+    if (best_) return finish();
+    // What is claimed holds for all families.
+    first_failure->is_certain = first_failure->is_certain && are_all_certain;
+    first_failure->lower_bound = is_proven_ ? bound_ : Duration{};
+    return std::move(*first_failure);
   }
 
  private:

@@ -118,10 +118,17 @@ void add_family_cuts(const ClaimedPlan& claimed, std::vector<ExpectedLine>& line
                      .has_figures = true,
                      .may_be_missing = may_be_missing});
   };
+  const auto record_of = [&](ScheduleFamily family) {
+    return std::find_if(document.schedules.begin(), document.schedules.end(),
+                        [&](const ScheduleRecord& record) { return record.family == family; });
+  };
+  const auto of_1f1b = record_of(ScheduleFamily::OneFOneB);
+  if (of_1f1b != document.schedules.end() && document.search.planner == kFamiliesPlanner) {
+    // A plan under 1F1B may fit although none was found.
+    lines.push_back({.text = cut_of_family(ScheduleFamily::OneFOneB), .may_be_missing = true});
+  }
   for (const ScheduleFamily family : kFamiliesBeyond1F1B) {
-    const auto found =
-        std::find_if(document.schedules.begin(), document.schedules.end(),
-                     [&](const ScheduleRecord& record) { return record.family == family; });
+    const auto found = record_of(family);
     if (found == document.schedules.end()) continue;
     const ScheduleRecord& record = *found;
     if (claimed.restriction || !document.parallelisms.empty()) {

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "../../../support/impatient.h"
 #include "../../../support/pipeline.h"
 #include "../even_model.h"
 
@@ -38,6 +39,24 @@ ModelProfile one_layer() {
   ModelProfile profile = small::model_of(
       {{.forward = 10, .backward = 20, .output = 1, .parameters = 1'000, .stash = 1}});
   profile.optimizer.state_bytes_per_parameter_byte = {8 * kOne.billionths};
+  return profile;
+}
+
+/// Layers with so many bytes of parameters each, of which a device needs ten times as many, and
+/// half of that with tensor parallelism of two.
+ModelProfile halved(const std::vector<std::int64_t>& parameters) {
+  std::vector<small::LayerFigures> figures;
+  for (const std::int64_t bytes : parameters) {
+    figures.push_back({.forward = 10, .backward = 20, .output = 1, .parameters = bytes});
+  }
+  ModelProfile profile = small::model_of(figures);
+  profile.optimizer.state_bytes_per_parameter_byte = {8 * kOne.billionths};
+  for (Layer& layer : profile.layers) {
+    LayerVariant& half = layer.variants.emplace_back();
+    half.parallelism.tensor = 2;
+    half.parameters = {layer.parameters.count / 2};
+    half.measurements = layer.measurements;
+  }
   return profile;
 }
 
@@ -130,6 +149,86 @@ TEST_CASE("where state is sharded, it is proven that nothing fits") {
   // The closest plan is that of four replicas, not of one.
   REQUIRE(infeasible.closest.stages.size() == 1);
   CHECK(infeasible.closest.stages.front().devices.size() == 4);
+}
+
+TEST_CASE("that no plan of one form fits is no claim about forms that a stopped search left out") {
+  // No device holds the first layer, nor half of it beside any other.
+  const ModelProfile profile = halved({1'000, 200, 200, 200, 200, 200});
+  PlannerOptions options = small::batch(8);
+  options.baselines = false;
+  const Topology topology = devices_with(5'500);
+  REQUIRE(std::holds_alternative<MadePlan>(
+      make_plan_of_any_parallelism({profile, topology, options}, std::nullopt)));
+  int stopped = 0;
+  for (int patience = 0; patience < 100; ++patience) {
+    CAPTURE(patience);
+    small::Impatient progress(patience);
+    const auto made =
+        make_plan_of_any_parallelism({profile, topology, options, &progress}, std::nullopt);
+    const auto* const none = std::get_if<Infeasible>(&made);
+    if (none == nullptr) continue;
+    CHECK(none->stopped);
+    ++stopped;
+  }
+  CHECK(stopped > 0);
+}
+
+TEST_CASE("that no plan fits is certain only if it is so of every form") {
+  // A device holds no whole layer, but half of one, of which no two stages can be made.
+  const ModelProfile profile = halved({1'000});
+  PlannerOptions options = small::batch(8);
+  options.baselines = false;
+  options.family = ScheduleFamily::ZeroBubbleV;
+  for (const std::int64_t memory : {1'000, 8'000}) {
+    CAPTURE(memory);
+    const auto made =
+        make_plan_of_any_parallelism({profile, devices_with(memory), options}, std::nullopt);
+    REQUIRE(std::holds_alternative<Infeasible>(made));
+    const auto& none = std::get<Infeasible>(made);
+    // Of the half it is not proven that it cannot be in a V.
+    CHECK(none.is_certain == (memory == 1'000));
+    CHECK(none.lower_bound.is_infinite() == (memory == 1'000));
+  }
+}
+
+TEST_CASE("where a search under 1F1B was stopped, no form claims that it has no plans") {
+  // One layer on one of two devices, of which the second is twice as quick; to recompute takes
+  // longer.
+  ModelProfile profile = small::model_of({{.forward = 1'000, .backward = 8'000, .output = 1}});
+  LayerVariant& variant = profile.layers.front().variants.emplace_back();
+  variant.parallelism.recomputes = kWholeLayer;
+  variant.measurements = profile.layers.front().measurements;
+  variant.measurements.front().backward = {11'000};
+  TopologyDescription description = small::cluster({.servers = 2});
+  description.servers.front().count = 1;
+  description.servers.push_back(description.servers.front());
+  description.servers.back().name = "quick";
+  description.servers.back().device = "quick";
+  description.devices.push_back(description.devices.front());
+  description.devices.back().name = "quick";
+  description.devices.back().time_scale[description.devices.front().name] = {kOne.billionths / 2};
+  profile.device = description.devices.front().name;
+  const Topology topology(description);
+  PlannerOptions options = small::batch(1);
+  options.every_family = true;
+  options.baselines = false;
+  int open = 0;
+  for (int patience = 0; patience < 100; ++patience) {
+    CAPTURE(patience);
+    small::Impatient progress(patience);
+    const auto made =
+        make_plan_of_any_parallelism({profile, topology, options, &progress}, std::nullopt);
+    const auto* const plan = std::get_if<MadePlan>(&made);
+    if (plan == nullptr) continue;
+    CHECK(plan->document.prediction.lower_bound.value() <= Duration{4'500});
+    for (const ScheduleRecord& record : plan->document.schedules) {
+      CAPTURE(record.family);
+      // A single stage has the same order under each.
+      CHECK(record.lower_bound.value() <= Duration{4'500});
+      if (record.family == ScheduleFamily::OneFOneB && !record.iteration) ++open;
+    }
+  }
+  CHECK(open > 0);
 }
 
 TEST_CASE("the fastest plan has a form in its first stage that another one beats in every time") {

@@ -134,5 +134,76 @@ TEST_CASE("a restricted search that is stopped has a plan with a bound that is b
   }
 }
 
+TEST_CASE("that no plan of one family fits is no claim about another one, which may fit") {
+  // A device has room for a large layer, of 2,000 bytes, and two little ones, of 200 each: so two
+  // stages on each fit, but no split that is even in time, and never one stage on each.
+  const small::LayerFigures large{.forward = 1, .backward = 1, .output = 1, .parameters = 1'000};
+  const small::LayerFigures little{.forward = 50, .backward = 50, .output = 1, .parameters = 100};
+  const ModelProfile profile = small::model_of({large, large, little, little, little});
+  TopologyDescription description = small::cluster({.devices = 2});
+  description.devices.front().memory = {2'500};
+  const Topology topology(description);
+  PlannerOptions options;
+  options.global_batch_size = 2;
+  options.micro_batch_size = 1;
+  options.every_family = true;
+  options.baselines = false;
+  PlanRestriction restriction{.runtime = "some runtime"};
+  restriction.families = {ScheduleFamily::OneFOneB, ScheduleFamily::Interleaved};
+  const auto made = make_restricted_plan({profile, topology, options}, restriction);
+  REQUIRE(std::holds_alternative<Infeasible>(made));
+  CHECK_FALSE(std::get<Infeasible>(made).is_certain);
+  CHECK(std::get<Infeasible>(made).lower_bound > Duration{});
+  Plan plan{.global_batch_size = 2,
+            .micro_batch_size = 1,
+            .num_micro_batches = 2,
+            .family = ScheduleFamily::Interleaved,
+            .warmup_depths = {},
+            .chunks_per_device = 2,
+            .stages = std::vector<StagePlan>(4)};
+  for (std::int32_t s = 0; s < 4; ++s) {
+    StagePlan& stage = plan.stages[static_cast<std::size_t>(s)];
+    stage.layers = {s, s < 3 ? s + 1 : 5};
+    stage.devices = {DeviceIndex{s % 2}};
+  }
+  fill_depths(plan);
+  const Evaluation evaluation = evaluate(plan, profile, topology, {});
+  CHECK(evaluation.shortages.empty());
+  CHECK(std::get<Infeasible>(made).lower_bound <= evaluation.prediction.iteration);
+}
+
+TEST_CASE("that no plan of some parts fits is no claim about those that a stop left out") {
+  // Each of two devices has room for the first layer, of 5,000 bytes, or for all others, of 1,000
+  // each, but for what these stash of four micro-batches only if they recompute.
+  std::vector<small::LayerFigures> figures(
+      6, {.forward = 10, .backward = 20, .output = 1, .parameters = 100, .stash = 20});
+  figures.front().parameters = 500;
+  ModelProfile profile = small::model_of(figures);
+  profile.optimizer.state_bytes_per_parameter_byte = {8 * kOne.billionths};
+  TopologyDescription description = small::cluster({.devices = 2});
+  description.devices.front().memory = {5'500};
+  const Topology topology(description);
+  PlannerOptions options;
+  options.global_batch_size = 8;
+  options.micro_batch_size = 2;
+  options.family = ScheduleFamily::GPipe;
+  options.planner = PlannerKind::Dapple;
+  options.baselines = false;
+  options.pins.replicas = 1;
+  const PlanRestriction restriction{.runtime = "some runtime"};
+  int stopped = 0;
+  int planned = 0;
+  for (int patience = 0; patience < 100; ++patience) {
+    CAPTURE(patience);
+    small::Impatient progress(patience);
+    const auto made = make_restricted_plan({profile, topology, options, &progress}, restriction);
+    const auto* const none = std::get_if<Infeasible>(&made);
+    if (none != nullptr) CHECK(none->stopped);
+    ++(none != nullptr ? stopped : planned);
+  }
+  CHECK(stopped > 0);
+  CHECK(planned > 0);
+}
+
 }  // namespace
 }  // namespace dapple::planner
