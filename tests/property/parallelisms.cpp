@@ -424,7 +424,8 @@ std::vector<ShardedLayer> sharded_by_hand(const Problem& problem, const Group& g
 /// Returns times at every batch size on devices of such servers, collectives included. Sizes are
 /// those of the variant.
 std::vector<Measurement> times_by_hand(const Problem& problem, const Parallelism& form,
-                                       const LayerVariant& variant, const ServerGroup& servers) {
+                                       const LayerVariant& variant, const ServerGroup& servers,
+                                       bool has_parameters) {
   Layer alone;
   alone.fixed_overhead = variant.fixed_overhead;
   alone.measurements = variant.measurements;
@@ -450,8 +451,12 @@ std::vector<Measurement> times_by_hand(const Problem& problem, const Parallelism
     point.batch_size = samples;
     point.forward =
         forward_time(alone, samples, scaling, scale) + ns(variant.forward_collectives, samples);
-    point.backward =
-        backward_time(alone, samples, scaling, scale) + ns(variant.backward_collectives, samples);
+    const Duration computed = backward_time(alone, samples, scaling, scale);
+    const Duration exchanged = ns(variant.backward_collectives, samples);
+    point.backward = computed + exchanged;
+    point.input_gradient =
+        (has_parameters ? Duration{(computed.ns + 1) / 2} : computed) + exchanged;
+    point.weight_gradient = point.backward - *point.input_gradient;
     for (const auto size : {&Measurement::output, &Measurement::stash, &Measurement::workspace}) {
       point.*size = {(measured.*size).count / measured.batch_size * samples};
     }
@@ -485,6 +490,14 @@ GroupShape shape_by_hand(const Problem& problem, const Parallelism& form,
   return shape;
 }
 
+/// Whether a layer of the profile uses parameters of another one.
+bool uses_a_tie(const ModelProfile& profile, const Layer& layer) {
+  return std::any_of(profile.ties.begin(), profile.ties.end(), [&](const Tie& tie) {
+    return std::any_of(tie.users.begin(), tie.users.end(),
+                       [&](LayerIndex user) { return &profile.layers[user.position()] == &layer; });
+  });
+}
+
 /// A profile in which the variant was measured at every batch size, collectives included.
 std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parallelism& form) {
   ModelProfile profile = problem.profile;
@@ -496,6 +509,7 @@ std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parall
     const std::optional<LayerVariant> found = variant_by_hand(layer, form);
     if (!found) return std::nullopt;
     const LayerVariant& variant = *found;
+    const bool has_parameters = variant.parameters.count > 0 || uses_a_tie(profile, layer);
     const Wide of_rank = Wide{4} * variant.measurements.back().output.count * form.context;
     layer.divides_output =
         cuts_tensors(problem, form) && of_rank < Wide{3} * layer.measurements.back().output.count;
@@ -508,11 +522,12 @@ std::optional<ModelProfile> profile_by_hand(const Problem& problem, const Parall
         !variant.forward_collectives.empty() || !variant.backward_collectives.empty();
     if (has_collectives) {
       layer.fixed_overhead = {};
-      layer.measurements = times_by_hand(problem, form, variant, servers.front());
+      layer.measurements = times_by_hand(problem, form, variant, servers.front(), has_parameters);
     }
     if (!has_kinds) continue;
-    layer.other_times = {{.fixed_overhead = {},
-                          .measurements = times_by_hand(problem, form, variant, servers.back())}};
+    layer.other_times = {
+        {.fixed_overhead = {},
+         .measurements = times_by_hand(problem, form, variant, servers.back(), has_parameters)}};
   }
   profile.boundaries = Boundaries::Whole;
   if (cuts_tensors(problem, form)) {
