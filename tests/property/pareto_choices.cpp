@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -15,6 +16,7 @@
 #include "../support/temporary_folder.h"
 #include "dapple/app/run.h"
 #include "exact_planner_checks.h"
+#include "parallel_problems.h"
 
 using namespace dapple;
 
@@ -41,7 +43,10 @@ struct Cluster {
 /// By their servers, as the table writes them: "2 of a", or "1 x a, 3 x b".
 using Clusters = std::map<std::string, Cluster>;
 
-Cluster cluster_of(const TopologyDescription& description, const Question& question) {
+/// Returns the fastest of all plans on a cluster, nothing where none fits.
+using FastestOn = std::function<std::optional<Duration>(const TopologyDescription&)>;
+
+Cluster cluster_of(const TopologyDescription& description, const FastestOn& fastest_on) {
   Cluster cluster;
   for (const ServerGroup& group : description.servers) {
     const std::int64_t devices = std::int64_t{group.count} * group.devices;
@@ -51,12 +56,7 @@ Cluster cluster_of(const TopologyDescription& description, const Question& quest
       cluster.hourly += Wide{kind.price_per_hour.value_or(kOne).billionths} * devices;
     }
   }
-  small::PlanningProblem made = question.made;
-  made.problem.topology = description;
-  Question of_cluster(std::move(made));
-  of_cluster.options = question.options;
-  const OracleAnswer answer = of_cluster.fastest();
-  if (answer.plan) cluster.fastest = answer.iteration;
+  cluster.fastest = fastest_on(description);
   return cluster;
 }
 
@@ -70,12 +70,11 @@ std::vector<std::int32_t> halves(std::int32_t whole, std::size_t most) {
 
 /// Every cluster of servers of one kind: all numbers of servers, and parts of one server whose
 /// devices are interchangeable.
-void add_of_one_kind(const Question& question, Clusters& clusters) {
-  TopologyDescription cluster = question.made.problem.topology;
+void add_of_one_kind(TopologyDescription cluster, const FastestOn& fastest_on, Clusters& clusters) {
   const ServerGroup whole = cluster.servers.front();
   ServerGroup& group = cluster.servers.front();
   for (group.count = 1; group.count <= whole.count; ++group.count) {
-    clusters[std::to_string(group.count) + " x " + group.name] = cluster_of(cluster, question);
+    clusters[std::to_string(group.count) + " x " + group.name] = cluster_of(cluster, fastest_on);
   }
   if (whole.links.kind == ServerLinks::Kind::Matrix) return;
   group.count = 1;
@@ -83,13 +82,16 @@ void add_of_one_kind(const Question& question, Clusters& clusters) {
   for (const std::int32_t devices : halves(whole.devices, 16)) {
     if (devices == 0 || devices == whole.devices) continue;
     group.devices = devices;
-    clusters[std::to_string(devices) + " of " + group.name] = cluster_of(cluster, question);
+    std::erase_if(group.bus_bandwidth, [&](const BusBandwidthTable& table) {
+      return table.devices > devices || table.servers > 1;
+    });
+    clusters[std::to_string(devices) + " of " + group.name] = cluster_of(cluster, fastest_on);
   }
 }
 
 /// Every cluster of servers of two kinds.
-void add_of_two_kinds(const Question& question, Clusters& clusters) {
-  const TopologyDescription& whole = question.made.problem.topology;
+void add_of_two_kinds(const TopologyDescription& whole, const FastestOn& fastest_on,
+                      Clusters& clusters) {
   REQUIRE(whole.servers.size() == 2);
   // Eight counts of each make 64 clusters.
   for (const std::int32_t first : halves(whole.servers[0].count, 8)) {
@@ -103,17 +105,17 @@ void add_of_two_kinds(const Question& question, Clusters& clusters) {
       for (const ServerGroup& group : cluster.servers) {
         name += (name.empty() ? "" : ", ") + std::to_string(group.count) + " x " + group.name;
       }
-      clusters[name] = cluster_of(cluster, question);
+      clusters[name] = cluster_of(cluster, fastest_on);
     }
   }
 }
 
-Clusters all_clusters(const Question& question) {
+Clusters all_clusters(const TopologyDescription& whole, const FastestOn& fastest_on) {
   Clusters clusters;
-  if (question.made.problem.topology.servers.size() == 1) {
-    add_of_one_kind(question, clusters);
+  if (whole.servers.size() == 1) {
+    add_of_one_kind(whole, fastest_on, clusters);
   } else {
-    add_of_two_kinds(question, clusters);
+    add_of_two_kinds(whole, fastest_on, clusters);
   }
   return clusters;
 }
@@ -183,6 +185,8 @@ struct Limits {
   std::optional<std::int64_t> budget = {};
   std::optional<std::int64_t> rate = {};
   std::optional<std::int64_t> devices = {};
+  // Percent of the fastest plan.
+  std::optional<std::int64_t> slack = {};
 };
 
 std::string decimal(std::int64_t billionths) {
@@ -199,16 +203,29 @@ std::vector<std::string> words_of(const Limits& limits) {
   if (limits.budget) add("--budget", decimal(*limits.budget));
   if (limits.rate) add("--min-throughput", decimal(*limits.rate));
   if (limits.devices) add("--max-devices", std::to_string(*limits.devices));
+  if (limits.slack) add("--slack", std::to_string(*limits.slack) + "%");
   return words;
 }
 
+/// The fastest plan on any of the clusters; infinite if none fits on any.
+Duration fastest_of(const Clusters& clusters) {
+  Duration fastest = Duration::infinite();
+  for (const auto& [name, cluster] : clusters) {
+    fastest = std::min(fastest, cluster.fastest.value_or(fastest));
+  }
+  return fastest;
+}
+
 /// Whether a cluster's plan is within the limits.
-bool is_allowed(const Cluster& cluster, const Limits& limits, std::int64_t samples) {
+bool is_allowed(const Cluster& cluster, const Limits& limits, std::int64_t samples,
+                Duration fastest) {
   if (!cluster.fastest || (limits.devices && cluster.devices > *limits.devices)) return false;
   const bool is_fast = !limits.rate || Wide{samples} * kBillion * kBillion >=
                                            Wide{*limits.rate} * cluster.fastest->ns;
+  const bool is_near =
+      !limits.slack || Wide{100} * cluster.fastest->ns <= Wide{100 + *limits.slack} * fastest.ns;
   const bool is_cheap = !limits.budget || cluster.cost() <= Wide{*limits.budget} * 3'600'000'000;
-  return is_fast && is_cheap;
+  return is_fast && is_near && is_cheap;
 }
 
 /// Draws limits, most of them at what some cluster takes or just beside it.
@@ -291,15 +308,73 @@ bool require_choice(const std::vector<Row>& rows, const Clusters& tried, const L
     return limits.by_time ? std::pair(time, cluster.cost()) : std::pair(cluster.cost(), time);
   };
   std::optional<std::pair<Wide, Wide>> best;
+  const Duration fastest = fastest_of(tried);
   for (const auto& [name, cluster] : tried) {
-    if (!is_allowed(cluster, limits, samples)) continue;
+    if (!is_allowed(cluster, limits, samples, fastest)) continue;
     best = std::min(best.value_or(order(cluster)), order(cluster));
   }
   REQUIRE(chosen.size() == (best ? 1U : 0U));
   if (!best) return false;
-  REQUIRE(is_allowed(chosen.front(), limits, samples));
+  REQUIRE(is_allowed(chosen.front(), limits, samples, fastest));
   REQUIRE((order(chosen.front()) == *best));
   return true;
+}
+
+/// Asks for the plans on all clusters within limits, and checks the table and the choice.
+void require_table(Dice& dice, const test::TemporaryFolder& folder, const Question& question,
+                   const FastestOn& fastest_on, bool has_slack, std::vector<std::string> more,
+                   std::map<std::string, int>& seen) {
+  const TopologyDescription& topology = question.made.problem.topology;
+  const Clusters clusters = all_clusters(topology, fastest_on);
+  const std::int64_t samples = question.made.problem.global_batch;
+  Limits limits = some_limits(dice, clusters, samples);
+  const bool may_be_slack = has_slack && (!limits.by_time || limits.budget);
+  if (may_be_slack && dice.chance(50)) limits.slack = dice.roll(0, 60);
+  Clusters tried = clusters;
+  std::erase_if(tried, [&](const auto& entry) {
+    return limits.devices && entry.second.devices > *limits.devices;
+  });
+  std::vector<std::string> words{
+      "pareto",       "--csv",
+      "--model",      folder.write("model.json", io::write_profile(question.made.problem.profile)),
+      "--topo",       folder.write("topo.json", io::write_topology(topology)),
+      "--contention", question.made.contention == Contention::Off ? "off" : "on",
+      "--threads",    "1"};
+  for (const std::string& word : words_of(limits)) words.push_back(word);
+  for (std::string& word : more) words.push_back(std::move(word));
+  std::ostringstream out;
+  std::ostringstream err;
+  const int code = app::run(words, out, err);
+  std::string command;
+  for (const std::string& word : words) command += word + " ";
+  INFO(command << "\n" << out.str() << err.str() << small::text_of(question));
+  if (code == 3) {
+    // What is pinned is impossible on every cluster.
+    REQUIRE(fastest_of(tried).is_infinite());
+    return;
+  }
+  REQUIRE((code == 0 || code == 4));
+  const std::vector<Row> rows = rows_of(out.str());
+  require_rows(rows, tried);
+  const bool is_chosen = require_choice(rows, tried, limits, samples);
+  REQUIRE(code == (is_chosen ? 0 : 4));
+  ++seen[is_chosen ? "chosen" : "none within the limits"];
+  if (rows.size() > 1) ++seen["several clusters"];
+  const auto on_front = std::count_if(rows.begin(), rows.end(),
+                                      [](const Row& row) { return row.at("front") == "yes"; });
+  if (on_front > 1) ++seen["several on the front"];
+  if (limits.budget && is_chosen) ++seen["within a budget"];
+  if (limits.rate && is_chosen) ++seen["within a throughput"];
+  if (limits.slack && is_chosen) ++seen["within a slack"];
+}
+
+/// The question about another cluster.
+Question on_cluster(const Question& question, const TopologyDescription& description) {
+  small::PlanningProblem made = question.made;
+  made.problem.topology = description;
+  Question of_cluster(std::move(made));
+  of_cluster.options = question.options;
+  return of_cluster;
 }
 
 }  // namespace
@@ -310,52 +385,85 @@ TEST_CASE("the clusters, the front and the choice of pareto are those of every p
   const test::TemporaryFolder folder;
   std::map<std::string, int> seen;
   for (int round = 0; round < small::scaled(200); ++round) {
+    CAPTURE(round);
     small::PlanningProblem made = maker.next();
     price(dice, made.problem.topology);
     fill_in(made.problem.profile);
     Question question(std::move(made));
     question.options.shares = Shares::Any;
-    const Clusters clusters = all_clusters(question);
-    const std::int64_t samples = question.made.problem.global_batch;
-    const Limits limits = some_limits(dice, clusters, samples);
-    Clusters tried = clusters;
-    std::erase_if(tried, [&](const auto& entry) {
-      return limits.devices && entry.second.devices > *limits.devices;
-    });
-    std::vector<std::string> words{
-        "pareto",
-        "--csv",
-        "--model",
-        folder.write("model.json", io::write_profile(question.made.problem.profile)),
-        "--topo",
-        folder.write("topo.json", io::write_topology(question.made.problem.topology)),
-        "--contention",
-        question.made.contention == Contention::Off ? "off" : "on",
-        "--threads",
-        "1"};
-    for (const std::string& word : words_of(limits)) words.push_back(word);
-    std::ostringstream out;
-    std::ostringstream err;
-    const int code = app::run(words, out, err);
-    std::string command;
-    for (const std::string& word : words) command += word + " ";
-    INFO(round << ": " << command << "\n" << out.str() << err.str() << small::text_of(question));
-    REQUIRE((code == 0 || code == 4));
-    const std::vector<Row> rows = rows_of(out.str());
-    require_rows(rows, tried);
-    const bool is_chosen = require_choice(rows, tried, limits, samples);
-    REQUIRE(code == (is_chosen ? 0 : 4));
-    ++seen[is_chosen ? "chosen" : "none within the limits"];
-    if (rows.size() > 1) ++seen["several clusters"];
-    const auto on_front = std::count_if(rows.begin(), rows.end(),
-                                        [](const Row& row) { return row.at("front") == "yes"; });
-    if (on_front > 1) ++seen["several on the front"];
-    if (limits.budget && is_chosen) ++seen["within a budget"];
-    if (limits.rate && is_chosen) ++seen["within a throughput"];
+    const auto fastest_on = [&](const TopologyDescription& description) {
+      const OracleAnswer answer = on_cluster(question, description).fastest();
+      return answer.plan ? std::optional(answer.iteration) : std::nullopt;
+    };
+    require_table(dice, folder, question, fastest_on, false, {}, seen);
   }
   for (const auto& [what, count] : seen) {
     CAPTURE(what, count);
     CHECK(count >= small::scaled(20));
   }
   CHECK(seen.size() == 6);
+}
+
+namespace {
+
+/// What a command line asks for of the forms of parallelism.
+std::vector<std::string> words_of_forms(const planner::PlannerOptions& options) {
+  std::vector<std::string> words{"--shard",
+                                 std::string(to_string(options.sharding)),
+                                 "--recompute-layers",
+                                 std::string(to_string(options.recomputed_layers)),
+                                 "--shares",
+                                 std::string(to_string(options.shares))};
+  const auto add = [&](const char* name, const std::string& value) {
+    words.emplace_back(name);
+    words.push_back(value);
+  };
+  if (options.pins.tensor) add("--pin", "tensor=" + std::to_string(*options.pins.tensor));
+  if (options.pins.shards) add("--pin", "shards=" + std::to_string(*options.pins.shards));
+  if (options.max_tensor) add("--max-tensor", std::to_string(*options.max_tensor));
+  if (options.pins.stages) add("--pin", "stages=" + std::to_string(*options.pins.stages));
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("where several forms are open, the table of pareto is that of every plan of each") {
+  const std::uint64_t seed = small::seeded(2411);
+  ProblemMaker maker(seed, {.layers = 3, .devices = 4, .global_batch = 4, .own_times = false});
+  Dice dice(seed + 1);
+  const test::TemporaryFolder folder;
+  std::map<std::string, int> seen;
+  for (int round = 0; round < small::scaled(60); ++round) {
+    CAPTURE(round);
+    small::ParallelProblem problem(maker, dice);
+    problem.pin_some_shards(round, 4);
+    price(dice, problem.question.made.problem.topology);
+    fill_in(problem.question.made.problem.profile);
+    problem.question.made.problem.profile.boundaries = Boundaries::Whole;
+    // Commands let collectives between servers share links, which the oracle does not.
+    if (problem.question.topology.server_count() > 1) {
+      problem.question.made.contention = problem.question.options.contention = Contention::Off;
+    }
+    if (small::fastest_of_each(problem).empty()) continue;
+    int forms = 0;
+    const auto fastest_on = [&](const TopologyDescription& description) {
+      small::ParallelProblem of_cluster = problem;
+      of_cluster.question = on_cluster(problem.question, description);
+      std::optional<Duration> fastest;
+      for (const auto& [form, iteration] : small::fastest_of_each(of_cluster)) {
+        if (iteration.is_infinite()) continue;
+        ++forms;
+        fastest = std::min(fastest.value_or(iteration), iteration);
+      }
+      return fastest;
+    };
+    require_table(dice, folder, problem.question, fastest_on, true,
+                  words_of_forms(problem.question.options), seen);
+    if (forms > 10) ++seen["many forms"];
+  }
+  for (const char* what : {"chosen", "none within the limits", "several clusters", "within a slack",
+                           "within a budget", "within a throughput", "many forms"}) {
+    CAPTURE(what, seen[what]);
+    CHECK(seen[what] >= small::scaled(60) / 30);
+  }
 }
