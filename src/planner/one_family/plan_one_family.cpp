@@ -75,7 +75,8 @@ bool has_alike_devices(const Topology& topology) {
 /// Whether no plan fits where the search for the least memory finds none: it does not try other
 /// forms of parallelism than the first, nor micro-batches that are dealt.
 bool is_least_memory_proven(const PlanningContext& context) {
-  return !may_fit_only_dealt(context.options) && context.profile.stage_forms.empty();
+  return !may_fit_only_dealt(context.options, context.topology) &&
+         context.profile.stage_forms.empty();
 }
 
 /// Whether the plan is of the family that these options ask for or, where they name none, under
@@ -306,6 +307,10 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
     if (is_stopped()) return stopped_before_a_plan();
     check(infeasible.has_value(), "nothing was found where something fits");
     if (bound) infeasible->lower_bound = *bound;
+    // On devices that differ, other orders of them or shares by speed may need less memory.
+    if (infeasible->shortage && !has_alike_devices(context.topology)) {
+      infeasible->is_certain = bound && bound->is_infinite();
+    }
     return std::move(*infeasible);
   }
   evaluate_chosen(made, known.front().plan, context, bound);

@@ -339,7 +339,7 @@ void ParallelismComparison::make_first_plans(FirstPlans plans) {
       // On several kinds of device other orders of them, or shares by speed, may need less memory.
       part.is_settled = infeasible.is_certain && !infeasible.stopped &&
                         kinds_in_use(context_.topology).size() == 1 &&
-                        !may_fit_only_dealt(context_.options);
+                        !may_fit_only_dealt(context_.options, part.topology);
       if (part.is_settled) take(part, std::move(infeasible));
     }
   }

@@ -31,8 +31,9 @@ bool may_deal(const PlannerOptions& options) {
          !options.every_family && !options.pins.least_depths;
 }
 
-bool may_fit_only_dealt(const PlannerOptions& options) {
-  return may_deal(options) && (options.pins.replicas || options.family == ScheduleFamily::GPipe);
+bool may_fit_only_dealt(const PlannerOptions& options, const Topology& topology) {
+  return may_deal(options) && (options.pins.replicas || options.family == ScheduleFamily::GPipe ||
+                               topology.description().shards_optimizer);
 }
 
 FurtherDimensions further_dimensions(const PlannerOptions& options, const Topology& topology) {

@@ -166,8 +166,10 @@ bool has_shares_by_speed(const PlannerOptions& options, const Topology& topology
 bool may_deal(const PlannerOptions& options);
 
 /// Whether plans may fit of which none would if no stage dealt its micro-batches: a replica then
-/// shares none, so that more of them are allowed, and holds fewer than all under GPipe.
-bool may_fit_only_dealt(const PlannerOptions& options);
+/// shares none, so that more of them are allowed, holds fewer than all under GPipe and, where
+/// replicas share the optimizer's state, leaves it smaller on each without more samples in other
+/// stages. `topology` is that of the form of parallelism.
+bool may_fit_only_dealt(const PlannerOptions& options, const Topology& topology);
 
 /// Returns what is searched on request, or on some devices. O(devices).
 FurtherDimensions further_dimensions(const PlannerOptions& options, const Topology& topology);

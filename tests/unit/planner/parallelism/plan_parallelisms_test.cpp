@@ -12,6 +12,7 @@
 #include "../../../support/impatient.h"
 #include "../../../support/pipeline.h"
 #include "../even_model.h"
+#include "dapple/planner/make_plan.h"
 
 namespace dapple::planner {
 namespace {
@@ -229,6 +230,59 @@ TEST_CASE("where a search under 1F1B was stopped, no form claims that it has no 
     }
   }
   CHECK(open > 0);
+}
+
+TEST_CASE("that nothing fits on unlike devices in order is no claim about other orders") {
+  // The first device has room for the second layer only, and the second one for the first.
+  const ModelProfile profile =
+      small::model_of({{.forward = 10, .backward = 20, .output = 1, .parameters = 2'500},
+                       {.forward = 10, .backward = 20, .output = 1, .parameters = 1'000}});
+  TopologyDescription description = small::cluster({.servers = 2});
+  description.servers.front().count = 1;
+  description.servers.push_back(description.servers.front());
+  description.servers.back().name = "large";
+  description.servers.back().device = "large";
+  description.devices.push_back(description.devices.front());
+  description.devices.front().memory = {2'300};
+  description.devices.back().name = "large";
+  description.devices.back().memory = {5'300};
+  description.devices.back().time_scale[description.devices.front().name] = kOne;
+  const Topology topology(description);
+  PlannerOptions options = small::batch(1);
+  options.baselines = false;
+  REQUIRE(std::holds_alternative<MadePlan>(make_plan({profile, topology, options})));
+  for (const PlannerKind planner : {PlannerKind::Exact, PlannerKind::Dapple}) {
+    options.planner = planner;
+    // Only plans that are faster than any need to be found.
+    const auto made = make_plan({profile, topology, options, nullptr, Duration{1}});
+    const auto* const none = std::get_if<Infeasible>(&made);
+    if (none == nullptr) continue;
+    CHECK_FALSE(none->is_certain);
+    CHECK_FALSE(none->lower_bound.is_infinite());
+  }
+}
+
+TEST_CASE("where replicas share state, plans may fit only if a stage deals its micro-batches") {
+  // On one device the first layer needs 10,000 bytes, and on two, 2,000 and 8,000 / 2 and a bucket.
+  // Of the other layer a device has room for one sample, which two replicas cannot share.
+  ModelProfile profile = small::model_of(
+      {{.forward = 10, .backward = 20, .output = 1, .parameters = 1'000, .stash = 1},
+       {.forward = 10, .backward = 20, .output = 1, .parameters = 100, .stash = 4'000}});
+  profile.optimizer.state_bytes_per_parameter_byte = {8 * kOne.billionths};
+  TopologyDescription description = small::cluster({.devices = 3});
+  description.devices.front().memory = {7'500};
+  const Topology topology(description);
+  PlannerOptions options = small::batch(4);
+  options.sharding = Sharding::Optimizer;
+  options.baselines = false;
+  REQUIRE(std::holds_alternative<Infeasible>(
+      make_plan_of_any_parallelism({profile, topology, options}, std::nullopt)));
+  options.replications = Replications::Any;
+  const auto made = make_plan_of_any_parallelism({profile, topology, options}, std::nullopt);
+  REQUIRE(std::holds_alternative<MadePlan>(made));
+  const PlanDocument& document = std::get<MadePlan>(made).document;
+  CHECK(deals_micro_batches(document.plan));
+  CHECK(document.prediction.lower_bound == document.prediction.iteration);
 }
 
 TEST_CASE("the fastest plan has a form in its first stage that another one beats in every time") {
