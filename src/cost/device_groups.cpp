@@ -322,6 +322,36 @@ bool are_alike(const std::map<std::string, GroupShape>& shapes) {
                      [&](const auto& some) { return some.second == shapes.begin()->second; });
 }
 
+/// Returns the ranks that these are, with their number first: "4 context-parallel ranks".
+std::string ranks_text(const GroupRing& ring, CollectiveMembers members) {
+  const bool are_experts = members == CollectiveMembers::Experts;
+  return fmt::format("{} {}-parallel ranks", ring.members,
+                     are_experts ? "expert" : std::string(to_string(members)));
+}
+
+/// Returns why ranks on several servers cannot share layers: some layer has no figure for their
+/// collectives; nothing if all have.
+std::optional<NoGroups> fault_of_figures(const ModelProfile& profile,
+                                         const Parallelism& parallelism,
+                                         const GroupedTopology& grouped) {
+  for (const CollectiveMembers members : kCollectiveMembers) {
+    for (const auto& [kind, shape] : grouped.shapes) {
+      const GroupRing& ring = shape.ring(members);
+      if (!ring.passes_servers()) continue;
+      const std::string layer = layer_without_collectives(profile, parallelism, members);
+      if (layer.empty()) continue;
+      return NoGroups{
+          "/layers",
+          fmt::format("the variant of layer {} states no collectives over {}, which would be on {} "
+                      "servers, so that its times may contain those within one server; it needs "
+                      "forward_collectives or backward_collectives over them, of 0 bytes where "
+                      "there are none",
+                      layer, ranks_text(ring, members), ring.members / ring.members_in_server)};
+    }
+  }
+  return std::nullopt;
+}
+
 /// Returns the inputs seen by one device of each group.
 std::variant<PlanInputs, NoGroups> inputs_of_groups(const ModelProfile& profile,
                                                     const Parallelism& parallelism,
@@ -472,6 +502,7 @@ std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
     if (auto* none = std::get_if<NoGroups>(&grouped)) return std::move(*none);
     found = std::get<GroupedTopology>(std::move(grouped));
   }
+  if (auto none = fault_of_figures(profile, parallelism, found)) return *std::move(none);
   found.description.shards_optimizer = parallelism.shards_over_replicas();
   return inputs_of_groups(profile, parallelism, std::move(found));
 }

@@ -68,6 +68,30 @@ void take_variant(Layer& layer, const Parallelism& form) {
   layer.variants.clear();
 }
 
+/// Whether some collective of a variant is over these ranks.
+bool states_collectives(const LayerVariant& variant, CollectiveMembers members) {
+  const auto is_over = [&](const Collective& some) { return some.over == members; };
+  return std::any_of(variant.forward_collectives.begin(), variant.forward_collectives.end(),
+                     is_over) ||
+         std::any_of(variant.backward_collectives.begin(), variant.backward_collectives.end(),
+                     is_over);
+}
+
+/// Whether a variant cannot do without collectives over these ranks, of which there are several, as
+/// they hold different parameters. Tensor ranks that divide a sequence may share a layer of experts
+/// without any.
+bool needs_collectives(const Layer& layer, const LayerVariant& variant, CollectiveMembers members) {
+  switch (members) {
+    case CollectiveMembers::Tensor:
+      return variant.parallelism.experts == 1 && variant.parameters < layer.parameters;
+    case CollectiveMembers::Context:
+      return false;
+    case CollectiveMembers::Experts:
+      return variant.expert_parameters > Bytes{};
+  }
+  throw Bug("unknown members of a collective");
+}
+
 /// What a layer gathers, its own parameters and those that it uses of another layer, which are
 /// outside experts.
 struct GatheredParameters {
@@ -141,6 +165,25 @@ std::string layer_without(const ModelProfile& profile, const Parallelism& parall
     if (variant_of(layer, parallelism) == nullptr) return layer.name;
   }
   return "";
+}
+
+std::string layer_without_collectives(const ModelProfile& profile, const Parallelism& parallelism,
+                                      CollectiveMembers members) {
+  const Layer* first = nullptr;
+  bool are_stated = false;
+  for (const Layer& layer : profile.layers) {
+    const LayerVariant* const variant = variant_of(layer, parallelism);
+    if (variant == nullptr) continue;
+    if (members == CollectiveMembers::Experts && variant->parallelism.experts == 1) continue;
+    if (states_collectives(*variant, members)) {
+      are_stated = true;
+    } else if (needs_collectives(layer, *variant, members)) {
+      return layer.name;
+    } else if (first == nullptr) {
+      first = &layer;
+    }
+  }
+  return are_stated || first == nullptr ? "" : first->name;
 }
 
 std::int64_t layers_that_recompute(const ModelProfile& profile, const Parallelism& parallelism) {

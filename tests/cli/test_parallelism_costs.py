@@ -60,6 +60,7 @@ SUBJECTS = (
     "a tied layer gathered", "experts without expert parallelism",
     "a layer as it is in a group",
     "a NIC that no device uses in a ring between servers", "experts of the owner of a tie",
+    "collectives between servers without a figure",
     "groups on servers with other links", "unevenly many samples for replicas", "unevenly many samples for data-parallel ranks",
     "a transfer through NICs", "a transfer within a server", "a transfer between several replicas",
     "a transfer of groups", "transfers that block", "serial transfers",
@@ -195,6 +196,31 @@ def chosen_figures(layer, form):
     if all("recompute" not in variant for variant in variants.values()):
         key = (*key[:5], None)  # It recomputes nothing.
     return layer if key == (1, False, 1, 1, 1, None) else variants[key]
+
+
+def states_none(figures, ranks):
+    """Whether a variant has no collective over these ranks."""
+    return all(one.get("over", "tensor") != ranks for way in ("forward", "backward")
+               for one in figures.get(f"{way}_collectives", []))
+
+
+def layer_without_collectives(layers, form, ranks):
+    """The name of the layer of which no figure for collectives over several of these ranks is known,
+    though it or some layer has to have one; nothing if all are."""
+    variants = [(layer, figures) for layer in layers for figures in [chosen_figures(layer, form)]
+                if figures is not layer
+                and (ranks != "experts" or figures.get("expert_parallel", 1) > 1)]
+    for layer, figures in variants:
+        divides = {
+            "tensor": figures.get("expert_parallel", 1) == 1
+                      and figures["parameter_bytes"] < layer["parameter_bytes"],
+            "context": False,
+            "experts": figures.get("expert_parameter_bytes", 0) > 0}[ranks]
+        if divides and states_none(figures, ranks):
+            return layer["name"]
+    if variants and all(states_none(figures, ranks) for _, figures in variants):
+        return variants[0][0]["name"]
+    return None
 
 
 def kept(form):
@@ -1291,6 +1317,32 @@ class Draw:
         own["output_bytes"] = divide_up(whole["output_bytes"] * own["batch_size"],
                                         whole["batch_size"] * variant.get("context_parallel", 1))
 
+    def layer_without_collectives(self):
+        """A layer without a figure for collectives of ranks on several servers, with these ranks
+        and the form; nothing if there is none."""
+        has_both = any(self.stated_layers().values())
+        for form in [kept(self.form), self.form] if has_both else [self.form]:
+            for ranks in ("tensor", "context", "experts"):
+                members, distance = form.rings[ranks]
+                if members == 1 or all(members * distance <= group["devices"]
+                                       for group in self.topology["servers"]):
+                    continue
+                name = layer_without_collectives(self.layers, form, ranks)
+                if name is not None:
+                    return name, ranks, form
+        return None
+
+    def state_none(self, name, ranks, form):
+        """Adds a collective of no bytes to the layer's variant."""
+        layer = next(layer for layer in self.profile["layers"]
+                     if layer["name"] in (name, name.rpartition(".")[0]))
+        figures = chosen_figures(layer, form)
+        way = self.choice("forward_collectives", "backward_collectives")
+        figures.setdefault(way, []).append(
+            {"kind": self.choice("all-reduce", "all-gather", "reduce-scatter", "all-to-all"),
+             "over": ranks, "bytes_per_sample": 0})
+        self.layers = expanded(self.profile["layers"])
+
     def stated_layers(self):
         """Which layers of a stage the file says that recompute; nothing where all do."""
         having = sum("recompute" in chosen_figures(layer, self.form) for layer in self.layers)
@@ -1661,14 +1713,35 @@ def differences(ours, theirs, place=""):
 
 
 class ParallelismCosts(ToolTest):
+    def imported(self, draw):
+        return self.run_tool("import", "plan", "--layout", draw.layout, "--model",
+                             self.write("m.json", draw.profile), "--topo",
+                             self.write("t.json", draw.topology), "--unlimited-memory", "-o",
+                             "plan.json", *draw.more)
+
+    def state_collectives(self, draw, met):
+        """What is not refused although collectives between servers have no figure. Each that has
+        none is stated to have no bytes then."""
+        while True:
+            found = draw.layer_without_collectives()
+            if found is None:
+                return []
+            name, ranks, form = found
+            run = self.imported(draw)
+            words = f"variant of layer {name} states no collectives over {form.rings[ranks][0]} " \
+                f"{ranks.removesuffix('s')}-parallel ranks"
+            if run.returncode != BAD_INPUT or words not in run.stderr:
+                return [f"expected {words!r}, got exit code {run.returncode}: {run.stderr.strip()}"]
+            draw.state_none(name, ranks, form)
+            met["collectives between servers without a figure"] += 1
+
     def compare(self, seed):
         """What differs in the case of a seed, and how many stages are about each subject."""
         draw = Draw(seed)
-        run = self.run_tool("import", "plan", "--layout", draw.layout, "--model",
-                            self.write("m.json", draw.profile), "--topo",
-                            self.write("t.json", draw.topology), "--unlimited-memory", "-o",
-                            "plan.json", *draw.more)
         met = collections.Counter()
+        if faults := self.state_collectives(draw, met):
+            return faults, met
+        run = self.imported(draw)
         if run.returncode != DONE:
             return [f"exit code {run.returncode}: {run.stderr.strip()}"], met
         document = self.read("plan.json")

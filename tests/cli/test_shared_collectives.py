@@ -2,7 +2,9 @@
 arithmetic, and plan files that do not say that they do."""
 
 import copy
+import json
 import random
+import re
 
 import tool
 from tool import BAD_INPUT, DONE, ToolTest
@@ -105,6 +107,56 @@ class SharedCollectives(ToolTest):
         self.assertEqual([plan["predicted"]["iteration_ns"] / MILLISECOND for plan in plans], [32, 31])
         self.assertEqual([plan["request"].get("collectives") for plan in plans], ["shared", None])
 
+    def test_ranks_on_two_servers_need_figures(self):
+        none = {"kind": "all-reduce", "bytes_per_sample": 0}
+        # Layers of their own, as the two here have one list of variants.
+        stated, unstated = (json.loads(json.dumps(self.profile())) for _ in range(2))
+        for layer in stated["layers"]:
+            layer["variants"][0]["forward_collectives"] = [none]
+        del unstated["layers"][1]["variants"][0]["forward_collectives"]
+        unstated["layers"][1]["parameter_bytes"] = 2 * MEGABYTE
+        unstated["layers"][1]["variants"][0]["parameter_bytes"] = MEGABYTE
+        words = ("variant of layer layer1 states no collectives over 2 tensor-parallel ranks, which "
+                 "would be on 2 servers")
+        far, near = self.topology(), self.topology(servers=2, devices=2)
+        # Where a request, a layout or a file demands such groups.
+        for arguments in (("simulate", "--layout", LAYOUT), ("--pin", "tensor=2"),
+                          ("--pin", "tensor=2", "--pin", "stages=2", "--per-stage"),
+                          ("import", "plan", "--layout", LAYOUT, "-o", "plan.json")):
+            run = self.run_tool(*arguments, *self.ground(unstated, far))
+            self.assert_error(run, BAD_INPUT, words)
+            self.done(*arguments, *self.ground(unstated, near))
+            self.done(*arguments, *self.ground(stated, far))
+        self.done("--pin", "tensor=2", *self.ground(stated, far), "-o", "plan.json")
+        plan = self.read("plan.json")
+        for layer in plan["model"]["profile"]["layers"]:
+            del layer["variants"][0]["forward_collectives"]
+        run = self.run_tool("validate", self.write("old.json", plan))
+        plan["model"]["sha256"] = re.search("[0-9a-f]{64}", run.stderr).group()  # that is expected
+        name = self.write("old.json", plan)
+        for command in ("validate", "simulate", "verify"):
+            self.assert_error(self.run_tool(command, name), BAD_INPUT, "/parallelism: ",
+                              "states no collectives over 2 tensor-parallel ranks")
+        # Plans that are free to have others have none, and say why.
+        self.done(*self.ground(unstated, far), "-o", "free.json")
+        free = self.read("free.json")
+        self.assertNotIn("parallelism", free)
+        self.assertIn(words, next(record["reason"] for record in free["parallelisms"]
+                                  if record["parallelism"]["tensor"] == 2))
+        self.assertNotIn("tensor 2", next((one["name"] + one["shape"] for one in free["baselines"]
+                                           if one["name"] == "best-uniform"), ""))
+        self.done("verify", "free.json")
+        # Where no layer must have any, one has to state that there are none.
+        for layer in unstated["layers"]:
+            layer["variants"] = [{**layer["variants"][0], "tensor_parallel": 1,
+                                  "context_parallel": 2, "parameter_bytes": layer["parameter_bytes"]}]
+            layer["variants"][0].pop("forward_collectives", None)
+        layout = ("simulate", "--layout", "cp=2,pp=2,dp=1,mbs=1")
+        self.assert_error(self.run_tool(*layout, *self.ground(unstated, far)), BAD_INPUT,
+                          "layer layer0 states no collectives over 2 context-parallel ranks")
+        unstated["layers"][1]["variants"][0]["backward_collectives"] = [{**none, "over": "context"}]
+        self.done(*layout, *self.ground(unstated, far))
+
     def planned(self, *more):
         self.done(*self.ground(self.profile(), self.topology()), "--pin", "stages=2", "--pin",
                   "tensor=2", "--micro-batch", "1", "-o", "plan.json", *more)
@@ -169,6 +221,8 @@ class SharedCollectives(ToolTest):
                     variant[f"{direction}_collectives"] = [
                         {"kind": draws.choice(kinds),
                          "bytes_per_sample": draws.randint(1, 4 * MEGABYTE)}]
+            if not any(key.endswith("collectives") for key in variant):
+                variant["forward_collectives"] = [{"kind": "all-reduce", "bytes_per_sample": 0}]
             layer = {"name": f"layer{i}", "parameter_bytes": 2 * variant["parameter_bytes"],
                      "measurements": sample(4, 8, 4), "variants": [variant]}
             profile["layers"][i:] = [layer]

@@ -105,6 +105,32 @@ inline std::uint64_t part_of_sixteen(const Layer& layer) {
   return mixed >> 60;
 }
 
+/// Whether some collective of a variant is over these ranks.
+inline bool is_stated(const LayerVariant& variant, CollectiveMembers over) {
+  for (const auto* some : {&variant.forward_collectives, &variant.backward_collectives}) {
+    for (const Collective& one : *some) {
+      if (one.over == over) return true;
+    }
+  }
+  return false;
+}
+
+/// Says of ranks without collectives, in most problems, that they have none, so that they may be on
+/// several servers.
+inline void state_collectives(const Layer& layer, LayerVariant& variant) {
+  if (part_of_sixteen(layer) < 2) return;
+  const Parallelism& form = variant.parallelism;
+  const std::pair<CollectiveMembers, std::int64_t> ranks[] = {
+      {CollectiveMembers::Tensor, form.tensor},
+      {CollectiveMembers::Context, form.context},
+      {CollectiveMembers::Experts, form.experts}};
+  for (const auto& [over, count] : ranks) {
+    if (count == 1 || is_stated(variant, over)) continue;
+    variant.backward_collectives.push_back(
+        {.kind = CollectiveKind::AllGather, .over = over, .size_per_sample = {}});
+  }
+}
+
 /// Gives every layer variants; one is missing now and then, and some layers have no experts.
 inline void add_variants(Dice& dice, ModelProfile& profile) {
   const std::set<Parallelism> forms = random_forms(dice);
@@ -137,6 +163,7 @@ inline void add_variants(Dice& dice, ModelProfile& profile) {
       const Measurement& only = variant.measurements.front();
       if (dice.chance(30)) variant.fixed_overhead = {std::min(only.forward, only.backward).ns / 2};
       if (keeps_sizes && !form.recomputes.none()) keep_sizes(layer, variant);
+      state_collectives(layer, variant);
       layer.variants.push_back(std::move(variant));
     }
   }
@@ -638,6 +665,37 @@ inline bool have_equal_nics(const TopologyDescription& topology) {
   });
 }
 
+/// Whether ranks that share layers and are on several servers have figures for their collectives:
+/// some layer states any, and so does each that holds less of its parameters than without tensor
+/// parallelism, or a part of its experts.
+inline bool have_figures(const Problem& problem, const Parallelism& form) {
+  for (const CollectiveMembers over : kCollectiveMembers) {
+    const Members ranks = members_of(over, form);
+    bool pass_servers = false;
+    for (const ServerGroup& servers : problem.topology.servers) {
+      if (ranks.count > 1 && ranks.count * ranks.stride > servers.devices) pass_servers = true;
+    }
+    if (!pass_servers) continue;
+    int stated = 0;
+    for (const Layer& layer : problem.profile.layers) {
+      const LayerVariant variant = *variant_by_hand(layer, form);
+      const bool has_experts = variant.parallelism.experts > 1;
+      const bool has_part = over == CollectiveMembers::Tensor
+                                ? !has_experts && variant.parameters < layer.parameters
+                                : over == CollectiveMembers::Experts && has_experts &&
+                                      variant.expert_parameters.count > 0;
+      const bool is_of_these = over != CollectiveMembers::Experts || has_experts;
+      if (is_of_these && is_stated(variant, over)) {
+        ++stated;
+      } else if (has_part) {
+        return false;
+      }
+    }
+    if (stated == 0) return false;
+  }
+  return true;
+}
+
 inline std::optional<Problem> grouped_by_hand(const Problem& problem, const Parallelism& form);
 
 /// The same of a form in which only some layers of a stage recompute.
@@ -683,7 +741,7 @@ inline std::optional<Problem> grouped_by_hand(const Problem& problem, const Para
   }
   if (!are_alike(topology, group.size)) return std::nullopt;
   auto profile = profile_by_hand(problem, form);
-  if (!profile) return std::nullopt;
+  if (!profile || !have_figures(problem, form)) return std::nullopt;
   Problem grouped = problem;
   grouped.profile = *std::move(profile);
   grouped.topology.shards_optimizer = form.shards_optimizer && form.optimizer_shards == 0;
@@ -840,6 +898,15 @@ inline std::map<Parallelism, Duration> fastest_of_each(const ParallelProblem& pr
     found[form] = fastest.plan ? fastest.iteration : Duration::infinite();
   }
   return found;
+}
+
+/// Whether some form that is asked for has ranks on several servers without figures.
+inline bool lacks_figures(const ParallelProblem& problem) {
+  const Problem& whole = problem.question.made.problem;
+  const std::set<Parallelism> forms = all_forms(whole.profile);
+  return std::any_of(forms.begin(), forms.end(), [&](const Parallelism& form) {
+    return problem.is_asked(form) && profile_by_hand(whole, form) && !have_figures(whole, form);
+  });
 }
 
 /// Forms that stages of one plan may have, as a problem whose profile has all of them.

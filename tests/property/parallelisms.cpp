@@ -90,6 +90,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
     problem.pin_some_shards(round, 3);
     const Question& question = problem.question;
     const std::map<Parallelism, Duration> fastest = fastest_of_each(problem);
+    if (lacks_figures(problem)) ++seen["no figures between servers"];
     if (fastest.empty()) {
       ++seen["no form"];
       CHECK_THROWS_AS(planner::make_plan_of_any_parallelism(
@@ -162,6 +163,7 @@ TEST_CASE("the plan is the fastest of all forms of parallelism, and it knows") {
                                                   {"context parallelism", 10},
                                                   {"expert parallelism", 4},
                                                   {"groups of servers", 4},
+                                                  {"no figures between servers", 10},
                                                   {"groups of two kinds", 4},
                                                   {"groups with other links", 4},
                                                   {"recomputed parts", 10},

@@ -55,8 +55,10 @@ std::variant<GroupedTopology, NoGroups> group_devices(const Topology& topology,
 /// grouped topology. Where kinds with the times of one measured kind have other rings, the profile
 /// has these times for each of them (ModelProfile::other_groups). Where only some layers of a
 /// stage recompute, it has the layers of both (ModelProfile::recomputing). Without parallelism
-/// these are the inputs themselves. Returns NoGroups if a layer has no variant, if that makes more
-/// measured kinds in use than a search may tell apart, or as group_devices() does.
+/// these are the inputs themselves. Returns NoGroups if a layer has no variant or, where ranks that
+/// share layers are on several servers, no figure for their collectives
+/// (layer_without_collectives()), if that makes more measured kinds in use than a search may tell
+/// apart, or as group_devices() does.
 std::variant<PlanInputs, NoGroups> group_inputs(const ModelProfile& profile,
                                                 const Topology& topology,
                                                 const Parallelism& parallelism);

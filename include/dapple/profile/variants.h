@@ -26,6 +26,15 @@ bool recomputes_in_some_form(const ModelProfile& profile);
 /// state is sharded does not matter. O(layers * variants).
 std::string layer_without(const ModelProfile& profile, const Parallelism& parallelism);
 
+/// Returns the name of the first layer whose variant for `parallelism` states no collectives over
+/// `members`, where it must have some or none of the layers states any; an empty text if there is
+/// no such layer. A variant must have some over tensor ranks that hold a part each of its
+/// parameters, and over ranks with different experts. Its times may then contain those of the
+/// devices that were measured. O(layers * variants). Requires: layer_without() is empty, and there
+/// are several such ranks.
+std::string layer_without_collectives(const ModelProfile& profile, const Parallelism& parallelism,
+                                      CollectiveMembers members);
+
 /// Returns "64 attention heads cannot be divided among 48 tensor-parallel ranks".
 std::string indivisible_text(std::int64_t count, const char* what, std::int64_t ranks,
                              const char* kind);

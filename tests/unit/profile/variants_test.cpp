@@ -53,6 +53,54 @@ TEST_CASE("a profile has the forms that every layer has a variant for") {
   CHECK(layer_without(profile, {}) == "");
 }
 
+TEST_CASE("layers that hold parts of parameters have to state collectives between them") {
+  const Parallelism form{2, false};
+  const auto lacking = [&](const ModelProfile& profile) {
+    return layer_without_collectives(profile, form, CollectiveMembers::Tensor);
+  };
+  ModelProfile profile = two_layers();
+  CHECK(lacking(profile) == "");
+  LayerVariant& second = profile.layers[1].variants.front();
+  second.forward_collectives.clear();
+  CHECK(lacking(profile) == "");
+  second.backward_collectives.clear();
+  CHECK(lacking(profile) == "b");
+  // A layer that each rank has whole, such as a norm, needs none where others state some.
+  second.parameters = profile.layers[1].parameters;
+  CHECK(lacking(profile) == "");
+  LayerVariant& first = profile.layers[0].variants.front();
+  first.forward_collectives.clear();
+  first.backward_collectives.clear();
+  first.parameters = profile.layers[0].parameters;
+  CHECK(lacking(profile) == "a");
+  first.backward_collectives = {{.size_per_sample = {}}};
+  CHECK(lacking(profile) == "");
+}
+
+TEST_CASE("layers with experts have to state collectives between those, and others need not") {
+  const Parallelism form{.tensor = 2, .sequence = true, .experts = 4};
+  ModelProfile profile = two_layers();
+  LayerVariant with_experts = variant(form, 5);
+  profile.layers[0].variants.push_back(with_experts);
+  const auto lacking = [&] {
+    return layer_without_collectives(profile, form, CollectiveMembers::Experts);
+  };
+  CHECK(lacking() == "a");
+  LayerVariant& own = profile.layers[0].variants.back();
+  own.forward_collectives.front().over = CollectiveMembers::Experts;
+  CHECK(lacking() == "");
+  // Another layer with experts without any, first without parameters of them.
+  profile.layers[1].variants.push_back(with_experts);
+  CHECK(lacking() == "");
+  profile.layers[1].variants.back().expert_parameters = {1};
+  CHECK(lacking() == "b");
+  // Its tensor ranks hold a part of its parameters because its experts are elsewhere.
+  CHECK(layer_without_collectives(profile, form, CollectiveMembers::Tensor) == "");
+  profile.layers[1].variants.back().forward_collectives.clear();
+  profile.layers[1].variants.back().backward_collectives.clear();
+  CHECK(layer_without_collectives(profile, form, CollectiveMembers::Tensor) == "");
+}
+
 TEST_CASE("with parallelism all figures are those of one device of the group") {
   GroupShape group;
   group.rings[0] = {.members = 2, .bandwidth = {1'000'000'000}, .latency = {7}};
