@@ -161,7 +161,7 @@ GroupShape ServerGrouping::shape() const {
   const std::int64_t of_expert = form.experts > 1 ? form.experts * form.expert_tensor : form.tensor;
   GroupShape shape;
   shape.rings = {ring(form.tensor, 1), ring(form.context, form.tensor),
-                 ring(form.experts, form.expert_tensor)};
+                 ring(form.experts, form.expert_tensor), ring(form.expert_tensor, 1)};
   shape.copies = ring(form.copies(), form.tensor);
   shape.expert_copies = ring(form.expert_copies(), of_expert);
   shape.replicas = form.replicas_in_group();

@@ -140,17 +140,25 @@ class Estimator {
     return form.is_sound() && form.group_size() <= kMaxGroup && fault_of(form).empty();
   }
 
+  /// Appends the form for every number of devices that may share an expert.
+  void add_forms(Parallelism form, std::vector<Parallelism>& forms) const {
+    const std::int64_t most = form.experts > 1 ? options_.max_expert_tensor : 1;
+    for (form.expert_tensor = 1; form.expert_tensor <= most; form.expert_tensor *= 2) {
+      if (is_possible(form)) forms.push_back(form);
+    }
+  }
+
   std::vector<Parallelism> possible_forms() const {
     std::vector<Parallelism> forms;
     const std::int64_t most_experts = has_experts(architecture_) ? options_.max_experts : 1;
     for (std::int64_t tensor = 1; tensor <= options_.max_tensor; tensor *= 2) {
       for (std::int64_t context = 1; context <= options_.max_context; context *= 2) {
         for (std::int64_t experts = 1; experts <= most_experts; experts *= 2) {
-          const Parallelism form{.tensor = tensor,
-                                 .sequence = tensor > 1 && options_.has_sequence_parallelism,
-                                 .context = context,
-                                 .experts = experts};
-          if (is_possible(form)) forms.push_back(form);
+          add_forms({.tensor = tensor,
+                     .sequence = tensor > 1 && options_.has_sequence_parallelism,
+                     .context = context,
+                     .experts = experts},
+                    forms);
         }
       }
     }
@@ -248,6 +256,7 @@ void add_form(const LayerEstimate& estimate, Parallelism form, const Rates& rate
               const EstimateOptions& options, RunLayer& run) {
   if (form.experts > 1 && !estimate.part(RecomputedPart::Experts).exists) {
     form.experts = 1;
+    form.expert_tensor = 1;
     if (form.is_none() || has_variant(run.layer, form)) return;
   }
   const std::int64_t bytes = bytes_of(options.precision);
@@ -506,14 +515,17 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
 
 std::string indivisible(const Architecture& architecture, const EstimateOptions& options,
                         const Parallelism& degrees) {
-  if (degrees.experts > 1 && !has_experts(architecture)) {
-    return fmt::format("no block has experts that could be divided among {} expert-parallel ranks",
-                       degrees.experts);
+  const bool shares_experts = degrees.expert_tensor > 1;
+  if ((degrees.experts > 1 || shares_experts) && !has_experts(architecture)) {
+    return fmt::format("no block has experts that could be divided among {} {}-parallel ranks",
+                       shares_experts ? degrees.expert_tensor : degrees.experts,
+                       shares_experts ? "expert-tensor" : "expert");
   }
   const Estimator estimator(architecture, options);
   for (Parallelism alone :
        {Parallelism{.tensor = degrees.tensor}, Parallelism{.context = degrees.context},
-        Parallelism{.experts = degrees.experts}}) {
+        Parallelism{.experts = degrees.experts},
+        Parallelism{.expert_tensor = degrees.expert_tensor}}) {
     alone.sequence = alone.tensor > 1 && options.has_sequence_parallelism;
     std::string fault = estimator.fault_of(alone);
     if (!fault.empty()) return fault;

@@ -47,7 +47,9 @@ std::vector<Collective> gathered_again(const Division& division) {
   return {over_tensor(CollectiveKind::AllGather, division.activation())};
 }
 
-/// Adds the all-to-alls that send `rows` rows to their experts and back, `count` times.
+/// Adds the all-to-alls that send `rows` rows of each device to their experts and back and, where
+/// devices share these, the all-gather of the rows that have come to any of them and the
+/// reduce-scatter of what each makes of them.
 void add_exchange(const Division& division, std::int64_t rows, std::vector<Collective>& list) {
   if (division.form.experts == 1) return;
   const Wide size = Wide{division.bytes} * rows * division.hidden;
@@ -55,6 +57,13 @@ void add_exchange(const Division& division, std::int64_t rows, std::vector<Colle
                   .over = CollectiveMembers::Experts,
                   .size_per_sample = {capped(size)},
                   .count = 2});
+  const std::int64_t sharing = division.form.expert_tensor;
+  if (sharing == 1) return;
+  for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::ReduceScatter}) {
+    list.push_back({.kind = kind,
+                    .over = CollectiveMembers::ExpertTensor,
+                    .size_per_sample = {capped(sharing * size)}});
+  }
 }
 
 }  // namespace
@@ -100,11 +109,14 @@ void add_experts(const ExpertsShape& shape, const Division& division, LayerEstim
   const std::int64_t tokens = is_spread ? division.whole_tokens() : division.tokens();
   // Where every device has all experts, their loads do not matter.
   const Factor imbalance = is_spread ? division.imbalance : kOne;
-  const InnerLayer inner{
-      .rows = divide_up(Wide{tokens} * shape.chosen * imbalance.billionths, kOne.billionths),
-      .width = is_spread ? shape.width : shape.width / division.form.tensor,
-      .is_gated = shape.is_gated,
-      .division = division};
+  // What a device sends to experts, and what it has of all that share its own.
+  const std::int64_t sent =
+      divide_up(Wide{tokens} * shape.chosen * imbalance.billionths, kOne.billionths);
+  const std::int64_t sharing = division.form.expert_tensor;
+  const InnerLayer inner{.rows = sharing * sent,
+                         .width = shape.width / (is_spread ? sharing : division.form.tensor),
+                         .is_gated = shape.is_gated,
+                         .division = division};
   const std::int64_t experts = shape.experts / division.form.experts;
   const std::int64_t x = division.bytes;
 
@@ -141,9 +153,9 @@ void add_experts(const ExpertsShape& shape, const Division& division, LayerEstim
   all.exists = true;
   all.kept += kept;
   all.work = products + others;
-  add_exchange(division, inner.rows, all.collectives);
-  add_exchange(division, inner.rows, layer.forward_collectives);
-  add_exchange(division, inner.rows, layer.backward_collectives);
+  add_exchange(division, sent, all.collectives);
+  add_exchange(division, sent, layer.forward_collectives);
+  add_exchange(division, sent, layer.backward_collectives);
   layer.part(RecomputedPart::ExpertActivation) = {.exists = true,
                                                   .kept = inner.kept_activation(),
                                                   .work = inner.activation(),

@@ -123,6 +123,7 @@ std::string division_fault(const BlockShape& block, const Division& division) {
   }
   const ExpertsShape& experts = *block.experts;
   if (experts.shared_width > 0) need_split(experts.shared_width, "columns of shared experts");
+  fault.need(experts.width, "columns of an expert", form.expert_tensor, "expert-tensor");
   if (form.experts == 1) {
     need_split(experts.width, "columns of an expert");
   } else {

@@ -30,6 +30,9 @@ std::vector<std::string> to_texts(const Pins& pins, const ModelProfile& profile)
   if (pins.tensor) texts.push_back("tensor=" + std::to_string(*pins.tensor));
   if (pins.context) texts.push_back("context=" + std::to_string(*pins.context));
   if (pins.experts) texts.push_back("experts=" + std::to_string(*pins.experts));
+  if (pins.expert_tensor) {
+    texts.push_back("expert-tensor=" + std::to_string(*pins.expert_tensor));
+  }
   if (pins.shards) texts.push_back("shards=" + std::to_string(*pins.shards));
   if (pins.recomputation) {
     const std::string parts = to_text(*pins.recomputation);

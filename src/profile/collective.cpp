@@ -73,6 +73,8 @@ std::string_view to_string(CollectiveMembers members) {
       return "context";
     case CollectiveMembers::Experts:
       return "experts";
+    case CollectiveMembers::ExpertTensor:
+      return "expert-tensor";
   }
   throw Bug("a collective is of no members");
 }

@@ -68,9 +68,14 @@ void take_variant(Layer& layer, const Parallelism& form) {
   layer.variants.clear();
 }
 
-/// Whether some collective of a variant is over these ranks.
+/// Whether some collective of a variant is over these ranks. Those that share an expert may be its
+/// tensor ranks.
 bool states_collectives(const LayerVariant& variant, CollectiveMembers members) {
-  const auto is_over = [&](const Collective& some) { return some.over == members; };
+  const bool may_be_tensor = members == CollectiveMembers::ExpertTensor &&
+                             variant.parallelism.expert_tensor == variant.parallelism.tensor;
+  const auto is_over = [&](const Collective& some) {
+    return some.over == members || (may_be_tensor && some.over == CollectiveMembers::Tensor);
+  };
   return std::any_of(variant.forward_collectives.begin(), variant.forward_collectives.end(),
                      is_over) ||
          std::any_of(variant.backward_collectives.begin(), variant.backward_collectives.end(),
@@ -87,6 +92,7 @@ bool needs_collectives(const Layer& layer, const LayerVariant& variant, Collecti
     case CollectiveMembers::Context:
       return false;
     case CollectiveMembers::Experts:
+    case CollectiveMembers::ExpertTensor:
       return variant.expert_parameters > Bytes{};
   }
   throw Bug("unknown members of a collective");
@@ -169,12 +175,14 @@ std::string layer_without(const ModelProfile& profile, const Parallelism& parall
 
 std::string layer_without_collectives(const ModelProfile& profile, const Parallelism& parallelism,
                                       CollectiveMembers members) {
+  const bool is_of_experts =
+      members == CollectiveMembers::Experts || members == CollectiveMembers::ExpertTensor;
   const Layer* first = nullptr;
   bool are_stated = false;
   for (const Layer& layer : profile.layers) {
     const LayerVariant* const variant = variant_of(layer, parallelism);
     if (variant == nullptr) continue;
-    if (members == CollectiveMembers::Experts && variant->parallelism.experts == 1) continue;
+    if (is_of_experts && variant->parallelism.experts == 1) continue;
     if (states_collectives(*variant, members)) {
       are_stated = true;
     } else if (needs_collectives(layer, *variant, members)) {

@@ -357,7 +357,11 @@ class Estimate(ToolTest):
                 (model, "context=3", "128 tokens cannot be divided among 3 context-parallel"),
                 (model, "experts=2", "no block has experts that could be divided among 2 expert-"),
                 ({**model, **mixture}, "experts=3",
-                 "8 experts cannot be divided among 3 expert-parallel ranks")):
+                 "8 experts cannot be divided among 3 expert-parallel ranks"),
+                (model, "expert-tensor=2",
+                 "no block has experts that could be divided among 2 expert-tensor-parallel ranks"),
+                ({**model, **mixture, "intermediate_size": 130}, "expert-tensor=4",
+                 "130 columns of an expert cannot be divided among 4 expert-tensor-parallel ranks")):
             with self.subTest(pin=pin, words=words):
                 run = self.run_tool("--model", self.configuration(**changes), "--topo", "t.json",
                                     "--global-batch", "16", "--sequence", "128", "--pin", pin,
@@ -369,6 +373,61 @@ class Estimate(ToolTest):
                             "-o", "plan.json")
         self.assertEqual(run.returncode, DONE, run.stderr)
         self.assertEqual(self.read("plan.json")["parallelism"]["experts"], 4)
+
+    def test_devices_that_share_an_expert(self):
+        # 128 tokens on two tensor ranks, each of two experts: a rank sends 2 * 64 rows of 64 numbers
+        # of two bytes, 16 KiB, and two that share an expert have those of both.
+        self.topology()
+        mixture = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
+                   "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64,
+                   "intermediate_size": 96}
+        inputs = ("--model", self.configuration(**mixture), "--topo", "t.json", "--global-batch",
+                  "16", "--sequence", "128")
+        pins = ("--pin", "tensor=2", "--pin", "experts=2", "--pin", "expert-tensor=2")
+        run = self.run_tool(*inputs, *pins, "--pin", "stages=1", "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual(plan["parallelism"], {"tensor": 2, "sequence": True, "experts": 2,
+                                               "expert_tensor": 2})
+        self.assertEqual(plan["request"]["pins"]["expert_tensor"], 2)
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+        block = next(layer for layer in plan["model"]["profile"]["layers"]
+                     if layer["name"] == "block")
+        own, whole = (next(variant for variant in block["variants"] if (
+            variant["tensor_parallel"], variant.get("expert_parallel"), "recompute" in variant,
+            variant.get("expert_tensor_parallel")) == (2, 2, False, sharing)) for sharing in (2, 1))
+        # Two experts of three matrices of 64 by 96, and half of that; two bytes each.
+        self.assertEqual(whole["expert_parameter_bytes"], 2 * 3 * 64 * 96 * 2)
+        self.assertEqual(own["expert_parameter_bytes"], 3 * 64 * 96 * 2)
+        exchange = {"kind": "all-to-all", "over": "experts", "bytes_per_sample": 16 << 10, "count": 2}
+        shared = [{"kind": kind, "over": "expert-tensor", "bytes_per_sample": 32 << 10}
+                  for kind in ("all-gather", "reduce-scatter")]
+        for way in ("forward", "backward"):
+            self.assertEqual([one for one in own[f"{way}_collectives"] if "over" in one],
+                             [exchange, *shared])
+            self.assertEqual([one for one in whole[f"{way}_collectives"] if "over" in one],
+                             [exchange])
+        # Kept besides are the rows of the other rank, while activations are twice as many of half
+        # the width.
+        self.assertEqual(own["measurements"][0]["stash_bytes"]
+                         - whole["measurements"][0]["stash_bytes"], 16 << 10)
+        # Layouts, exports and alternatives know them.
+        run = self.run_tool("estimate", inputs[1], "--gpu", "H100", "--sequence", "128",
+                            "--max-expert-tensor", "2", "-o", "saved.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("simulate", "--layout", "tp=2,sp=on,ep=2,etp=2,mbs=1,pp=1,dp=2",
+                            "--model", "saved.json", "--topo", "t.json", "--global-batch", "16")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("export", "plan.json", "--to", "megatron", "-o", "-")
+        self.assertIn("--expert-tensor-parallel-size 2", run.stdout)
+        run = self.run_tool(*inputs, "--max-expert-tensor", "2", "--alternatives", "9", "-o",
+                            "free.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.run_tool("verify", "free.json").returncode, DONE)
+        run = self.run_tool(*inputs, "--pin", "expert-tensor=1", "-o", "whole.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool(*inputs, "--pin", "expert-tensor=0", "-o", "plan.json")
+        self.assert_error(run, USAGE, "expected expert-tensor=N with N from 1 to 1024")
 
     def test_saved_estimates_refuse_degrees_by_name_too(self):
         self.topology()

@@ -59,6 +59,10 @@ SUBJECTS = (
     "expert parallelism beside context parallelism",
     "shared experts under expert and tensor parallelism", "experts that tensors do not divide",
     "expert and tensor parallelism without sequence parallelism left out",
+    "devices that share an expert", "tensor ranks that share an expert",
+    "fewer devices than tensor ranks that share an expert",
+    "more devices than tensor ranks that share an expert", "an imbalance of shared experts",
+    "moe recomputed by devices that share an expert", "experts too narrow to be shared",
     "recomputed core_attn", "recomputed norm", "recomputed mlp", "recomputed moe",
     "recomputed moe_act", "recomputed full", "several recomputed parts", "nothing recomputed",
     "a recomputed part that a block lacks", "recomputed scores", "recomputed sums of attention",
@@ -410,17 +414,19 @@ def read_model(config):
 class Form:
     """Degrees of parallelism, and the parts that are recomputed."""
 
-    def __init__(self, tensor=1, context=1, experts=1, sequence=False, recomputed=()):
+    def __init__(self, tensor=1, context=1, experts=1, sequence=False, recomputed=(), sharing=1):
         self.tensor, self.context, self.experts = tensor, context, experts
+        self.sharing = sharing  # so many devices have a part each of an expert
         self.sequence = sequence and tensor > 1
         self.divided = tensor if self.sequence else 1  # among so many what tensors leave whole
         self.recomputed = frozenset(recomputed)
 
     def key(self):
-        return (self.tensor, self.sequence, self.context, self.experts, self.recomputed)
+        return (self.tensor, self.sequence, self.context, self.experts, self.sharing,
+                self.recomputed)
 
     def recomputing(self, parts):
-        return Form(self.tensor, self.context, self.experts, self.sequence, parts)
+        return Form(self.tensor, self.context, self.experts, self.sequence, parts, self.sharing)
 
 
 class Options:
@@ -429,7 +435,7 @@ class Options:
     def __init__(self, sequence=None, decoder_sequence=None, precision="bf16", fused=True,
                  sequence_parallel=True, max_tensor=8, max_context=1, max_experts=64,
                  recompute=(("full",),), gradient_bytes=4, imbalance="1", framework=None,
-                 vocabulary_multiple=1):
+                 vocabulary_multiple=1, max_expert_tensor=1):
         self.sequence = sequence
         self.decoder_sequence = decoder_sequence
         self.precision, self.fused = precision, fused
@@ -440,6 +446,7 @@ class Options:
         self.imbalance = exact(imbalance)
         self.framework = framework
         self.vocabulary_multiple = vocabulary_multiple
+        self.max_expert_tensor = max_expert_tensor
 
     def arguments(self):
         """As the program takes them."""
@@ -451,6 +458,8 @@ class Options:
                  "--imbalance", str(float(self.imbalance))]
         if self.vocabulary_multiple != 1:
             words += ["--vocabulary-multiple", self.vocabulary_multiple]
+        if self.max_expert_tensor != 1:
+            words += ["--max-expert-tensor", self.max_expert_tensor]
         if self.framework:
             words += ["--framework", self.framework]
         if self.sequence is not None:
@@ -666,10 +675,13 @@ class Estimate:
         if form.experts == 1:
             tokens, inner, held = n, feed.width // form.tensor, feed.count
         else:
-            tokens, inner, held = whole, feed.width, feed.count // form.experts
+            tokens, inner = whole, feed.width // form.sharing
+            held = feed.count // form.experts
         rows = tokens * feed.used
         if form.experts > 1:
             rows = math.ceil(rows * self.options.imbalance)
+        sent = rows
+        rows *= form.sharing
         first, second = self.product(rows, p * inner, h), self.product(rows, h, inner)
         part = self.product(whole, feed.count, h) + self.pass_through(
             x * rows * inner * (p + 1)) + self.pass_through(4 * x * rows * h)
@@ -692,7 +704,10 @@ class Estimate:
             kept += self.kept_of_gathered(x * n * h, form)
         if form.experts > 1:
             for one in figures.forward, figures.backward:
-                one.add("all-to-all", x * rows * h, "experts", 2)
+                one.add("all-to-all", x * sent * h, "experts", 2)
+                if form.sharing > 1:
+                    one.add("all-gather", x * rows * h, "expert-tensor")
+                    one.add("reduce-scatter", x * rows * h, "expert-tensor")
         return (part.forward, kept, Work(0, x * rows * inner * (p + 1)),
                 x * rows * inner * activated)
 
@@ -727,7 +742,7 @@ class Estimate:
                 if form.sequence and (form.experts == 1 or block.feed.shared):
                     figures.backward.add("all-gather", size)
                 for (kind, over, exchanged), count in figures.forward.count.items():
-                    if kind == "all-to-all":
+                    if kind == "all-to-all" or over == "expert-tensor":
                         figures.backward.add(kind, exchanged, over, count)
             if "moe_act" in recomputed:
                 more, spared = more + activations, spared + of_activations
@@ -823,7 +838,8 @@ class Estimate:
     def allows(self, form):
         """Whether all blocks can be divided so."""
         t, c, e, h = form.tensor, form.context, form.experts, self.model.hidden
-        if e > 1 and t > 1 and not form.sequence or t * c % e and e % (t * c):
+        sparse = e * form.sharing
+        if e > 1 and t > 1 and not form.sequence or t * c % sparse and sparse % (t * c):
             return False
         for block in [*self.model.blocks, *self.model.decoder]:
             for attention in block.attentions:
@@ -838,7 +854,7 @@ class Estimate:
             widths = [feed.width]
             if block.has_experts:
                 widths = [feed.width] * (e == 1) + [feed.shared]
-                if feed.count % e:
+                if feed.count % e or feed.width % form.sharing:
                     return False
             if any(width % t for width in widths):
                 return False
@@ -852,8 +868,10 @@ class Estimate:
         options = self.options
         most = options.max_experts if any(
             block.has_experts for block in self.model.blocks) else 1
-        forms = [Form(t, c, e, options.sequence_parallel) for t in powers(options.max_tensor)
-                 for c in powers(options.max_context) for e in powers(most)]
+        forms = [Form(t, c, e, options.sequence_parallel, sharing=u)
+                 for t in powers(options.max_tensor)
+                 for c in powers(options.max_context) for e in powers(most)
+                 for u in (powers(options.max_expert_tensor) if e > 1 else [1])]
         return [form for form in forms if self.allows(form)]
 
     # What a case is about.
@@ -972,6 +990,15 @@ class Estimate:
                 form.experts > 1 and any(feed.width % t for feed in experts),
             "expert and tensor parallelism without sequence parallelism left out":
                 experts and t > 1 and not form.sequence and self.options.max_experts > 1,
+            "devices that share an expert": form.sharing > 1,
+            "tensor ranks that share an expert": form.sharing == t > 1,
+            "fewer devices than tensor ranks that share an expert": 1 < form.sharing < t,
+            "more devices than tensor ranks that share an expert": form.sharing > t,
+            "an imbalance of shared experts": form.sharing > 1 and self.options.imbalance > 1,
+            "moe recomputed by devices that share an expert":
+                form.sharing > 1 and "moe" in form.recomputed,
+            "experts too narrow to be shared": form.experts > 1 and any(
+                feed.width % self.options.max_expert_tensor for feed in experts),
             "mlp recomputed with a collective": form.sequence and "mlp" in form.recomputed and any(
                 not block.has_experts for block in blocks),
             "moe recomputed with a collective":
@@ -1024,7 +1051,7 @@ class Estimate:
             written["context_parallel"] = form.context
         if form.experts > 1:
             written["expert_parallel"] = form.experts
-            written["expert_tensor_parallel"] = 1
+            written["expert_tensor_parallel"] = form.sharing
         if form.recomputed:
             written["recompute"] = form.recomputed
         if figures.expert_parameters:
@@ -1342,7 +1369,8 @@ class Draw:
             max_experts=self.choice(1, 2, 4, 8, 64), recompute=tuple(recompute),
             gradient_bytes=self.choice(2, 4), imbalance=self.choice("1", "1", "1.3", "2.123456789"),
             framework=self.choice(None, "drawn" if self.gpus else "nanotron"),
-            vocabulary_multiple=self.choice(1, 1, 2, 3, 64, 128))
+            vocabulary_multiple=self.choice(1, 1, 2, 3, 64, 128),
+            max_expert_tensor=self.choice(1, 1, 2, 4, 4, 8))
 
 
 def differences(ours, theirs, place=""):
@@ -1375,7 +1403,8 @@ def keyed_variant(variant):
         if way in variant:
             variant[way] = keyed_collectives(variant[way])
     return (variant["tensor_parallel"], variant.get("sequence_parallel", False),
-            variant.get("context_parallel", 1), variant.get("expert_parallel", 1), parts), variant
+            variant.get("context_parallel", 1), variant.get("expert_parallel", 1),
+            variant.get("expert_tensor_parallel", 1), parts), variant
 
 
 def keyed_layers(layers):
@@ -1428,8 +1457,8 @@ class EstimateForms(ToolTest):
         """Which of SUBJECTS a case is about. Its layers have to be asked for before."""
         about = [ours.subjects()]
         keys = {key for layer in layers for key in layer.get("variants", {})}
-        about += [ours.subjects_of_form(Form(tensor, context, experts, sequence, parts))
-                  for tensor, sequence, context, experts, parts in keys]
+        about += [ours.subjects_of_form(Form(tensor, context, experts, sequence, parts, sharing))
+                  for tensor, sequence, context, experts, sharing, parts in keys]
         names = [layer["name"] for layer in layers]
         repeats = {layer["name"] for layer in layers if "repeat" in layer} - {"decoder"}
         first = repeats and any(f"{name}.{number}" in names for name in repeats

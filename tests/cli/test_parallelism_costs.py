@@ -42,6 +42,7 @@ SUBJECTS = (
     "expert parallelism", "expert tensor parallelism below the tensor degree",
     "expert tensor parallelism above the tensor degree", "an all-to-all in a layer",
     "a collective over context ranks", "a collective over expert ranks",
+    "a collective over expert-tensor ranks",
     "data-parallel ranks in a group", "a group of several servers", "tensor ranks on several servers", "a ring between servers",
     "a ring through a part of each server", "an all-to-all between servers",
     "an all-to-all through a part of each server", "servers of one device in a group",
@@ -145,7 +146,8 @@ class Form:
         # Members of each ring, and their distance.
         self.rings = {
             "tensor": (tensor, 1), "context": (context, tensor),
-            "experts": (experts, self.expert_tensor), "copies": (self.copies, tensor),
+            "experts": (experts, self.expert_tensor),
+            "expert-tensor": (self.expert_tensor if experts > 1 else 1, 1), "copies": (self.copies, tensor),
             "expert copies": (self.expert_copies, self.sparse if experts > 1 else tensor)}
 
     def key(self):
@@ -199,8 +201,13 @@ def chosen_figures(layer, form):
 
 
 def states_none(figures, ranks):
-    """Whether a variant has no collective over these ranks."""
-    return all(one.get("over", "tensor") != ranks for way in ("forward", "backward")
+    """Whether a variant has no collective over these ranks; over those that share an expert, none
+    over the tensor ranks either where these are the same."""
+    tensor = figures["tensor_parallel"]
+    are_same = (ranks == "expert-tensor"
+                and figures.get("expert_tensor_parallel", tensor) == tensor)
+    names = (ranks, "tensor") if are_same else (ranks,)
+    return all(one.get("over", "tensor") not in names for way in ("forward", "backward")
                for one in figures.get(f"{way}_collectives", []))
 
 
@@ -209,13 +216,14 @@ def layer_without_collectives(layers, form, ranks):
     though it or some layer has to have one; nothing if all are."""
     variants = [(layer, figures) for layer in layers for figures in [chosen_figures(layer, form)]
                 if figures is not layer
-                and (ranks != "experts" or figures.get("expert_parallel", 1) > 1)]
+                and ("expert" not in ranks or figures.get("expert_parallel", 1) > 1)]
     for layer, figures in variants:
         divides = {
             "tensor": figures.get("expert_parallel", 1) == 1
                       and figures["parameter_bytes"] < layer["parameter_bytes"],
             "context": False,
-            "experts": figures.get("expert_parameter_bytes", 0) > 0}[ranks]
+            "experts": figures.get("expert_parameter_bytes", 0) > 0,
+            "expert-tensor": figures.get("expert_parameter_bytes", 0) > 0}[ranks]
         if divides and states_none(figures, ranks):
             return layer["name"]
     if variants and all(states_none(figures, ranks) for _, figures in variants):
@@ -1243,9 +1251,10 @@ class Draw:
 
     def draw_collectives(self, key):
         """Collectives of a variant, over ranks of which it has several."""
-        tensor, _, context, experts, _, _ = key
-        over = [name for name, degree in (("tensor", tensor), ("context", context),
-                                          ("experts", experts)) if degree > 1]
+        tensor, _, context, experts, expert_tensor, _ = key
+        over = [name for name, degree in (
+            ("tensor", tensor), ("context", context), ("experts", experts),
+            ("expert-tensor", expert_tensor if experts > 1 else 1)) if degree > 1]
         if not over:
             return []
         drawn = []
@@ -1322,7 +1331,7 @@ class Draw:
         and the form; nothing if there is none."""
         has_both = any(self.stated_layers().values())
         for form in [kept(self.form), self.form] if has_both else [self.form]:
-            for ranks in ("tensor", "context", "experts"):
+            for ranks in ("tensor", "context", "experts", "expert-tensor"):
                 members, distance = form.rings[ranks]
                 if members == 1 or all(members * distance <= group["devices"]
                                        for group in self.topology["servers"]):

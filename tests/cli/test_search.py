@@ -352,7 +352,7 @@ class Pinning(ToolTest):
     def test_a_pin_that_is_none_is_refused_with_what_was_expected(self):
         for pins, expected in (
                 (("depth=1",), "expected stages=N, replicas=N, tensor=N, context=N, experts=N, "
-                                 "shards=N, recompute=on|off|PARTS, depths=least, "
+                               "expert-tensor=N, shards=N, recompute=on|off|PARTS, depths=least, "
                                "cut=LAYER or join=LAYER, got \"depth=1\""),
                 (("stages",), "expected stages=N with N from 1 to 4"),
                 (("stages=0",), "got \"0\""),

@@ -47,6 +47,7 @@ inline std::vector<Collective> collectives(Dice& dice, const Parallelism& form) 
   if (form.tensor > 1) over.push_back(CollectiveMembers::Tensor);
   if (form.context > 1) over.push_back(CollectiveMembers::Context);
   if (form.experts > 1) over.push_back(CollectiveMembers::Experts);
+  if (form.expert_tensor > 1) over.push_back(CollectiveMembers::ExpertTensor);
   std::vector<Collective> made;
   if (over.empty()) return made;
   for (std::int64_t i = dice.roll(0, 2); i > 0; --i) {
@@ -123,7 +124,8 @@ inline void state_collectives(const Layer& layer, LayerVariant& variant) {
   const std::pair<CollectiveMembers, std::int64_t> ranks[] = {
       {CollectiveMembers::Tensor, form.tensor},
       {CollectiveMembers::Context, form.context},
-      {CollectiveMembers::Experts, form.experts}};
+      {CollectiveMembers::Experts, form.experts},
+      {CollectiveMembers::ExpertTensor, form.expert_tensor}};
   for (const auto& [over, count] : ranks) {
     if (count == 1 || is_stated(variant, over)) continue;
     variant.backward_collectives.push_back(
@@ -366,6 +368,8 @@ inline Members members_of(CollectiveMembers over, const Parallelism& form) {
       return {form.context, form.tensor};
     case CollectiveMembers::Experts:
       return {form.experts, form.expert_tensor};
+    case CollectiveMembers::ExpertTensor:
+      return {form.expert_tensor, 1};
   }
   return {};
 }
@@ -676,16 +680,22 @@ inline bool have_figures(const Problem& problem, const Parallelism& form) {
       if (ranks.count > 1 && ranks.count * ranks.stride > servers.devices) pass_servers = true;
     }
     if (!pass_servers) continue;
+    const bool is_of_experts =
+        over == CollectiveMembers::Experts || over == CollectiveMembers::ExpertTensor;
     int stated = 0;
     for (const Layer& layer : problem.profile.layers) {
       const LayerVariant variant = *variant_by_hand(layer, form);
       const bool has_experts = variant.parallelism.experts > 1;
-      const bool has_part = over == CollectiveMembers::Tensor
-                                ? !has_experts && variant.parameters < layer.parameters
-                                : over == CollectiveMembers::Experts && has_experts &&
-                                      variant.expert_parameters.count > 0;
-      const bool is_of_these = over != CollectiveMembers::Experts || has_experts;
-      if (is_of_these && is_stated(variant, over)) {
+      const bool has_part =
+          over == CollectiveMembers::Tensor
+              ? !has_experts && variant.parameters < layer.parameters
+              : is_of_experts && has_experts && variant.expert_parameters.count > 0;
+      // Tensor ranks may share an expert.
+      const bool may_be_tensor =
+          over == CollectiveMembers::ExpertTensor && form.expert_tensor == form.tensor;
+      const bool is_said = is_stated(variant, over) ||
+                           (may_be_tensor && is_stated(variant, CollectiveMembers::Tensor));
+      if ((!is_of_experts || has_experts) && is_said) {
         ++stated;
       } else if (has_part) {
         return false;

@@ -37,6 +37,7 @@ struct EstimateOptions {
   std::int64_t max_tensor = 8;
   std::int64_t max_context = 1;
   std::int64_t max_experts = 64;
+  std::int64_t max_expert_tensor = 1;
   /// The vocabulary is padded so that each tensor-parallel rank has a multiple of this, at most
   /// kMostVocabularyMultiple.
   std::int64_t vocabulary_multiple = 1;
@@ -63,9 +64,10 @@ std::vector<Violation> option_faults(const Architecture& architecture, const Gpu
 ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
                               const Calibration& calibration, const EstimateOptions& options);
 
-/// Returns what of the model the tensor, the context or the expert-parallel degree, each by itself,
-/// cannot divide, such as "64 attention heads cannot be divided among 48 tensor-parallel ranks";
-/// empty if they divide all. O(blocks of different shapes). Requires: option_faults() is empty.
+/// Returns what of the model the tensor, the context or the expert-parallel degree, or the number
+/// of devices that share an expert, each by itself, cannot divide, such as "64 attention heads
+/// cannot be divided among 48 tensor-parallel ranks"; empty if they divide all. O(blocks of
+/// different shapes). Requires: option_faults() is empty.
 std::string indivisible(const Architecture& architecture, const EstimateOptions& options,
                         const Parallelism& degrees);
 

@@ -16,10 +16,12 @@ struct Pins {
   std::optional<std::int32_t> replicas;
   /// The tensor-parallel degree.
   std::optional<std::int64_t> tensor = {};
-  /// The context-parallel degree, the expert-parallel degree, and the number of shards of all state
-  /// or, where the optimizer's state alone is sharded, of that in each group.
+  /// The context-parallel degree, the expert-parallel degree, the tensor-parallel degree of an
+  /// expert, and the number of shards of all state or, where the optimizer's state alone is
+  /// sharded, of that in each group.
   std::optional<std::int64_t> context = {};
   std::optional<std::int64_t> experts = {};
+  std::optional<std::int64_t> expert_tensor = {};
   std::optional<std::int64_t> shards = {};
   /// Whether every stage recomputes, or none does.
   std::optional<bool> recompute;
@@ -49,7 +51,7 @@ struct Pins {
   }
 
   /// Whether a degree of parallelism is pinned.
-  bool has_degrees() const { return tensor || context || experts || shards; }
+  bool has_degrees() const { return tensor || context || experts || expert_tensor || shards; }
 
   friend bool operator==(const Pins&, const Pins&) = default;
 

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
@@ -24,13 +25,14 @@ inline constexpr CollectiveKind kCollectiveKinds[] = {
 std::string_view to_string(CollectiveKind kind);
 
 /// The devices of a group that take part in a collective: those that share a layer's parameters,
-/// those that share a sequence, or those that hold different experts.
-enum class CollectiveMembers : std::uint8_t { Tensor, Context, Experts };
+/// those that share a sequence, those that hold different experts, or those that share an expert.
+enum class CollectiveMembers : std::uint8_t { Tensor, Context, Experts, ExpertTensor };
 
 inline constexpr CollectiveMembers kCollectiveMembers[] = {
-    CollectiveMembers::Tensor, CollectiveMembers::Context, CollectiveMembers::Experts};
+    CollectiveMembers::Tensor, CollectiveMembers::Context, CollectiveMembers::Experts,
+    CollectiveMembers::ExpertTensor};
 
-/// Returns "tensor", "context" or "experts".
+/// Returns "tensor", "context", "experts" or "expert-tensor".
 std::string_view to_string(CollectiveMembers members);
 
 /// Equal collective operations, one after another, for every micro-batch.
@@ -105,7 +107,7 @@ struct NicUse {
 /// What a device is a part of in its group; of a single device by default.
 struct GroupShape {
   /// The rings of collectives within layers, by CollectiveMembers.
-  std::array<GroupRing, 3> rings = {};
+  std::array<GroupRing, std::size(kCollectiveMembers)> rings = {};
   /// The rings over the devices that hold, or share, the same parameters: those outside experts,
   /// and those of one expert.
   GroupRing copies = {};

@@ -157,6 +157,10 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
            .value = "N",
            .text = "Make variants up to expert degree N.",
            .default_value = "64"},
+          {.name = "max-expert-tensor",
+           .value = "N",
+           .text = "Make variants in which up to N devices share an expert.",
+           .default_value = "1"},
           {.name = "recompute",
            .value = "SETS",
            .text = "Make variants that recompute parts of blocks, such as full,core_attn+norm.",
@@ -207,6 +211,8 @@ EstimateRequest estimate_request(const command_line::Options& options) {
       options.positive_integer("max-context", kMaxContextParallel).value_or(estimate.max_context);
   estimate.max_experts =
       options.positive_integer("max-experts", kMaxGroup).value_or(estimate.max_experts);
+  estimate.max_expert_tensor = options.positive_integer("max-expert-tensor", kMaxTensorParallel)
+                                   .value_or(estimate.max_expert_tensor);
   if (options.has("gradient-bytes")) {
     estimate.gradient_bytes = options.choice("gradient-bytes") == "2" ? 2 : 4;
   }

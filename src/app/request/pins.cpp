@@ -75,6 +75,8 @@ void PinParser::add(const std::string& text) {
     set(pins_.context, degree(key, value, kMaxContextParallel), key);
   } else if (key == "experts") {
     set(pins_.experts, degree(key, value, kMaxGroup), key);
+  } else if (key == "expert-tensor") {
+    set(pins_.expert_tensor, degree(key, value, kMaxTensorParallel), key);
   } else if (key == "shards") {
     set(pins_.shards, degree(key, value, kMaxGroup), key);
   } else if (key == "recompute") {
@@ -87,13 +89,14 @@ void PinParser::add(const std::string& text) {
   } else if (key == "join") {
     pins_.joints.push_back(layer(key, value));
   } else {
-    const auto suggestion =
-        command_line::nearest(key, {"stages", "replicas", "tensor", "context", "experts", "shards",
-                                    "recompute", "depths", "cut", "join"});
+    const auto suggestion = command_line::nearest(
+        key, {"stages", "replicas", "tensor", "context", "experts", "expert-tensor", "shards",
+              "recompute", "depths", "cut", "join"});
     throw command_line::usage_error(
         kOption,
-        fmt::format("expected stages=N, replicas=N, tensor=N, context=N, experts=N, shards=N, "
-                    "recompute=on|off|PARTS, depths=least, cut=LAYER or join=LAYER, got \"{}\"{}",
+        fmt::format("expected stages=N, replicas=N, tensor=N, context=N, experts=N, "
+                    "expert-tensor=N, shards=N, recompute=on|off|PARTS, depths=least, cut=LAYER or "
+                    "join=LAYER, got \"{}\"{}",
                     printable(text), suggestion ? ", nearest is " + *suggestion + '=' : ""));
   }
 }

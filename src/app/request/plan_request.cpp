@@ -120,8 +120,8 @@ OptionSection plan_restrictions() {
       "Restrictions",
       {{.name = "pin",
         .value = "WHAT",
-        .choices = {"stages=", "replicas=", "tensor=", "context=", "experts=", "shards=",
-                    "recompute=on", "recompute=off", "recompute=full", "depths=least",
+        .choices = {"stages=", "replicas=", "tensor=", "context=", "experts=", "expert-tensor=",
+                    "shards=", "recompute=on", "recompute=off", "recompute=full", "depths=least",
                     "cut=", "join="},
         .repeats = true,
         .text = "Fix stages=N, replicas=N, a degree=N, recompute=WHAT, depths=least, "
@@ -129,7 +129,8 @@ OptionSection plan_restrictions() {
         .details =
             "A stage begins at a LAYER that is cut, and none at one that is joined. A layer "
             "is given by its name or by its number, counted from 0. A degree is tensor, "
-            "context, experts or, with --shard full or optimizer, shards. What is recomputed is "
+            "context, experts, expert-tensor or, with --shard full or optimizer, shards. What is "
+            "recomputed is "
             "on or off, of whole stages, or what every layer recomputes by its variant, such "
             "as full or core_attn+norm, or none."},
        {.name = "for",
@@ -461,7 +462,7 @@ std::vector<OptionSection> plan_options() {
   std::vector<command_line::OptionSpec> further = more_estimate_options();
   // Behind the degrees of an estimate.
   const auto degree = std::find_if(further.begin(), further.end(), [](const auto& option) {
-    return option.name == std::string_view("max-experts");
+    return option.name == std::string_view("max-expert-tensor");
   });
   further.insert(degree == further.end() ? degree : degree + 1, groups_option());
   further.push_back({.name = "optimizer-step",
@@ -562,8 +563,10 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
   pinned.tensor = pinned_degree(request, "tensor", kMaxTensorParallel);
   pinned.context = pinned_degree(request, "context", kMaxContextParallel);
   pinned.experts = pinned_degree(request, "experts", kMaxGroup);
+  pinned.expert_tensor = pinned_degree(request, "expert-tensor", kMaxTensorParallel);
   estimate.max_tensor =
       std::max({estimate.max_tensor, pinned.tensor, request.planner.max_tensor.value_or(1)});
+  estimate.max_expert_tensor = std::max(estimate.max_expert_tensor, pinned.expert_tensor);
   if (options.has("for")) {
     request.target = target_given(options, "for");
     request.foreign.estimate.target = request.target;

@@ -49,6 +49,7 @@ void write_pins(JsonWriter& writer, const Pins& pins) {
   if (pins.tensor) writer.key("tensor").integer(*pins.tensor);
   if (pins.context) writer.key("context").integer(*pins.context);
   if (pins.experts) writer.key("experts").integer(*pins.experts);
+  if (pins.expert_tensor) writer.key("expert_tensor").integer(*pins.expert_tensor);
   if (pins.shards) writer.key("shards").integer(*pins.shards);
   if (pins.recomputation) {
     const std::string parts = to_text(pins.recomputation->parts);
@@ -90,6 +91,8 @@ Pins read_pins(const Field& field) {
     pins.context = read_integer(context, {1, kMaxContextParallel});
   if (const Field experts = object.field("experts"); experts.present())
     pins.experts = read_integer(experts, {1, kMaxGroup});
+  if (const Field sharing = object.field("expert_tensor"); sharing.present())
+    pins.expert_tensor = read_integer(sharing, {1, kMaxTensorParallel});
   if (const Field shards = object.field("shards"); shards.present())
     pins.shards = read_integer(shards, {1, kMaxGroup});
   if (const Field parts = object.field("recomputed_parts"); parts.present()) {

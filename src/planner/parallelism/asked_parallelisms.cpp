@@ -348,6 +348,7 @@ std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
     if (!is_pinned(options.pins.tensor, parallelism.tensor) ||
         !is_pinned(options.pins.context, parallelism.context) ||
         !is_pinned(options.pins.experts, parallelism.experts) ||
+        !is_pinned(options.pins.expert_tensor, parallelism.expert_tensor) ||
         parallelism.tensor > options.max_tensor.value_or(parallelism.tensor)) {
       continue;
     }

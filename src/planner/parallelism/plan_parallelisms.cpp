@@ -190,6 +190,7 @@ void ParallelismComparison::refuse_without_parts() const {
   name("tensor", pins.tensor);
   name("context", pins.context);
   name("experts", pins.experts);
+  name("expert-tensor", pins.expert_tensor);
   name("shards", pins.shards);
   throw Error(ErrorKind::BadInput, "",
               {{"/request/pins",
@@ -765,8 +766,8 @@ std::variant<MadePlan, Infeasible> make_fastest_plan(
   const bool has_variants = parallelisms_of(context.profile).size() > 1;
   const Pins& pins = context.options.pins;
   const bool is_pinned = pins.tensor.value_or(1) != 1 || pins.context.value_or(1) != 1 ||
-                         pins.experts.value_or(1) != 1 || pins.shards.value_or(1) != 1 ||
-                         pins.recomputation;
+                         pins.experts.value_or(1) != 1 || pins.expert_tensor.value_or(1) != 1 ||
+                         pins.shards.value_or(1) != 1 || pins.recomputation;
   const bool may_shard = context.options.sharding != Sharding::None;
   auto made = has_variants || is_pinned || may_shard
                   ? ParallelismComparison(context, restriction, among).run()

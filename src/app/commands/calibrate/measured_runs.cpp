@@ -212,6 +212,7 @@ void RunReader::complete(MeasuredRun& run) {
   run.options.max_tensor = degree("tp", 1);
   run.options.max_context = degree("cp", 1);
   run.options.max_experts = degree("ep", 1);
+  run.options.max_expert_tensor = degree("etp", 1);
   if (run.is_memory_of_last_stage && !run.memory) {
     add("memory_of: last_stage needs memory_bytes, got none");
   }

@@ -34,8 +34,8 @@ auto key_of(const MeasuredRun& run) {
   return std::tuple(run.configuration, run.topology, options.sequence,
                     static_cast<int>(options.precision), options.has_fused_attention,
                     options.has_sequence_parallelism, options.max_tensor, options.max_context,
-                    options.max_experts, options.recomputations, options.gradient_bytes,
-                    run.framework, name_of_runtime(run));
+                    options.max_experts, options.max_expert_tensor, options.recomputations,
+                    options.gradient_bytes, run.framework, name_of_runtime(run));
 }
 
 /// Returns the peak memory of the fullest device of the last stage.

@@ -25,7 +25,7 @@ constexpr Factor kGap{kOne.billionths / 1000};
 
 /// What all plans of a layout have in common.
 struct Layout {
-  // Without what cannot be pinned: sequence parallelism, and tensor parallelism of experts.
+  // Without what cannot be pinned: sequence parallelism.
   Parallelism form;
   std::int32_t stages = 1;
 
@@ -34,7 +34,6 @@ struct Layout {
 
 Parallelism pinnable(Parallelism form) {
   form.sequence = false;
-  form.expert_tensor = 1;
   return form;
 }
 
@@ -123,6 +122,7 @@ planner::PlannerOptions AlternativeSearch::options_for(const Layout& layout) con
     options.pins.tensor = layout.form.tensor;
     options.pins.context = layout.form.context;
     options.pins.experts = layout.form.experts;
+    options.pins.expert_tensor = layout.form.expert_tensor;
   }
   if (has_recomputed_parts_) options.pins.recomputation = layout.form.recomputation();
   if (layout.form.full_shards > 1) {
@@ -139,11 +139,13 @@ std::vector<std::string> AlternativeSearch::pins_of(const Layout& layout) const 
   Pins pins = options_for(layout).pins;
   if (pins.context == 1) pins.context.reset();
   if (pins.experts == 1) pins.experts.reset();
+  if (pins.expert_tensor == 1) pins.expert_tensor.reset();
   Pins added;
   added.stages = pins.stages;
   added.tensor = pins.tensor;
   added.context = pins.context;
   added.experts = pins.experts;
+  added.expert_tensor = pins.expert_tensor;
   added.shards = pins.shards;
   added.recomputation = pins.recomputation;
   return to_texts(added, chosen_.inputs.profile);
