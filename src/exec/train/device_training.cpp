@@ -85,7 +85,7 @@ MeasuredIteration DeviceTraining::run(std::int64_t iteration) {
 /// sharded over replicas.
 std::vector<DeviceIndex> DeviceTraining::holders_of(StageIndex stage, TensorKind kind) const {
   const bool is_in_shards = kind != TensorKind::Parameters && is_sharded(job_, stage);
-  const bool differ = is_in_shards && job_.plan.parallelism.shards_over_replicas();
+  const bool differ = is_in_shards && job_.has_shards_of_replicas(stage);
   const std::int64_t replicas = differ ? replicas_of(job_.plan.stages[stage.position()]) : 1;
   const Parallelism& form = job_.form(stage);
   const bool are_all_different = is_in_shards || form.experts > 1;

@@ -540,9 +540,7 @@ void ModelBackend<Math>::step(const Action& action) {
   take_reduced(stage);
   stage.parameters.step_tied(stage.ties, number);
   // Otherwise they are gathered once the replicas' shards are.
-  const bool has_shards_of_replicas =
-      replicas_of(stage.local.plan) > 1 && job_.plan.parallelism.shards_over_replicas();
-  if (!has_shards_of_replicas) stage.parameters.gather_updated_copies(*math_);
+  if (!job_.has_shards_of_replicas(action.stage)) stage.parameters.gather_updated_copies(*math_);
 }
 
 template <class Math>

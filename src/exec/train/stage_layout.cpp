@@ -148,8 +148,7 @@ void StageLayout::choose_sharded(const TrainingJob& job, StageIndex stage,
                                  const TrainingDevice& device) {
   const StagePlan& plan = job.plan.stages[stage.position()];
   const FormRank& form = own_rank(job, stage, device);
-  const bool has_shards_of_replicas =
-      replicas_of(plan) > 1 && job.plan.parallelism.shards_over_replicas();
+  const bool has_shards_of_replicas = job.has_shards_of_replicas(stage);
   const auto add = [&](const CopiedRange& all, const ReductionGroup& group) {
     const nn::GroupRank& copy = form.copies(all.is_of_experts);
     const ElementRange own = part_of_rank(all.numbers, copy.rank, copy.ranks);

@@ -107,6 +107,11 @@ struct TrainingJob {
   }
   /// The samples of a step, of all ranks.
   std::int64_t global_batch_size() const { return plan.global_batch_size * sample_ranks(); }
+  /// Whether a stage has several replicas that hold a shard each of the optimizer's state.
+  bool has_shards_of_replicas(StageIndex stage) const {
+    return plan.parallelism.shards_over_replicas() &&
+           replicas_of(plan.stages[stage.position()]) > 1;
+  }
   /// Whether ranks that hold the same parameters of a stage reduce a part of the gradients each.
   bool scatters_copies(StageIndex stage) const {
     const Parallelism& own = form(stage);
