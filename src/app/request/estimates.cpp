@@ -159,7 +159,7 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
            .default_value = "64"},
           {.name = "max-expert-tensor",
            .value = "N",
-           .text = "Make variants in which up to N devices share an expert.",
+           .text = "Also divide experts among up to N.",
            .default_value = "1"},
           {.name = "recompute",
            .value = "SETS",
