@@ -610,8 +610,10 @@ class Forms(ToolTest):
         self.assertNotIn("a degree above 1", bad)
         self.assertIn("/parallelism", fault(parallelism={"tensor": 1, "data": 2, "sharding": "full",
                                                          "shards": 2}))
-        request = {**whole["request"], "for": "megatron"}
-        self.assertIn("/request/per_stage: expected no such key with", fault(request=request))
+        request = {**whole["request"], "for": "deepspeed"}
+        run = self.run_tool("verify", self.write("other.json", {**whole, "request": request}))
+        self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+        self.assertIn("/request/per_stage: expected no such key with", run.stdout + run.stderr)
         for options, words in ((("--schedule", "auto"), "needs --schedule 1f1b or gpipe"),
                                (("--for", "megatron"), "cannot be used with --for"),
                                (("--alternatives", "2"), "cannot be used with --alternatives")):

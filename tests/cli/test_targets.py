@@ -238,6 +238,55 @@ class Targets(ToolTest):
         self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
         self.assertIn("/request/for", run.stdout + run.stderr)
 
+    def assert_trained_for_executor(self, model, *words):
+        """The plan for dapple-exec, which trains it; its bound is derived anew."""
+        run = self.run_tool("plan", "--model", model, "--topo",
+                            tool.ROOT / "topologies" / "4xcpu.json", "--for", "dapple-exec",
+                            "--global-batch", "8", *words, "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.executor("train", "plan.json", "--steps", "1")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        run = self.run_tool("verify", "plan.json")
+        self.assertIn(run.returncode, (DONE, NOT_VERIFIED), run.stdout + run.stderr)
+        return self.read("plan.json")
+
+    def test_stages_of_several_forms_and_dealt_ones_are_planned_for_dapple_exec(self):
+        for name in ("llama-tiny", "gpt2-tiny"):  # in the second one layers share parameters
+            run = self.executor("profile", "--spec", tool.ROOT / "profiles" / f"{name}.json",
+                                "--tensor", "2", "--context", "2", "--batch-sizes", "1,2",
+                                "--repeat", "2", "-o", f"{name}.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            # The first layers are faster by tensor ranks, the others by parts of the sequences.
+            model = self.read(f"{name}.json")
+            for number, layer in enumerate(model["layers"]):
+                for variant in layer["variants"]:
+                    by_tensor = variant["tensor_parallel"] > 1
+                    of_first = number < len(model["layers"]) // 2
+                    for measured in variant["measurements"]:
+                        for key in ("input_gradient_ns", "weight_gradient_ns"):
+                            measured.pop(key, None)
+                        time = 1000 if by_tensor == of_first else 10**8
+                        measured.update(forward_ns=time, backward_ns=time)
+            self.write(f"{name}.json", model)
+            for words in (("--groups", "any", "--pin", "stages=2"), ("--shard", "auto"),
+                          ("--deal", "--micro-batch", "1")):
+                with self.subTest(name=name, words=words):
+                    self.assert_trained_for_executor(f"{name}.json", "--per-stage", *words)
+        plan = self.assert_trained_for_executor("llama-tiny.json", "--per-stage", "--pin", "stages=2")
+        self.assertEqual(len(plan["stage_forms"]), 1)
+        plan["request"]["for"] = "deepspeed"
+        run = self.run_tool("verify", self.write("other.json", plan))
+        self.assertEqual(run.returncode, BAD_INPUT, run.stdout + run.stderr)
+        self.assertIn("/request/per_stage", run.stdout + run.stderr)
+        plan = self.assert_trained_for_executor(
+            "llama-tiny.json", "--deal", "--micro-batch", "1", "--pin", "tensor=1", "--pin",
+            "context=1", "--pin", "stages=2", "--pin", "replicas=2")
+        self.assertEqual([stage["replication"] for stage in plan["stages"]], ["deal"] * 2)
+        for word in ("--per-stage", "--deal"):  # other targets have neither
+            run = self.run_tool("plan", "--model", "llama-tiny.json", "--topo",
+                                tool.ROOT / "topologies" / "4xcpu.json", "--for", "megatron", word)
+            self.assert_error(run, USAGE, word, "cannot be used with --for")
+
     def test_forms_that_dapple_exec_does_not_train_are_left_out_by_name(self):
         config = tool.ROOT / "profiles" / "configurations" / "mixtral-8x7b-v0.1.json"
         run = self.run_tool("plan", "--model", config, "--topo", tool.ROOT / "topologies" / "8xH100.json",

@@ -293,8 +293,8 @@ void check_dealing(const command_line::Options& options, const PlanCommandReques
   if (std::find(request.pins.begin(), request.pins.end(), kLeastDepths) != request.pins.end()) {
     throw command_line::usage_error(option, "needs depths that are searched, got depths=least");
   }
-  for (const char* const other : {"for", "proof", "alternatives", "orders"}) {
-    if (!options.has(other)) continue;
+  for (const std::string other : {"for", "proof", "alternatives", "orders"}) {
+    if (!options.has(other) || (other == "for" && planner.for_executor)) continue;
     throw command_line::usage_error(option, fmt::format("cannot be used with --{}", other));
   }
 }
@@ -370,9 +370,10 @@ void check_combinations(const command_line::Options& options,
     throw command_line::usage_error(
         "--per-stage", fmt::format("needs --schedule 1f1b or gpipe, got {}", schedule));
   }
-  if (planner.mixes_forms && options.has("for")) {
-    throw command_line::usage_error(
-        "--per-stage", "cannot be used with --for, as all targets share every layer alike");
+  if (planner.mixes_forms && options.has("for") && !planner.for_executor) {
+    throw command_line::usage_error("--per-stage",
+                                    "cannot be used with --for, as all targets but dapple-exec "
+                                    "share every layer alike");
   }
   if (planner.mixes_forms && options.has("alternatives")) {
     throw command_line::usage_error(
@@ -450,7 +451,8 @@ std::vector<command_line::OptionSpec> choices_of_stages() {
        .details = "A stage may then give each replica every n-th micro-batch whole, as "
                   "PipeDream does, where that is faster than shares of all of them. "
                   "Needs --schedule 1f1b or gpipe, --replicas together and depths that are "
-                  "searched, and cannot be used with --for, --proof, --alternatives and "
+                  "searched, and cannot be used with --for other than dapple-exec, --proof, "
+                  "--alternatives and "
                   "--orders. Where there are too many ways to place stages to try them all, "
                   "no stage deals, and the bound of plans in which some do is that of the "
                   "work alone."}};

@@ -143,13 +143,13 @@ void read_free_choices(ObjectReader& object, PlanRequest& request) {
   }
 }
 
-/// Reads whether stages may have different forms of parallelism. Requires: family and target of the
-/// request were read.
+/// Reads whether stages may have different forms of parallelism. Requires: the family of the
+/// request was read.
 bool read_per_stage(const Field& field, const PlanRequest& request) {
   const bool may_differ = field.present() && read_boolean(field).value_or(false);
   const bool is_1f1b = request.family && is_planned_as_1f1b(*request.family);
-  if (may_differ && !(is_1f1b && request.target.empty())) {
-    field.refuse("no such key with a schedule other than 1f1b and gpipe, or with a target");
+  if (may_differ && !is_1f1b) {
+    field.refuse("no such key with a schedule other than 1f1b and gpipe");
   }
   return may_differ;
 }

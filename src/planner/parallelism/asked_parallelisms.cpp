@@ -203,6 +203,12 @@ std::variant<PlanInputs, NoGroups> inputs_of(const PlanningContext& context,
   return grouped;
 }
 
+/// Whether plans for the target may have stages of both forms.
+bool may_execute_both(const PlanningContext& context, const Parallelism& one,
+                      const Parallelism& other) {
+  return !context.options.for_executor || executor_mixes(context.profile, one, other);
+}
+
 /// Appends the sets of forms, of those that are asked for, that stages of one plan may have, and
 /// forms with more data-parallel ranks in a group that are in no set with another one.
 void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelism>& asked) {
@@ -224,7 +230,8 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
       auto* inputs = std::get_if<PlanInputs>(&grouped);
       if (inputs == nullptr) continue;
       const auto set = std::find_if(sets.begin(), sets.end(), [&](const PlanInputs& some) {
-        return mixing_fault(some, *inputs).empty();
+        return mixing_fault(some, *inputs).empty() &&
+               may_execute_both(context, some.profile.parallelism, *form);
       });
       if (set == sets.end()) {
         sets.push_back(std::move(*inputs));
@@ -262,8 +269,10 @@ bool have_pools_groups(const Topology& topology, std::int64_t devices) {
 }
 
 /// Whether stages may have a further form beside those of a set.
-bool may_join(const PlanInputs& set, const PlanInputs& further) {
+bool may_join(const PlanningContext& context, const PlanInputs& set, const PlanInputs& further) {
+  const Parallelism& parallelism = further.profile.parallelism;
   if (!mixing_fault(set, further).empty()) return false;
+  if (!may_execute_both(context, set.profile.parallelism, parallelism)) return false;
   for (const ModelProfile& form : set.profile.stage_forms) {
     if (!mixing_fault({form, set.topology}, further).empty()) return false;
   }
@@ -292,8 +301,9 @@ void add_forms_of_any_size(const PlanningContext& context, std::size_t uniform,
     if (!check_compatible(form->profile, topology, context.options.global_batch_size).empty()) {
       continue;
     }
-    const auto set = std::find_if(sets.begin(), sets.end(),
-                                  [&](const PlanInputs& some) { return may_join(some, *form); });
+    const auto set = std::find_if(sets.begin(), sets.end(), [&](const PlanInputs& some) {
+      return may_join(context, some, *form);
+    });
     if (set != sets.end()) {
       set->profile.stage_forms.push_back(form->profile);
     } else if (search::PlacementSpace(topology).is_complete()) {
@@ -321,6 +331,11 @@ std::string lack_of_executor(const Parallelism& form) {
            "samples, as some of this form have";
   }
   return "";
+}
+
+bool executor_mixes(const ModelProfile& profile, const Parallelism& one, const Parallelism& other) {
+  return profile.ties.empty() ||
+         (one.tensor == other.tensor && one.full_shards == other.full_shards);
 }
 
 bool searches_some_layers(const PlanningContext& context,

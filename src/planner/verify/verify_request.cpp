@@ -55,9 +55,20 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
   if (request.target.empty()) return;
   const Plan& plan = claimed.document.plan;
   if (request.target == kExecutorTarget) {
-    const std::string lack = lack_of_executor(plan.parallelism);
+    std::string lack = lack_of_executor(plan.parallelism);
+    for (const Parallelism& form : plan.stage_forms) {
+      if (lack.empty()) lack = lack_of_executor(form);
+      if (!lack.empty() || executor_mixes(claimed.document.profile, plan.parallelism, form))
+        continue;
+      lack = "dapple-exec has no stages that divide parameters otherwise which they share";
+    }
     if (lack.empty()) return;
     claims.refuse("/request/for", "expected a runtime that can run the plan, but " + lack);
+    return;
+  }
+  if (request.mixes_forms) {
+    claims.refuse("/request/per_stage",
+                  "expected no such key with a target other than dapple-exec, got true");
     return;
   }
   const PlanRestriction restriction =

@@ -45,4 +45,8 @@ std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
 /// Returns why dapple-exec does not train every plan of a form of parallelism; empty if it does.
 std::string lack_of_executor(const Parallelism& form);
 
+/// Whether dapple-exec trains plans with stages of both forms, whichever stages have them: where
+/// layers share parameters, stages of both divide these alike. O(1).
+bool executor_mixes(const ModelProfile& profile, const Parallelism& one, const Parallelism& other);
+
 }  // namespace dapple::planner
