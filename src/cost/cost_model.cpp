@@ -46,14 +46,15 @@ std::vector<TransferEnd> transfer_ends(const Plan& plan, const StagePlan& stage,
 }
 
 /// Returns what the passes over some layers, those of a stage or its last ones, take of a NIC.
-StageTraffic traffic_with(const LayerNicUse& layers, const NicUse& recomputed,
+StageTraffic traffic_with(const LayerNicUse& layers, const PassTraffic& recomputed,
                           const NicUse& gathered_again) {
-  const NicUse gathered = layers.gather + gathered_again;
-  const NicUse in_turn = layers.backward + recomputed;
-  return {.forward = {layers.forward, layers.gather},
-          .backward = {in_turn, gathered + layers.scatter},
-          .input_gradient = {in_turn, gathered},
-          .weight_gradient = {{}, layers.scatter}};
+  const PassTraffic gathered{{}, layers.gather + gathered_again};
+  const PassTraffic scattered{{}, layers.scatter};
+  const PassTraffic input_gradient = layers.backward + recomputed + gathered;
+  return {.forward = layers.forward + PassTraffic{{}, layers.gather},
+          .backward = input_gradient + scattered,
+          .input_gradient = input_gradient,
+          .weight_gradient = scattered};
 }
 
 /// Returns when the buckets are ready on a replica with these figures (docs/model.md, section 7.1).

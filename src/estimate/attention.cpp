@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "dapple/core/error.h"
 #include "estimate/layer_estimate.h"
 
 namespace dapple::estimate {
@@ -101,6 +102,10 @@ void add_core(const AttentionOnDevice& on, LayerEstimate& layer) {
   layer.forward += forward;
   layer.backward += backward;
   layer.kept += kept;
+  if (division.passes_around_ring()) {
+    layer.forward_cores.push_back(forward);
+    layer.backward_cores.push_back(backward);
+  }
   Recomputable& core = layer.part(RecomputedPart::CoreAttention);
   core.exists = true;
   core.kept += kept;
@@ -127,18 +132,68 @@ void add_gather_of_encoded(const AttentionOnDevice& on, LayerEstimate& layer) {
       {.kind = CollectiveKind::ReduceScatter, .size_per_sample = {capped(size)}});
 }
 
+Collective over_context(CollectiveKind kind, Wide size, std::int64_t count = 1,
+                        Beside beside = Beside::Nothing) {
+  return {.kind = kind,
+          .over = CollectiveMembers::Context,
+          .size_per_sample = {capped(size)},
+          .count = count,
+          .beside = beside};
+}
+
+/// Adds what passes keys and values around the ring of context ranks, and in the backward their
+/// gradients: each step of the core has those of another rank, and sends them on while it computes.
+/// In the backward the first step has no gradients to send yet, and the last one no keys and
+/// values; behind it the gradients go to their owner.
+void add_ring(const AttentionOnDevice& on, LayerEstimate& layer) {
+  const std::int64_t ranks = on.division.form.context;
+  const Wide size = Wide{on.division.bytes} * on.kv_tokens * (on.key_width + on.value_width);
+  const auto sent = [&](std::int64_t tensors, std::int64_t count, Beside beside) {
+    return over_context(CollectiveKind::SendReceive, tensors * size, count, beside);
+  };
+  const Collective forward = sent(1, ranks - 1, Beside::ForwardCore);
+  layer.forward_collectives.push_back(forward);
+  layer.part(RecomputedPart::CoreAttention).collectives.push_back(forward);
+  layer.backward_collectives.push_back(sent(1, 2, Beside::BackwardCore));
+  if (ranks > 2) layer.backward_collectives.push_back(sent(2, ranks - 2, Beside::BackwardCore));
+  layer.backward_collectives.push_back(sent(1, 1, Beside::Nothing));
+}
+
+/// Adds what gives each context rank whole sequences of its part of the heads, and its part of the
+/// sequence of all heads behind the core, and the same of their gradients.
+void add_all_to_alls(const AttentionOnDevice& on, LayerEstimate& layer) {
+  for (const Wide numbers :
+       {Wide{on.tokens} * on.query_width, Wide{on.kv_tokens} * on.key_width,
+        Wide{on.kv_tokens} * on.value_width, Wide{on.tokens} * on.output_width}) {
+    const Collective one = over_context(CollectiveKind::AllToAll, on.division.bytes * numbers);
+    layer.forward_collectives.push_back(one);
+    layer.backward_collectives.push_back(one);
+  }
+}
+
+/// Adds what gathers the keys and values of all context ranks in both passes, and scatters their
+/// gradients.
+void add_gathers(const AttentionOnDevice& on, LayerEstimate& layer) {
+  const Wide sequence = on.is_to_encoder ? on.division.encoder_sequence : on.division.sequence;
+  const Wide size = Wide{on.division.bytes} * sequence * (on.key_width + on.value_width);
+  const Collective gather = over_context(CollectiveKind::AllGather, size);
+  layer.forward_collectives.push_back(gather);
+  layer.backward_collectives.push_back(gather);
+  layer.backward_collectives.push_back(over_context(CollectiveKind::ReduceScatter, size));
+}
+
 /// Adds the exchange of keys and values between context ranks.
 void add_context_collectives(const AttentionOnDevice& on, LayerEstimate& layer) {
   if (on.division.form.context == 1) return;
-  const Wide sequence = on.is_to_encoder ? on.division.encoder_sequence : on.division.sequence;
-  const Wide size = Wide{on.division.bytes} * sequence * (on.key_width + on.value_width);
-  Collective gather{.kind = CollectiveKind::AllGather,
-                    .over = CollectiveMembers::Context,
-                    .size_per_sample = {capped(size)}};
-  layer.forward_collectives.push_back(gather);
-  layer.backward_collectives.push_back(gather);
-  gather.kind = CollectiveKind::ReduceScatter;
-  layer.backward_collectives.push_back(gather);
+  switch (on.division.context_exchange) {
+    case ContextExchange::AllGather:
+      return add_gathers(on, layer);
+    case ContextExchange::Ring:
+      return add_ring(on, layer);
+    case ContextExchange::AllToAll:
+      return add_all_to_alls(on, layer);
+  }
+  throw Bug("context ranks exchange nothing");
 }
 
 }  // namespace

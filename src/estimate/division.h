@@ -7,6 +7,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/estimate/architecture.h"
 #include "dapple/estimate/estimate.h"
+#include "dapple/profile/collective.h"
 #include "dapple/profile/parallelism.h"
 
 namespace dapple::estimate {
@@ -19,6 +20,7 @@ struct Division {
   std::int64_t hidden = 0;
   bool has_dropout = false;
   bool has_fused_attention = true;
+  ContextExchange context_exchange = ContextExchange::AllGather;
   bool keeps_gathered_inputs = false;
   bool keeps_activated_gates = false;
   bool keeps_core_output_twice = false;
@@ -29,6 +31,10 @@ struct Division {
   std::int64_t sequence = 0;
   std::int64_t encoder_sequence = 0;
 
+  /// Whether context ranks pass keys and values around their ring.
+  bool passes_around_ring() const {
+    return form.context > 1 && context_exchange == ContextExchange::Ring;
+  }
   /// The tokens of a sample on a device (n), and those of them where tensor parallelism leaves
   /// tensors whole (n').
   std::int64_t tokens() const { return sequence / form.context; }

@@ -80,6 +80,7 @@ class Estimator {
             .hidden = architecture_.hidden,
             .has_dropout = architecture_.has_dropout,
             .has_fused_attention = options_.has_fused_attention,
+            .context_exchange = options_.context_exchange,
             .keeps_gathered_inputs = options_.framework.keeps_gathered_inputs,
             .keeps_activated_gates = options_.framework.keeps_activated_gates,
             .keeps_core_output_twice = options_.framework.keeps_core_output_twice,
@@ -176,7 +177,7 @@ std::vector<Collective> merged(const std::vector<Collective>& collectives) {
   for (const Collective& one : collectives) {
     const auto same = std::find_if(sums.begin(), sums.end(), [&](const Collective& sum) {
       return sum.kind == one.kind && sum.over == one.over &&
-             sum.size_per_sample == one.size_per_sample;
+             sum.size_per_sample == one.size_per_sample && sum.beside == one.beside;
     });
     if (same == sums.end()) {
       sums.push_back(one);
@@ -525,7 +526,8 @@ std::string indivisible(const Architecture& architecture, const EstimateOptions&
   for (Parallelism alone :
        {Parallelism{.tensor = degrees.tensor}, Parallelism{.context = degrees.context},
         Parallelism{.experts = degrees.experts},
-        Parallelism{.expert_tensor = degrees.expert_tensor}}) {
+        Parallelism{.expert_tensor = degrees.expert_tensor},
+        Parallelism{.tensor = degrees.tensor, .context = degrees.context}}) {
     alone.sequence = alone.tensor > 1 && options.has_sequence_parallelism;
     std::string fault = estimator.fault_of(alone);
     if (!fault.empty()) return fault;

@@ -31,6 +31,10 @@ struct LayerEstimate {
   Work backward;
   /// The part of the backward that makes gradients of weights.
   Work weight_gradient;
+  /// The core of each attention, in the forward and in the backward, beside which send-receives
+  /// pass; empty where there are no such send-receives.
+  std::vector<Work> forward_cores = {};
+  std::vector<Work> backward_cores = {};
   /// Numbers of parameters on a device, and those of them that belong to routed experts.
   Wide parameters = 0;
   Wide expert_parameters = 0;

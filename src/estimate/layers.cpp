@@ -70,6 +70,14 @@ std::int64_t most_samples_at_floor(const Direction& direction, const Rates& rate
   return fits;
 }
 
+/// Returns the time of the shortest of the cores; nothing without any.
+Duration shortest(const std::vector<Work>& cores, const Rates& rates, std::int64_t samples) {
+  if (cores.empty()) return {};
+  Duration least = Duration::infinite();
+  for (const Work& core : cores) least = std::min(least, rates.time_of_work(core, samples));
+  return least;
+}
+
 /// What cannot be divided, of which the first is kept.
 class FirstFault {
  public:
@@ -99,6 +107,10 @@ std::string division_fault(const BlockShape& block, const Division& division) {
     need_split(attention.heads, "attention heads");
     // Each may also be copied to as many ranks.
     if (form.tensor % kv != 0) need_split(kv, "heads of keys and values");
+    if (division.context_exchange != ContextExchange::AllToAll) return;
+    // A rank has whole sequences of some of the heads on a device.
+    fault.need(divide_up(kv, form.tensor), "heads of keys and values on a device", form.context,
+               "context");
   };
   need_heads(block.attention);
   if (block.cross_attention) {
@@ -107,8 +119,10 @@ std::string division_fault(const BlockShape& block, const Division& division) {
     if (form.sequence) need_split(division.encoder_tokens(), "tokens of the encoder on a device");
   }
   fault.need(division.sequence, "tokens", form.context, "context");
-  // A rank has one of the first parts and one of the last, so that all compute as much.
+  // A rank has one of the first parts and one of the last, so that all compute as much, unless it
+  // computes whole sequences.
   if (form.context > 1 && block.attention.is_causal &&
+      division.context_exchange != ContextExchange::AllToAll &&
       division.sequence % (2 * form.context) != 0) {
     fault.add(
         fmt::format("{} tokens cannot be divided into two parts for each of {} "
@@ -277,6 +291,8 @@ std::vector<Measurement> measurements_of(const LayerEstimate& layer, const Rates
                             .backward = backward,
                             .input_gradient = backward - weights,
                             .weight_gradient = weights,
+                            .core = {shortest(layer.forward_cores, rates, batch),
+                                     shortest(layer.backward_cores, rates, batch)},
                             .output = size(layer.output),
                             .stash = size(layer.kept),
                             .workspace = size(layer.workspace)});

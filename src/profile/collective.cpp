@@ -25,6 +25,13 @@ Duration all_reduce_time(Bytes size, const GroupRing& ring) {
   return measured_time(ring.measured, size, time_on_links(2 * (ring.members - 1), size, ring));
 }
 
+/// Returns the time in which each member sends its tensor to the next one, as in one of the rounds
+/// of an all-reduce of the tensors of all.
+Duration send_receive_time(Bytes size, const GroupRing& ring) {
+  if (ring.measured.empty()) return busy_time(size.count, 1, ring.bandwidth) + ring.latency;
+  return {divide_up(all_reduce_time(ring.members * size, ring).ns, 2 * (ring.members - 1))};
+}
+
 /// Returns the time in which a member sends its parts for all others to them.
 Duration all_to_all_time(Bytes size, const GroupRing& ring) {
   const auto busy = [&](std::int64_t receivers, Bandwidth bandwidth) {
@@ -36,17 +43,41 @@ Duration all_to_all_time(Bytes size, const GroupRing& ring) {
 }
 
 /// Returns the numbers of samples, from one to `most`, at which the time per sample can be least:
-/// the ends of the range, and both sides of every measured size.
-std::set<std::int64_t> turning_points(Bytes size_per_sample, std::int64_t most,
-                                      const GroupRing& ring) {
+/// the ends of the range, both sides of every measured size, and where the core turns that is
+/// computed beside.
+std::set<std::int64_t> turning_points(const Collective& collective, std::int64_t most,
+                                      const GroupRing& ring, const CoreOfSamples& core) {
   std::set<std::int64_t> points{1, most};
+  const auto add = [&](std::int64_t samples) {
+    points.insert(std::clamp<std::int64_t>(samples, 1, most));
+  };
+  // A send-receive is a part of an all-reduce of the tensors of all members.
+  const bool is_of_one = collective.kind == CollectiveKind::SendReceive;
+  const std::int64_t measured_per_sample =
+      (is_of_one ? ring.members : 1) * collective.size_per_sample.count;
   for (const MeasuredReduction& measured : ring.measured) {
-    const std::int64_t below = measured.size.count / size_per_sample.count;
-    for (const std::int64_t samples : {below, below + 1}) {
-      points.insert(std::clamp<std::int64_t>(samples, 1, most));
-    }
+    const std::int64_t below = measured.size.count / measured_per_sample;
+    add(below);
+    add(below + 1);
   }
+  if (collective.beside == Beside::Nothing) return points;
+  for (const std::int64_t samples : core.turning_points) add(samples);
   return points;
+}
+
+/// Returns so much of a collective of that time as computation hides.
+Duration hidden_of(Duration time, const Collective& collective, const GroupRing& ring,
+                   const CoreTimes& core) {
+  return std::min(time, Duration{core.of(collective.beside).ns / ring.members});
+}
+
+/// Returns a collective's use of a NIC, of which so much time is hidden.
+PassTraffic traffic_of(const NicUse& use, Duration hidden) {
+  const Duration exposed = use.time - hidden;
+  if (exposed == use.time) return {.in_turn = use, .beside = {}};
+  const Duration busy{divide_up(Wide{use.busy.ns} * exposed.ns, use.time.ns)};
+  const NicUse in_turn{exposed, busy};
+  return {.in_turn = in_turn, .beside = use - in_turn};
 }
 
 }  // namespace
@@ -61,8 +92,22 @@ std::string_view to_string(CollectiveKind kind) {
       return "reduce-scatter";
     case CollectiveKind::AllToAll:
       return "all-to-all";
+    case CollectiveKind::SendReceive:
+      return "send-receive";
   }
   throw Bug("a collective is of no kind");
+}
+
+std::string_view to_string(ContextExchange exchange) {
+  switch (exchange) {
+    case ContextExchange::AllGather:
+      return "all-gather";
+    case ContextExchange::Ring:
+      return "ring";
+    case ContextExchange::AllToAll:
+      return "all-to-all";
+  }
+  throw Bug("context ranks exchange nothing");
 }
 
 std::string_view to_string(CollectiveMembers members) {
@@ -99,6 +144,7 @@ Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring)
   if (ring.members < 2 || size.count == 0) return {};
   if (kind == CollectiveKind::AllReduce) return all_reduce_time(size, ring);
   if (kind == CollectiveKind::AllToAll) return all_to_all_time(size, ring);
+  if (kind == CollectiveKind::SendReceive) return send_receive_time(size, ring);
   if (ring.measured.empty()) return time_on_links(ring.members - 1, size, ring);
   return {divide_up(all_reduce_time(size, ring).ns, 2)};
 }
@@ -113,11 +159,13 @@ Duration least_collective_time(CollectiveKind kind, Bytes size, const GroupRing&
 }
 
 Duration collectives_time(const std::vector<Collective>& collectives, std::int64_t samples,
-                          const GroupShape& group) {
+                          const GroupShape& group, const CoreTimes& core) {
   Duration time;
   for (const Collective& collective : collectives) {
-    const Bytes size = samples * collective.size_per_sample;
-    time += collective.count * collective_time(collective.kind, size, group.ring(collective.over));
+    const GroupRing& ring = group.ring(collective.over);
+    const Duration one =
+        collective_time(collective.kind, samples * collective.size_per_sample, ring);
+    time += collective.count * (one - hidden_of(one, collective, ring, core));
   }
   return time;
 }
@@ -136,6 +184,8 @@ NicUse nic_use(CollectiveKind kind, Bytes size, const GroupRing& ring) {
   if (kind == CollectiveKind::AllToAll) {
     busy = busy_time(Wide{ring.members - ring.members_in_server} * size.count, ring.members,
                      ring.between_servers);
+  } else if (kind == CollectiveKind::SendReceive) {
+    busy = busy_time(size.count, ring.members_in_server, ring.between_servers);
   } else {
     const std::int64_t passes = kind == CollectiveKind::AllReduce ? 2 : 1;
     busy = busy_time(Wide{passes} * (ring.members - 1) * size.count,
@@ -144,30 +194,38 @@ NicUse nic_use(CollectiveKind kind, Bytes size, const GroupRing& ring) {
   return {time, std::min(busy, time)};
 }
 
-NicUse nic_use(const std::vector<Collective>& collectives, std::int64_t samples,
-               const GroupShape& group) {
-  NicUse sum;
+PassTraffic nic_use(const std::vector<Collective>& collectives, std::int64_t samples,
+                    const GroupShape& group, const CoreTimes& core) {
+  PassTraffic sum;
   for (const Collective& collective : collectives) {
-    const Bytes size = samples * collective.size_per_sample;
-    sum += collective.count * nic_use(collective.kind, size, group.ring(collective.over));
+    const GroupRing& ring = group.ring(collective.over);
+    const NicUse use = nic_use(collective.kind, samples * collective.size_per_sample, ring);
+    const PassTraffic one = traffic_of(use, hidden_of(use.time, collective, ring, core));
+    sum.in_turn += collective.count * one.in_turn;
+    sum.beside += collective.count * one.beside;
   }
   return sum;
 }
 
 double least_collectives_per_sample(const std::vector<Collective>& collectives, std::int64_t most,
-                                    const GroupShape& group) {
+                                    const GroupShape& group, const CoreOfSamples& core) {
   double sum = 0;
   for (const Collective& collective : collectives) {
     if (collective.size_per_sample.count == 0) continue;
     const GroupRing& ring = group.ring(collective.over);
-    // The time is linear between the turning points, or the lesser of a line and a constant, so
-    // that per sample it is least at one of them.
+    const bool is_beside = collective.beside != Beside::Nothing;
+    // The time is linear between the turning points, or the lesser of a line and a constant, and
+    // that of the core is linear, so that per sample their difference is least at one of them.
     double least = 1e300;
-    for (const std::int64_t samples : turning_points(collective.size_per_sample, most, ring)) {
+    for (const std::int64_t samples : turning_points(collective, most, ring, core)) {
       const Bytes size = samples * collective.size_per_sample;
-      // Rounding up twice added less than two nanoseconds.
-      const double time =
-          std::max(0.0, static_cast<double>(collective_time(collective.kind, size, ring).ns) - 2.0);
+      const Duration whole = collective_time(collective.kind, size, ring);
+      const CoreTimes times = is_beside ? core.at(samples) : CoreTimes{};
+      const Duration exposed = whole - hidden_of(whole, collective, ring, times);
+      // Rounding up twice added less than two nanoseconds, and rounding the hidden part down less
+      // than one; elsewhere rounding up the core may have hidden half of one more.
+      const double rounded = is_beside ? 4.0 : 2.0;
+      const double time = std::max(0.0, static_cast<double>(exposed.ns) - rounded);
       least = std::min(least, time / static_cast<double>(samples));
     }
     sum += static_cast<double>(collective.count) * least;

@@ -122,6 +122,20 @@ Duration backward_time(const Layer& layer, std::int64_t samples,
                     source.measured);
 }
 
+CoreTimes core_times(const Layer& layer, std::int64_t samples, std::optional<BatchScaling> scaling,
+                     TimeSource source) {
+  const std::vector<Measurement>& measurements = measurements_on(layer, source.measured);
+  const auto time = [&](Duration CoreTimes::*pass) {
+    std::vector<Measurement> core = measurements;
+    for (Measurement& point : core) point.forward = point.core.*pass;
+    return measured_time(core, {}, &Measurement::forward, {samples, scaling, source.scale});
+  };
+  const bool has_core =
+      std::any_of(measurements.begin(), measurements.end(),
+                  [](const Measurement& point) { return point.core != CoreTimes{}; });
+  return has_core ? CoreTimes{time(&CoreTimes::forward), time(&CoreTimes::backward)} : CoreTimes{};
+}
+
 Duration input_gradient_time(const ModelProfile& profile, LayerIndex index, std::int64_t samples,
                              TimeSource source) {
   const Layer& layer = profile.layers[index.position()];
@@ -161,12 +175,19 @@ bool rise_with_bytes(const GroupShape& group) {
   });
 }
 
+/// Whether computation hides collectives of the layer, more of them the more samples there are.
+bool hides_collectives(const Layer& layer) {
+  const auto is_hidden = [](const Collective& some) { return some.beside != Beside::Nothing; };
+  return std::ranges::any_of(layer.forward_collectives, is_hidden) ||
+         std::ranges::any_of(layer.backward_collectives, is_hidden);
+}
+
 }  // namespace
 
 bool do_times_rise(const ModelProfile& profile) {
   const bool rise =
       std::all_of(profile.layers.begin(), profile.layers.end(), [](const Layer& layer) {
-        return rise_with_samples(layer.measurements) &&
+        return rise_with_samples(layer.measurements) && !hides_collectives(layer) &&
                std::all_of(layer.other_times.begin(), layer.other_times.end(),
                            [](const DeviceTimes& others) {
                              return rise_with_samples(others.measurements);

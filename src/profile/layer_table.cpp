@@ -82,8 +82,9 @@ LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t
   const std::int64_t samples = profile.group.samples_of_replica(samples_of_group);
   const Layer& layer = profile.layers[l];
   const GroupShape& group = group_on(profile, source.measured);
-  const Duration forward = collectives_time(layer.forward_collectives, samples, group);
-  const Duration backward = collectives_time(layer.backward_collectives, samples, group);
+  const CoreTimes core = core_times(layer, samples, profile.batch_scaling, source);
+  const Duration forward = collectives_time(layer.forward_collectives, samples, group, core);
+  const Duration backward = collectives_time(layer.backward_collectives, samples, group, core);
   const ShardedLayer& sharded = sharded_on(layer, source.measured);
   LayerFigures figures{
       .forward = forward + forward_time(layer, samples, profile.batch_scaling, source),
@@ -92,8 +93,8 @@ LayerFigures figures_of(const ModelProfile& profile, std::size_t l, std::int64_t
           backward + input_gradient_time(profile, index_at<LayerIndex>(l), samples, source),
       .forward_collectives = forward,
       .backward_collectives = backward,
-      .nic_use = {.forward = dapple::nic_use(layer.forward_collectives, samples, group),
-                  .backward = dapple::nic_use(layer.backward_collectives, samples, group),
+      .nic_use = {.forward = dapple::nic_use(layer.forward_collectives, samples, group, core),
+                  .backward = dapple::nic_use(layer.backward_collectives, samples, group, core),
                   .gather = sharded.gather_by_nic,
                   .scatter = sharded.scatter_by_nic},
       .output = output_size(layer, samples),

@@ -124,8 +124,8 @@ std::string indivisible_text(std::int64_t count, const char* what, std::int64_t 
                      kind);
 }
 
-std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks,
-                               const Parallelism& degrees) {
+std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks, const Parallelism& degrees,
+                               std::optional<ContextExchange> exchange) {
   for (const DividedBlocks& block : blocks) {
     if (block.attention_heads % degrees.tensor != 0) {
       return indivisible_text(block.attention_heads, "attention heads", degrees.tensor, "tensor");
@@ -136,6 +136,12 @@ std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks,
       return indivisible_text(block.key_value_heads, "heads of keys and values", degrees.tensor,
                               "tensor");
     }
+    // Of those on a device each rank has some with all positions.
+    const std::int64_t on_device = divide_up(block.key_value_heads, degrees.tensor);
+    if (exchange == ContextExchange::AllToAll && on_device % degrees.context != 0) {
+      return indivisible_text(on_device, "heads of keys and values on a device", degrees.context,
+                              "context");
+    }
     if (block.experts % degrees.experts != 0) {
       return indivisible_text(block.experts, "experts", degrees.experts, "expert");
     }
@@ -145,6 +151,25 @@ std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks,
   if (degrees.experts == 1 || blocks.empty() || has_experts) return "";
   return fmt::format("no block has experts that could be divided among {} expert-parallel ranks",
                      degrees.experts);
+}
+
+std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile) {
+  std::set<CollectiveKind> kinds;
+  const auto add = [&](const auto& figures) {
+    for (const auto* list : {&figures.forward_collectives, &figures.backward_collectives}) {
+      for (const Collective& some : *list) {
+        if (some.over == CollectiveMembers::Context) kinds.insert(some.kind);
+      }
+    }
+  };
+  for (const Layer& layer : profile.layers) {
+    add(layer);
+    for (const LayerVariant& variant : layer.variants) add(variant);
+  }
+  if (kinds.contains(CollectiveKind::SendReceive)) return ContextExchange::Ring;
+  if (kinds.contains(CollectiveKind::AllGather)) return ContextExchange::AllGather;
+  if (kinds.contains(CollectiveKind::AllToAll)) return ContextExchange::AllToAll;
+  return std::nullopt;
 }
 
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile) {

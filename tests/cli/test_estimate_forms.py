@@ -55,6 +55,10 @@ SUBJECTS = (
     "context parallelism beside tensor parallelism", "tensor parallelism of images",
     "context parallelism of images", "tensor parallelism of a decoder",
     "context parallelism of a decoder", "context parallelism of latent attention",
+    "context parallelism by all-gather", "context parallelism by ring",
+    "context parallelism by all-to-all", "a ring of two", "a ring of more", "a ring of a decoder",
+    "a ring once more for the core alone", "a ring once more for all", "all-to-alls of one size",
+    "all-to-alls of several sizes",
     "an odd sequence", "expert parallelism", "expert parallelism beside tensor parallelism",
     "expert parallelism beside context parallelism",
     "shared experts under expert and tensor parallelism", "experts that tensors do not divide",
@@ -435,7 +439,7 @@ class Options:
     def __init__(self, sequence=None, decoder_sequence=None, precision="bf16", fused=True,
                  sequence_parallel=True, max_tensor=8, max_context=1, max_experts=64,
                  recompute=(("full",),), gradient_bytes=4, imbalance="1", framework=None,
-                 vocabulary_multiple=1, max_expert_tensor=1):
+                 vocabulary_multiple=1, max_expert_tensor=1, context_kind="all-gather"):
         self.sequence = sequence
         self.decoder_sequence = decoder_sequence
         self.precision, self.fused = precision, fused
@@ -447,6 +451,7 @@ class Options:
         self.framework = framework
         self.vocabulary_multiple = vocabulary_multiple
         self.max_expert_tensor = max_expert_tensor
+        self.context_kind = context_kind
 
     def arguments(self):
         """As the program takes them."""
@@ -460,6 +465,8 @@ class Options:
             words += ["--vocabulary-multiple", self.vocabulary_multiple]
         if self.max_expert_tensor != 1:
             words += ["--max-expert-tensor", self.max_expert_tensor]
+        if self.context_kind != "all-gather":
+            words += ["--context-kind", self.context_kind]
         if self.framework:
             words += ["--framework", self.framework]
         if self.sequence is not None:
@@ -475,8 +482,9 @@ class Collectives:
     def __init__(self):
         self.count = collections.Counter()  # by kind, ranks and bytes
 
-    def add(self, kind, size, over="tensor", count=1):
-        self.count[kind, over, size] += count
+    def add(self, kind, size, over="tensor", count=1, beside=None):
+        if count:
+            self.count[kind, over, size, beside] += count
 
     def merge(self, other):
         self.count.update(other.count)
@@ -492,6 +500,7 @@ class Figures:
         self.kept = self.workspace = self.output = 0
         self.launches = 2
         self.forward, self.backward = Collectives(), Collectives()
+        self.cores = []  # of attentions whose keys and values pass around a ring
 
 
 class Estimate:
@@ -537,7 +546,8 @@ class Estimate:
         return divide_up(w * (2 * s - w), 2 * c)
 
     def add_attention(self, figures, attention, block, form):
-        """Adds an attention to a block; returns its core, and what is kept for the core."""
+        """Adds an attention to a block; returns its core, what is kept for the core, and what the core
+        needs of other ranks where only it is computed once more."""
         x, h, t = self.bytes, self.model.hidden, form.tensor
         s = self.length(block)
         n = s // form.context
@@ -616,12 +626,29 @@ class Estimate:
         if attention.of_encoder and form.sequence:
             figures.forward.add("all-gather", x * keys * h)
             figures.backward.add("reduce-scatter", x * keys * h)
-        if form.context > 1:
+        again = Collectives()
+        if form.context > 1 and self.options.context_kind == "all-gather":
             size = x * of_keys * groups * (d + d_v)
             figures.forward.add("all-gather", size, "context")
             figures.backward.add("all-gather", size, "context")
             figures.backward.add("reduce-scatter", size, "context")
-        return core.forward, for_core
+        elif form.context > 1 and self.options.context_kind == "ring":
+            # Hops of the own keys and values: each of c steps of the core has one beside it, or in
+            # the backward one of keys, values and both gradients, but for those at the ends.
+            size, c = x * keys * groups * (d + d_v), form.context
+            for passing in figures.forward, again:
+                passing.add("send-receive", size, "context", c - 1, "forward_core")
+            for step in range(c):
+                sent = (step < c - 1) + (step > 0)
+                figures.backward.add("send-receive", sent * size, "context", 1, "backward_core")
+            figures.backward.add("send-receive", size, "context")
+            figures.cores.append(core)
+        elif form.context > 1:
+            for width, length in ((heads * d, n), (groups * d, keys), (groups * d_v, keys),
+                                  (heads * d_v, n)):
+                for passing in figures.forward, figures.backward:
+                    passing.add("all-to-all", x * length * width, "context")
+        return core.forward, for_core, again
 
     def kept_of_gathered(self, size, form):
         """What a framework keeps of a gathered input beside the device's own part."""
@@ -728,9 +755,10 @@ class Estimate:
         recomputed, size = form.recomputed, x * n * h
         more, spared = Work(), 0
         for attention in block.attentions:
-            core, kept = self.add_attention(figures, attention, block, form)
+            core, kept, again = self.add_attention(figures, attention, block, form)
             if "core_attn" in recomputed:
                 more, spared = more + core, spared + kept
+                figures.backward.merge(again)
         if "norm" in recomputed:
             more += Work(0, 2 * x * whole * h) * block.before
             spared += x * whole * h * block.before
@@ -741,8 +769,8 @@ class Estimate:
                 more, spared = more + work, spared + kept
                 if form.sequence and (form.experts == 1 or block.feed.shared):
                     figures.backward.add("all-gather", size)
-                for (kind, over, exchanged), count in figures.forward.count.items():
-                    if kind == "all-to-all" or over == "expert-tensor":
+                for (kind, over, exchanged, _), count in figures.forward.count.items():
+                    if over in ("experts", "expert-tensor") and kind != "send-receive":
                         figures.backward.add(kind, exchanged, over, count)
             if "moe_act" in recomputed:
                 more, spared = more + activations, spared + of_activations
@@ -845,7 +873,10 @@ class Estimate:
             for attention in block.attentions:
                 s = self.length(block)
                 lengths = [s, self.tokens] if attention.of_encoder else [s]
-                chunks = 2 * c if c > 1 and attention.causal else c
+                spread = self.options.context_kind == "all-to-all"
+                if spread and divide_up(attention.groups, t) % c:
+                    return False
+                chunks = 2 * c if c > 1 and attention.causal and not spread else c
                 if (attention.heads % t or h % t or attention.groups % t and t % attention.groups
                         or any(length % chunks or length // c % form.divided
                                for length in lengths)):
@@ -960,6 +991,8 @@ class Estimate:
         causal = any(one.causal for block in blocks for one in block.attentions)
         latent = any(one.latent for block in blocks for one in block.attentions)
         both = form.sequence and "moe" in form.recomputed and experts
+        ring = form.context > 1 and self.options.context_kind == "ring"
+        spread = form.context > 1 and self.options.context_kind == "all-to-all"
         return {
             f"tensor parallelism of {t}": t > 1,
             "sequence parallelism": form.sequence,
@@ -980,6 +1013,15 @@ class Estimate:
             "tensor parallelism of a decoder": model.decoder and t > 1,
             "context parallelism of a decoder": model.decoder and form.context > 1,
             "context parallelism of latent attention": latent and form.context > 1,
+            **{f"context parallelism by {self.options.context_kind}": form.context > 1},
+            "a ring of two": ring and form.context == 2, "a ring of more": ring and form.context > 2,
+            "a ring of a decoder": ring and model.decoder,
+            "a ring once more for the core alone": ring and "core_attn" in form.recomputed,
+            "a ring once more for all": ring and "full" in form.recomputed,
+            "all-to-alls of one size": spread and any(
+                one.groups == one.heads for block in blocks for one in block.attentions),
+            "all-to-alls of several sizes": spread and any(
+                one.groups < one.heads for block in blocks for one in block.attentions),
             "expert parallelism": form.experts > 1,
             "expert parallelism beside tensor parallelism": form.experts > 1 and t > 1,
             "expert parallelism beside context parallelism":
@@ -1036,6 +1078,11 @@ class Estimate:
             one = {"batch_size": batch, "forward_ns": forward, "backward_ns": backward,
                    "input_gradient_ns": backward - weights, "weight_gradient_ns": weights,
                    "output_bytes": batch * figures.output, "stash_bytes": batch * figures.kept}
+            for way in ("forward", "backward"):
+                times = [self.machine.unfloored(getattr(core, way), batch)
+                         for core in figures.cores]
+                if times and min(times):
+                    one[f"{way}_core_ns"] = min(times)
             if figures.workspace:
                 one["workspace_bytes"] = batch * figures.workspace
             written.append(one)
@@ -1370,7 +1417,8 @@ class Draw:
             gradient_bytes=self.choice(2, 4), imbalance=self.choice("1", "1", "1.3", "2.123456789"),
             framework=self.choice(None, "drawn" if self.gpus else "nanotron"),
             vocabulary_multiple=self.choice(1, 1, 2, 3, 64, 128),
-            max_expert_tensor=self.choice(1, 1, 2, 4, 4, 8))
+            max_expert_tensor=self.choice(1, 1, 2, 4, 4, 8),
+            context_kind=self.choice("all-gather", "ring", "all-to-all"))
 
 
 def differences(ours, theirs, place=""):
@@ -1388,8 +1436,8 @@ def differences(ours, theirs, place=""):
 
 def keyed_collectives(entries):
     """Collectives of a file by kind, ranks and bytes, where no two entries are alike in these."""
-    keyed = {(one["kind"], one.get("over", "tensor"), one["bytes_per_sample"]): one.get("count", 1)
-             for one in entries}
+    keyed = {(one["kind"], one.get("over", "tensor"), one["bytes_per_sample"], one.get("beside")):
+             one.get("count", 1) for one in entries}
     return keyed if len(keyed) == len(entries) else entries
 
 

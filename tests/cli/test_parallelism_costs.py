@@ -31,7 +31,9 @@ SUBJECTS = (
     "every second layer recomputing", "every third layer recomputing",
     "every n-th of fewer layers recomputing",
     "an all-reduce in a layer", "an all-gather in a layer",
-    "a reduce-scatter in a layer", "an empty collective", "a measured collective",
+    "a reduce-scatter in a layer", "a send-receive in a layer", "an empty collective",
+    "a send-receive that the core hides", "a send-receive that the core hides in part",
+    "a send-receive beside a core of no time", "a measured send-receive", "a measured collective",
     "a collective below its table", "a collective within its table", "a collective above its table",
     "replicas on several servers", "groups on one NIC", "a group with several NICs",
     "a tie between stages", "several buckets", "several measurements", "a fixed overhead",
@@ -89,6 +91,8 @@ DIMENSIONS = {
     "first layers alone recomputing": None,
     "every n-th layer recomputing": None,
     "scatter-gather boundaries": None,
+    "a send-receive in a layer": None,
+    "a send-receive that the core hides in part": None,
 }
 
 
@@ -272,10 +276,12 @@ class Model:
         device, scale = source
         figures = next((times for times in self.figures[layer].get("other_times", [])
                         if times["device"] == device), self.figures[layer])
-        points = [(m["batch_size"], m[key]) for m in figures["measurements"]]
+        is_core = key.endswith("_core_ns")
+        points = [(m["batch_size"], m.get(key, 0) if is_core else m[key])
+                  for m in figures["measurements"]]
         if len(points) == 1:
             size, time = points[0]
-            overhead = min(figures.get("fixed_overhead_ns", 0), time)
+            overhead = 0 if is_core else min(figures.get("fixed_overhead_ns", 0), time)
             batch = samples if self.scaling == "proportional" else max(samples, size)
             exact = overhead + Fraction((time - overhead) * batch, size)
         elif samples <= points[0][0]:
@@ -462,6 +468,12 @@ class GroupRing:
             return self.latency + max(
                 round_up(occupation(Fraction(others * size, self.members), bandwidth))
                 for others, bandwidth in ways if others > 0)
+        if kind == "send-receive":
+            rounds, of_all = 2 * (self.members - 1), self.members * size
+            if self.points:
+                return divide_up(measured_time(self.points, of_all, self.by_links(rounds, of_all)),
+                                 rounds)
+            return round_up(occupation(size, self.bandwidth)) + self.latency
         passes = 2 if kind == "all-reduce" else 1
         if self.points:
             whole = measured_time(self.points, size, self.by_links(2 * (self.members - 1), size))
@@ -473,10 +485,13 @@ class GroupRing:
         passes, is_exchange = self.near < self.members, kind == "all-to-all"
         name = "an all-to-all" if is_exchange else "a ring"
         points = [size for size, _ in self.points or []] if not is_exchange else []
+        if kind == "send-receive":
+            size *= self.members
         return {subject for subject, is_met in {
             f"{name} between servers": passes,
             f"{name} through a part of each server": passes and self.near > 1,
             "a measured collective": points,
+            "a measured send-receive": points and kind == "send-receive",
             "a collective below its table": points and size < points[0],
             "a collective within its table": points and points[0] <= size < points[-1],
             "a collective above its table": points and points[-1] <= size,
@@ -812,8 +827,20 @@ class Plan:
                 self.met[stage] |= {f"{'an' if kind[0] == 'a' else 'a'} {kind} in a layer",
                                     f"a collective over {over.removesuffix('s')} ranks"}
             self.met[stage] |= {"an empty collective"} if size == 0 else set()
-            total += one.get("count", 1) * time
+            hidden = self.hidden(stage, device, layer, one, samples)
+            if time > 0 and "beside" in one:
+                self.met[stage].add("a send-receive beside a core of no time" if hidden == 0 else
+                                    "a send-receive that the core hides" if time <= hidden else
+                                    "a send-receive that the core hides in part")
+            total += one.get("count", 1) * max(0, time - hidden)
         return total
+
+    def hidden(self, stage, device, layer, one, samples):
+        """Nanoseconds of computation beside a collective: a step of as many as there are members."""
+        if "beside" not in one:
+            return 0
+        core = self.model.time(layer, one["beside"] + "_ns", samples, self.source(device))
+        return core // self.form.rings[one.get("over", "tensor")][0]
 
     def around_layer(self, stage, device, layer):
         """Nanoseconds of gathering a layer's parameters and of scattering its gradients."""
@@ -1224,6 +1251,9 @@ class Draw:
                 one["weight_gradient_ns"] = backward - one["input_gradient_ns"]
             if self.chance(0.5):
                 one["workspace_bytes"] = self.number(1, 10**8)
+            for way in ("forward", "backward"):
+                if self.chance(0.5):
+                    one[f"{way}_core_ns"] = self.random.randint(0, one[f"{way}_ns"])
             measured.append(one)
             batch += self.random.randint(1, 4)
             time = max(1, time + self.number(1, 10**6) * self.choice(1, 1, -1))
@@ -1259,7 +1289,8 @@ class Draw:
             return []
         drawn = []
         for _ in range(self.random.randint(0, 3)):
-            one = {"kind": self.choice("all-reduce", "all-gather", "reduce-scatter", "all-to-all"),
+            one = {"kind": self.choice("all-reduce", "all-gather", "reduce-scatter", "all-to-all",
+                                       "send-receive"),
                    "bytes_per_sample": self.choice(0, self.number(1, 10**8), *(
                        self.number(1, 10**7) for _ in range(5)))}
             ranks = self.random.choice(over)
@@ -1267,6 +1298,8 @@ class Draw:
                 one["over"] = ranks
             if self.chance(0.4):
                 one["count"] = self.random.randint(1, 5)
+            if one["kind"] == "send-receive" and self.chance(0.7):
+                one["beside"] = self.choice("forward_core", "backward_core")
             drawn.append(one)
         return drawn
 

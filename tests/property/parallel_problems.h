@@ -36,6 +36,7 @@ inline Measurement variant_measurement(Dice& dice, const Measurement& whole, std
           .backward = {part(whole.backward.ns)},
           .input_gradient = {},
           .weight_gradient = {},
+          .core = {},
           .output = size_part(whole.output),
           .stash = size_part(whole.stash),
           .workspace = size_part(whole.workspace)};
@@ -51,10 +52,13 @@ inline std::vector<Collective> collectives(Dice& dice, const Parallelism& form) 
   std::vector<Collective> made;
   if (over.empty()) return made;
   for (std::int64_t i = dice.roll(0, 2); i > 0; --i) {
-    made.push_back({.kind = kCollectiveKinds[dice.roll(0, 3)],
+    made.push_back({.kind = kCollectiveKinds[dice.roll(0, 4)],
                     .over = over[static_cast<std::size_t>(dice.roll(0, std::ssize(over) - 1))],
                     .size_per_sample = {dice.chance(20) ? 0 : dice.roll(1, 4'000'000)},
                     .count = dice.roll(1, 2)});
+    if (made.back().kind == CollectiveKind::SendReceive && dice.chance(75)) {
+      made.back().beside = dice.chance(50) ? Beside::ForwardCore : Beside::BackwardCore;
+    }
   }
   return made;
 }
@@ -156,6 +160,9 @@ inline void add_variants(Dice& dice, ModelProfile& profile) {
         variant.expert_parameters = {variant.parameters.count * dice.roll(0, 4) / 5};
       }
       variant.measurements.push_back(variant_measurement(dice, layer.measurements.back(), degree));
+      Measurement& own = variant.measurements.back();
+      const auto part = static_cast<std::int64_t>(part_of_sixteen(layer));
+      own.core = {{own.forward.ns * part / 16}, {own.backward.ns * part / 16}};
       // Tensor ranks mostly have the output whole.
       if (form.tensor > 1 && !form.sequence && part_of_sixteen(layer) > 1) {
         const Measurement& whole = layer.measurements.back();
@@ -270,6 +277,7 @@ class Ring {
     if (members_.count == 1 || bytes == 0) return 0;
     const std::int64_t others = members_.count - 1;
     if (kind == CollectiveKind::AllToAll) return all_to_all_ns(bytes);
+    if (kind == CollectiveKind::SendReceive) return send_receive_ns(bytes);
     const bool is_whole = kind == CollectiveKind::AllReduce;
     for (const BusBandwidthTable& table : servers_.bus_bandwidth) {
       if (passes_servers() || table.servers != 1 || table.devices != members_.count) continue;
@@ -320,6 +328,15 @@ class Ring {
     Duration slowest;
     for (const Nic& nic : servers_.nics) slowest = std::max(slowest, nic.link.latency);
     return {{bandwidth}, 2 * slowest + network_.latency};
+  }
+  /// A round of an all-reduce in which each member has as many bytes.
+  std::int64_t send_receive_ns(std::int64_t bytes) const {
+    for (const BusBandwidthTable& table : servers_.bus_bandwidth) {
+      if (passes_servers() || table.servers != 1 || table.devices != members_.count) continue;
+      return static_cast<std::int64_t>(
+          ceiling(ns(CollectiveKind::AllReduce, members_.count * bytes), 2 * (members_.count - 1)));
+    }
+    return ring_ns(1, bytes, 1, link());
   }
   std::int64_t all_to_all_ns(std::int64_t bytes) const {
     const auto sent = [&](std::int64_t receivers, std::int64_t bandwidth) {
@@ -463,15 +480,24 @@ inline std::vector<Measurement> times_by_hand(const Problem& problem, const Para
     const bool is_scaled = kind.name == servers.device && kind.name != problem.profile.device;
     if (is_scaled) scale = kind.time_scale.at(problem.profile.device);
   }
+  const std::optional<BatchScaling> scaling = problem.profile.batch_scaling;
   const auto ns = [&](const std::vector<Collective>& some, std::int64_t samples) {
     Duration sum;
     for (const Collective& one : some) {
-      const Ring ring(members_of(one.over, form), problem, servers);
-      sum.ns += one.count * ring.ns(one.kind, samples * one.size_per_sample.count);
+      const Members members = members_of(one.over, form);
+      const Ring ring(members, problem, servers);
+      // Whole nanoseconds of the step that is computed meanwhile.
+      std::int64_t step = 0;
+      if (one.beside != Beside::Nothing) {
+        const CoreTimes core = core_times(alone, samples, scaling, scale);
+        step =
+            (one.beside == Beside::ForwardCore ? core.forward : core.backward).ns / members.count;
+      }
+      const std::int64_t time = ring.ns(one.kind, samples * one.size_per_sample.count);
+      sum.ns += one.count * (time > step ? time - step : 0);
     }
     return sum;
   };
-  const std::optional<BatchScaling> scaling = problem.profile.batch_scaling;
   const Measurement& measured = variant.measurements.back();
   std::vector<Measurement> points;
   // One more than any share, as times need two measurements.

@@ -34,9 +34,15 @@ inline void make_devices_groups(Dice& dice, ModelProfile& profile) {
     layer.expert_parameters = {layer.parameters.count * dice.roll(0, 3) / 4};
     for (auto* list : {&layer.forward_collectives, &layer.backward_collectives}) {
       if (!dice.chance(30)) continue;
-      list->push_back({.kind = kCollectiveKinds[dice.roll(0, 3)],
+      list->push_back({.kind = kCollectiveKinds[dice.roll(0, 4)],
                        .over = kCollectiveMembers[dice.roll(0, 2)],
                        .size_per_sample = {dice.roll(0, 2'000'000)}});
+      if (list->back().kind != CollectiveKind::SendReceive) continue;
+      list->back().beside = dice.chance(50) ? Beside::ForwardCore : Beside::BackwardCore;
+      for (Measurement& point : layer.measurements) {
+        point.core = {{point.forward.ns * dice.roll(0, 100) / 100},
+                      {point.backward.ns * dice.roll(0, 100) / 100}};
+      }
     }
     if (!group.shards_all_state) continue;
     const Measurement& largest = layer.measurements.back();

@@ -18,24 +18,8 @@
 
 namespace dapple {
 
-/// What a pass over a stage, or its first part, takes of the NIC of a replica's device, for
-/// collectives over several servers.
-struct PassTraffic {
-  /// Collectives beside which nothing is computed.
-  NicUse in_turn;
-  /// Those that gather and scatter sharded state while the layers compute.
-  NicUse beside;
-
-  friend PassTraffic operator+(const PassTraffic& a, const PassTraffic& b) {
-    return {a.in_turn + b.in_turn, a.beside + b.beside};
-  }
-  friend PassTraffic operator-(const PassTraffic& a, const PassTraffic& b) {
-    return {a.in_turn - b.in_turn, a.beside - b.beside};
-  }
-  friend bool operator==(const PassTraffic&, const PassTraffic&) = default;
-};
-
-/// The same of each kind of pass, recomputation included.
+/// What each kind of pass over a stage takes of the NIC of a replica's device, recomputation
+/// included. Beside it computes are send-receives and what gathers and scatters sharded state.
 struct StageTraffic {
   PassTraffic forward;
   PassTraffic backward;

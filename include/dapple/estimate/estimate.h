@@ -11,6 +11,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/estimate/architecture.h"
 #include "dapple/estimate/gpu.h"
+#include "dapple/profile/collective.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/profile/parallelism.h"
 #include "dapple/profile/recomputation.h"
@@ -33,6 +34,8 @@ struct EstimateOptions {
   bool has_fused_attention = true;
   /// Whether tensor parallelism divides along the sequence what it leaves whole otherwise.
   bool has_sequence_parallelism = true;
+  /// How context-parallel ranks exchange keys and values.
+  ContextExchange context_exchange = ContextExchange::AllGather;
   /// The largest degrees for which there are variants, which are powers of two.
   std::int64_t max_tensor = 8;
   std::int64_t max_context = 1;
@@ -65,9 +68,9 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
                               const Calibration& calibration, const EstimateOptions& options);
 
 /// Returns what of the model the tensor, the context or the expert-parallel degree, or the number
-/// of devices that share an expert, each by itself, cannot divide, such as "64 attention heads
-/// cannot be divided among 48 tensor-parallel ranks"; empty if they divide all. O(blocks of
-/// different shapes). Requires: option_faults() is empty.
+/// of devices that share an expert, each by itself, or the first two together cannot divide, such
+/// as "64 attention heads cannot be divided among 48 tensor-parallel ranks"; empty if they divide
+/// all. O(blocks of different shapes). Requires: option_faults() is empty.
 std::string indivisible(const Architecture& architecture, const EstimateOptions& options,
                         const Parallelism& degrees);
 

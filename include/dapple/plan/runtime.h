@@ -14,6 +14,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/plan/plan.h"
 #include "dapple/plan/simulation_mode.h"
+#include "dapple/profile/collective.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/topology/description.h"
 
@@ -43,6 +44,8 @@ struct Runtime {
   std::int64_t vocabulary_multiple = 1;
   /// Whether it has sequence parallelism beside tensor parallelism.
   bool has_sequence_parallelism = true;
+  /// How its context-parallel ranks exchange keys and values, if that is said.
+  std::optional<ContextExchange> context_exchange = {};
   /// The least time of a pass of a layer, in place of the calibration's.
   std::optional<Duration> launch_floor = {};
 

@@ -2,11 +2,13 @@
 //
 // Source: Patarasu and Yuan 2009 (ring all-reduce); Korthikanti et al. 2022 section 4.2.2 (an
 // all-reduce is a reduce-scatter and an all-gather); GShard (Lepikhin et al. 2020) section 3
-// (all-to-all between experts).
+// (all-to-all between experts); Liu et al. 2023 section 3 (ring attention passes keys and values on
+// while it computes).
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <string_view>
 #include <vector>
@@ -15,13 +17,20 @@
 
 namespace dapple {
 
-enum class CollectiveKind : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll };
+/// In a send-receive every member sends its tensor to the next one of the ring.
+enum class CollectiveKind : std::uint8_t {
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  SendReceive
+};
 
 inline constexpr CollectiveKind kCollectiveKinds[] = {
     CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter,
-    CollectiveKind::AllToAll};
+    CollectiveKind::AllToAll, CollectiveKind::SendReceive};
 
-/// Returns "all-reduce", "all-gather", "reduce-scatter" or "all-to-all".
+/// Returns "all-reduce", "all-gather", "reduce-scatter", "all-to-all" or "send-receive".
 std::string_view to_string(CollectiveKind kind);
 
 /// The devices of a group that take part in a collective: those that share a layer's parameters,
@@ -35,17 +44,46 @@ inline constexpr CollectiveMembers kCollectiveMembers[] = {
 /// Returns "tensor", "context", "experts" or "expert-tensor".
 std::string_view to_string(CollectiveMembers members);
 
+/// What is computed while a send-receive passes: nothing, or a step of the core of attention, of
+/// which the members of a ring compute as many as there are members.
+enum class Beside : std::uint8_t { Nothing, ForwardCore, BackwardCore };
+
+/// The times in which a layer computes the core of attention, in its forward and in its backward.
+struct CoreTimes {
+  Duration forward;
+  Duration backward;
+
+  Duration of(Beside beside) const {
+    if (beside == Beside::Nothing) return {};
+    return beside == Beside::ForwardCore ? forward : backward;
+  }
+  friend bool operator==(const CoreTimes&, const CoreTimes&) = default;
+};
+
 /// Equal collective operations, one after another, for every micro-batch.
 struct Collective {
   CollectiveKind kind = CollectiveKind::AllReduce;
   CollectiveMembers over = CollectiveMembers::Tensor;
-  /// The whole tensor that is reduced or gathered, or what each member of an all-to-all holds, for
-  /// one sample.
+  /// The whole tensor that is reduced or gathered, or what each member of an all-to-all holds or of
+  /// a send-receive sends, for one sample.
   Bytes size_per_sample;
   std::int64_t count = 1;
+  /// Nothing but for send-receives.
+  Beside beside = Beside::Nothing;
 
   friend bool operator==(const Collective&, const Collective&) = default;
 };
+
+/// How context-parallel ranks give each other the keys and values that all of them need: by
+/// gathering them, by passing them on around a ring beside the core of attention, or by computing
+/// whole sequences of some heads each.
+enum class ContextExchange : std::uint8_t { AllGather, Ring, AllToAll };
+
+inline constexpr ContextExchange kContextExchanges[] = {
+    ContextExchange::AllGather, ContextExchange::Ring, ContextExchange::AllToAll};
+
+/// Returns "all-gather", "ring" or "all-to-all".
+std::string_view to_string(ContextExchange exchange);
 
 /// A measured all-reduce.
 struct MeasuredReduction {
@@ -104,6 +142,23 @@ struct NicUse {
   friend bool operator==(const NicUse&, const NicUse&) = default;
 };
 
+/// What a pass over layers, or over the first of them, takes of the NIC of a device, for
+/// collectives over several servers.
+struct PassTraffic {
+  /// Collectives beside which nothing is computed.
+  NicUse in_turn;
+  /// Those that pass while layers compute.
+  NicUse beside;
+
+  friend PassTraffic operator+(const PassTraffic& a, const PassTraffic& b) {
+    return {a.in_turn + b.in_turn, a.beside + b.beside};
+  }
+  friend PassTraffic operator-(const PassTraffic& a, const PassTraffic& b) {
+    return {a.in_turn - b.in_turn, a.beside - b.beside};
+  }
+  friend bool operator==(const PassTraffic&, const PassTraffic&) = default;
+};
+
 /// What a device is a part of in its group; of a single device by default.
 struct GroupShape {
   /// The rings of collectives within layers, by CollectiveMembers.
@@ -139,8 +194,9 @@ struct GroupShape {
 /// 2(n-1)/n * size / bandwidth + 2(n-1) * latency, or what was measured: below the smallest
 /// measurement no more than that. An all-gather and a reduce-scatter take half of it each. In an
 /// all-to-all, each member sends 1/n of its tensor to every other one, over its ports within and
-/// between servers at the same time, and the latency counts once. Links count as busy for no more
-/// than kMaxCount nanoseconds. O(log measurements).
+/// between servers at the same time, and the latency counts once. A send-receive takes size /
+/// bandwidth + latency, or a (n-1)-th of an all-gather of the tensors of all members, if that was
+/// measured. Links count as busy for no more than kMaxCount nanoseconds. O(log measurements).
 Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring);
 
 /// Lower bound on collective_time() over a tensor of `size` bytes or any larger one, which may take
@@ -148,23 +204,34 @@ Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring)
 Duration least_collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring);
 
 /// Returns the time of all collectives for `samples` samples of a data-parallel rank, one after
-/// another. O(collectives log measurements).
+/// another, without what of each is hidden behind computation: of a send-receive beside the core,
+/// whose times for so many samples are `core`, so much as one step of it takes, rounded down.
+/// O(collectives log measurements).
 Duration collectives_time(const std::vector<Collective>& collectives, std::int64_t samples,
-                          const GroupShape& group);
+                          const GroupShape& group, const CoreTimes& core);
 
 /// Returns what one collective over a tensor of `size` bytes takes of the NIC of one of its
 /// devices: collective_time(), for which the NIC may be busy all the time or less, where latencies
 /// or ports within servers decide. Nothing within one server. O(log measurements).
 NicUse nic_use(CollectiveKind kind, Bytes size, const GroupRing& ring);
 
-/// Returns what all collectives for `samples` samples of a data-parallel rank take of its NIC.
-/// O(collectives log measurements).
-NicUse nic_use(const std::vector<Collective>& collectives, std::int64_t samples,
-               const GroupShape& group);
+/// Returns what all collectives for `samples` samples of a data-parallel rank take of its NIC. What
+/// of one is hidden is beside; the NIC is busy in it, and in the rest, in proportion to their
+/// times, that of the rest rounded up. O(collectives log measurements).
+PassTraffic nic_use(const std::vector<Collective>& collectives, std::int64_t samples,
+                    const GroupShape& group, const CoreTimes& core);
+
+/// The times of the core of a layer, for lower bounds over numbers of samples.
+struct CoreOfSamples {
+  /// Returns them for a number of samples.
+  std::function<CoreTimes(std::int64_t)> at;
+  /// The numbers of samples between which they are linear but for rounding up.
+  std::vector<std::int64_t> turning_points;
+};
 
 /// Lower bound on collectives_time() per sample, in nanoseconds, for any number of samples from one
-/// to `most`. O(collectives * measurements).
+/// to `most`. O(collectives * (measurements + turning points) * measurements).
 double least_collectives_per_sample(const std::vector<Collective>& collectives, std::int64_t most,
-                                    const GroupShape& group);
+                                    const GroupShape& group, const CoreOfSamples& core);
 
 }  // namespace dapple

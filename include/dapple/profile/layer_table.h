@@ -15,8 +15,8 @@ namespace dapple {
 /// What layers take of the NIC of one of their devices, for collectives over several servers.
 struct LayerNicUse {
   /// The collectives of the forward and of the backward.
-  NicUse forward;
-  NicUse backward;
+  PassTraffic forward;
+  PassTraffic backward;
   /// To gather sharded parameters once, and to scatter their gradients.
   NicUse gather;
   NicUse scatter;

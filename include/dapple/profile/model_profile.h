@@ -29,6 +29,9 @@ struct Measurement {
   /// The two parts of `backward`, if they were measured.
   std::optional<Duration> input_gradient;
   std::optional<Duration> weight_gradient;
+  /// The parts of `forward` and of `backward` that are the core of attention, beside which
+  /// send-receives may pass.
+  CoreTimes core = {};
   /// The tensor that is passed to the layers that consume it.
   Bytes output;
   /// The memory kept from the end of the forward to the end of the backward, including the layer's
@@ -80,7 +83,7 @@ struct LayerVariant {
   /// The times on ModelProfile::other_devices, in their order.
   std::vector<DeviceTimes> other_times = {};
   /// The collectives of the group in the forward and in the backward. Nothing is computed beside
-  /// them; those of the backward are needed for the gradient of the input.
+  /// them but where they say so; those of the backward are needed for the gradient of the input.
   std::vector<Collective> forward_collectives;
   std::vector<Collective> backward_collectives;
 
@@ -308,9 +311,15 @@ Duration backward_time(const Layer& layer, std::int64_t samples,
 Duration input_gradient_time(const ModelProfile& profile, LayerIndex layer, std::int64_t samples,
                              TimeSource source);
 
+/// Returns the times of the layer's core for so many samples, as forward_time() and backward_time()
+/// are but without an overhead. O(measurements). Requires: as these.
+CoreTimes core_times(const Layer& layer, std::int64_t samples, std::optional<BatchScaling> scaling,
+                     TimeSource source);
+
 /// Whether no layer takes less time for more samples on any kind of device that was measured, as
-/// far as measurements say: neither in a measured time nor in a measured collective of a group. The
-/// forms of stages have times of their own. O(measurements).
+/// far as measurements say: neither in a measured time nor in a measured collective of a group, and
+/// no collective is hidden behind computation, which could hide more of it. The forms of stages
+/// have times of their own. O(measurements).
 bool do_times_rise(const ModelProfile& profile);
 
 /// Return the layer's sizes for `samples` samples: those of the largest measured batch in

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,11 @@
 #include "dapple/profile/parallelism.h"
 
 namespace dapple {
+
+/// Returns how the figures of layers and of their variants let context-parallel ranks exchange keys
+/// and values: around a ring, if they have a send-receive of such ranks, else by all-gathers or by
+/// all-to-alls; nothing if they have none of these. O(collectives).
+std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile);
 
 /// Returns the forms of parallelism that every layer has a variant for, ascending, no parallelism
 /// first; none with sharded state, which needs no variants. A layer of which no variant is of
@@ -39,10 +45,11 @@ std::string layer_without_collectives(const ModelProfile& profile, const Paralle
 std::string indivisible_text(std::int64_t count, const char* what, std::int64_t ranks,
                              const char* kind);
 
-/// Returns what of the blocks the tensor-parallel or the expert-parallel degree cannot divide, as
+/// Returns what of the blocks the tensor-parallel or the expert-parallel degree cannot divide, or
+/// the context-parallel degree where ranks exchange keys and values by all-to-alls, as
 /// indivisible_text(); empty if they divide all, or blocks are not known. O(blocks).
-std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks,
-                               const Parallelism& degrees);
+std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks, const Parallelism& degrees,
+                               std::optional<ContextExchange> exchange = {});
 
 /// Returns how many layers have a variant that recomputes what this form does. O(layers *
 /// variants). Requires: layer_without() is empty.

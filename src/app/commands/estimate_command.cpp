@@ -90,7 +90,7 @@ std::vector<command_line::OptionSection> estimate_sections() {
             {.name = "name",
              .value = "NAME",
              .text = "Call the model NAME.",
-             .default_value = "the file's or folder's"},
+             .default_value = "its file's or folder's"},
             {.name = "global-batch", .value = "N", .text = "Use N samples per iteration."}}},
           {"How the model is trained", estimate_options()},
           {"What is estimated", std::move(estimated)}};

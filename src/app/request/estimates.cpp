@@ -153,6 +153,11 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
            .value = "N",
            .text = "Make variants up to context degree N.",
            .default_value = "1"},
+          {.name = "context-kind",
+           .value = "KIND",
+           .choices = {"all-gather", "ring", "all-to-all"},
+           .text = "Exchange keys and values of context ranks by {}.",
+           .default_value = "all-gather"},
           {.name = "max-experts",
            .value = "N",
            .text = "Make variants up to expert degree N.",
@@ -169,8 +174,9 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
           {.name = "gradient-bytes",
            .value = "N",
            .choices = {"2", "4"},
-           .text = "Keep and reduce {} bytes of gradient per parameter.",
-           .default_value = "4"},
+           .text = "Keep gradients of {} bytes.",
+           .default_value = "4",
+           .details = "As many of each parameter are kept and reduced."},
           {.name = "vocabulary-multiple",
            .value = "N",
            .text = "Pad the vocabulary to a multiple of N on each tensor rank.",
@@ -205,6 +211,11 @@ EstimateRequest estimate_request(const command_line::Options& options) {
   estimate.recomputations = recomputations_of(recomputed);
   if (options.has("attention")) {
     estimate.has_fused_attention = options.choice("attention") == "fused";
+  }
+  for (const ContextExchange each : kContextExchanges) {
+    if (options.has("context-kind") && options.choice("context-kind") == to_string(each)) {
+      estimate.context_exchange = each;
+    }
   }
   estimate.has_sequence_parallelism = !options.has("no-sequence-parallel");
   estimate.max_context =

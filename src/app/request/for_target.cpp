@@ -140,7 +140,7 @@ std::optional<planner::PlanRestriction> restriction_of(const std::string& target
       .recomputed_layers = limits.recomputed_layers,
       .tensor_parallel = limits.tensor_parallel,
       .sequence_parallel = limits.sequence_parallel,
-      .context_parallel = limits.context_parallel,
+      .context_parallel = limits.context_exchanges.include(context_exchange_of(profile)),
       .expert_parallel = limits.expert_parallel,
       .experts_need_sequence = limits.experts_need_sequence,
       .context_shards_state = limits.context_shards_state,

@@ -235,6 +235,9 @@ void estimate_for(const Runtime& runtime, const command_line::Options& options,
   if (!options.has("vocabulary-multiple")) {
     estimate.vocabulary_multiple = runtime.vocabulary_multiple;
   }
+  if (!options.has("context-kind") && runtime.context_exchange) {
+    estimate.context_exchange = *runtime.context_exchange;
+  }
   if (!runtime.has_sequence_parallelism) estimate.has_sequence_parallelism = false;
   request.launch_floor = runtime.launch_floor;
 }

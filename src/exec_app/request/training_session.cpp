@@ -16,6 +16,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/specification.h"
 #include "dapple/io/files/file_view.h"
+#include "dapple/profile/variants.h"
 
 namespace dapple::exec_app {
 namespace {
@@ -166,6 +167,26 @@ void refuse_ties(const Plan& plan, const std::string& source) {
   }
 }
 
+/// Throws Error(BadInput) if context-parallel ranks would exchange keys and values otherwise than
+/// they do in training: the plan's times would be of something else.
+void refuse_exchanges(const PlanDocument& document, const std::string& source) {
+  const ContextExchange exchange =
+      context_exchange_of(document.original_profile()).value_or(ContextExchange::AllGather);
+  if (exchange == ContextExchange::AllGather) return;
+  const auto check_form = [&](const std::string& place, const Parallelism& form) {
+    if (form.context == 1) return;
+    throw Error(ErrorKind::BadInput, source,
+                {{place + "/context",
+                  fmt::format("expected 1, as context-parallel ranks are run with all-gathers of "
+                              "keys and values alone, got {} by {}",
+                              form.context, to_string(exchange))}});
+  };
+  check_form("/parallelism", document.plan.parallelism);
+  for (std::size_t i = 0; i < document.plan.stage_forms.size(); ++i) {
+    check_form(fmt::format("/stage_forms/{}", i), document.plan.stage_forms[i]);
+  }
+}
+
 /// Throws Error(BadInput) if a plan's groups or recomputation are not those that training has.
 void refuse_groups(const RunnablePlan& plan, const std::string& source) {
   const Plan& of_groups = plan.document.plan;
@@ -186,6 +207,7 @@ void refuse_groups(const RunnablePlan& plan, const std::string& source) {
     if (without_trained(form).is_none()) continue;
     refuse(fmt::format("/stage_forms/{}", i), form);
   }
+  refuse_exchanges(plan.document, source);
   refuse_ties(of_groups, source);
   const bool have_stages_own_groups = exec::has_different_groups(of_groups);
   const auto refuse_samples = have_stages_own_groups ? refuse_idle_experts : refuse_uneven_samples;

@@ -4,6 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <string>
+
+#include "dapple/profile/collective.h"
+#include "dapple/profile/variants.h"
 #include "interop/exports/exporting.h"
 #include "interop/graphs/transformer_blocks.h"
 #include "interop/plans/plan_formats.h"
@@ -44,6 +49,17 @@ std::string recomputation_options(const Plan& plan) {
   return fmt::format("  --recompute-granularity selective\n  --recompute-modules{}\n", modules);
 }
 
+/// Returns the option that says how context-parallel ranks exchange keys and values, if the plan's
+/// figures say it.
+std::string context_exchange_option(const ModelProfile& profile) {
+  const std::optional<ContextExchange> exchange = context_exchange_of(profile);
+  if (!exchange) return "";
+  const char* const kind = *exchange == ContextExchange::Ring       ? "p2p"
+                           : *exchange == ContextExchange::AllToAll ? "a2a"
+                                                                    : "all_gather";
+  return fmt::format("  --cp-comm-type {}\n", kind);
+}
+
 }  // namespace
 
 Export export_megatron(const ExportSubject& subject) {
@@ -74,6 +90,7 @@ Export export_megatron(const ExportSubject& subject) {
   const Parallelism& form = plan.parallelism;
   if (form.context > 1) {
     result.text += fmt::format("  --context-parallel-size {}\n", form.context);
+    result.text += context_exchange_option(profile);
   }
   if (form.experts > 1) {
     result.text +=

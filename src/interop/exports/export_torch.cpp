@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dapple/core/characters.h"
+#include "dapple/profile/variants.h"
 #include "dapple/schedule/schedule.h"
 #include "interop/exports/exporting.h"
 #include "interop/graphs/torchtitan_modules.h"
@@ -121,7 +122,7 @@ std::string recomputation_of(const Plan& plan) {
 
 /// Returns torchtitan's options for the data-parallel ranks, what they shard, and the degrees
 /// within a device, of which `tensor` is one.
-std::string degrees_as_options(const Plan& plan, std::int64_t tensor) {
+std::string degrees_as_options(const Plan& plan, const ModelProfile& profile, std::int64_t tensor) {
   const Parallelism& form = plan.parallelism;
   const std::int64_t ranks = replicas_of_stages(plan);
   const std::int64_t shards = form.full_shards > 1        ? form.full_shards / form.context
@@ -139,7 +140,14 @@ std::string degrees_as_options(const Plan& plan, std::int64_t tensor) {
     add("fsdp_reshard_after_forward", form.shards_optimizer ? "never" : "always");
   }
   if (tensor > 1) add("tensor_parallel_degree", tensor);
-  if (form.context > 1) add("context_parallel_degree", form.context);
+  if (form.context > 1) {
+    add("context_parallel_degree", form.context);
+    // What it calls alltoall passes keys and values on to the next rank.
+    if (const auto exchange = context_exchange_of(profile)) {
+      add("context_parallel_rotate_method",
+          *exchange == ContextExchange::Ring ? "alltoall" : "allgather");
+    }
+  }
   return options;
 }
 
@@ -205,7 +213,7 @@ Export export_torchtitan(const ExportSubject& subject) {
       heading_of(subject, "torchtitan"),
       has_pipeline ? "# The order is that of `export --to torch-csv`, saved as schedule.csv.\n"
                    : "",
-      ranks_as_comment(subject), names, groups, degrees_as_options(plan, degree),
+      ranks_as_comment(subject), names, groups, degrees_as_options(plan, profile, degree),
       has_pipeline ? fmt::format("  --parallelism.pipeline_parallel_schedule_csv schedule.csv\n"
                                  "  --parallelism.pipeline_parallel_microbatch_size {}\n",
                                  samples_per_rank(plan))

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dapple/plan/least_depth.h"
+#include "dapple/profile/variants.h"
 #include "dapple/schedule/schedule.h"
 #include "interop/graphs/counted_blocks.h"
 #include "interop/graphs/transformer_blocks.h"
@@ -250,15 +251,18 @@ void check_blocks(const RuntimeLimits& runtime, const ModelProfile& profile, con
 
 /// Checks that the runtime has context and expert parallelism and sharded state as the plan does.
 void check_degrees(const RuntimeLimits& runtime, const Parallelism& form,
-                   std::vector<Violation>& faults) {
+                   const std::optional<ContextExchange>& exchange, std::vector<Violation>& faults) {
   const auto refuse = [&](const char* key, std::string_view expected, const char* lacking,
                           const std::string& got) {
     faults.push_back({fmt::format("/parallelism/{}", key),
                       fmt::format("expected {}, as the files for {} have no {}, got {}", expected,
                                   runtime.name, lacking, got)});
   };
-  if (!runtime.context_parallel && form.context > 1) {
+  if (form.context > 1 && !runtime.context_exchanges.any()) {
     refuse("context", "1", "context parallelism", fmt::format("{}", form.context));
+  } else if (form.context > 1 && !runtime.context_exchanges.include(exchange)) {
+    const std::string lacking = fmt::format("context parallelism by {}", to_string(*exchange));
+    refuse("context", "1", lacking.c_str(), fmt::format("{}", form.context));
   } else if (runtime.context_shards_state && form.context > 1 &&
              sharding_of(form) == Sharding::None) {
     refuse("sharding", "optimizer or full", "context parallelism with whole parameters", "none");
@@ -307,7 +311,7 @@ std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocume
          fmt::format("expected false, as the files for {} have no sequence parallelism, got true",
                      runtime.name)});
   }
-  check_degrees(runtime, plan.parallelism, faults);
+  check_degrees(runtime, plan.parallelism, context_exchange_of(document.profile), faults);
   if (!plan.stage_forms.empty()) {
     faults.push_back(
         {"/stage_forms", fmt::format("expected none, as the files for {} have one form of "

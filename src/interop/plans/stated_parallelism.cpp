@@ -225,8 +225,9 @@ std::int64_t expert_tensor_of(const StatedParallelism& stated) {
 std::string lack_of_variants(const StatedParallelism& stated, const std::vector<Parallelism>& forms,
                              const ModelProfile& profile) {
   const std::int64_t degree = stated.tensor.value_or(1);
-  const std::string fault =
-      indivisible_blocks(profile.blocks, {.tensor = degree, .experts = stated.experts});
+  const std::string fault = indivisible_blocks(
+      profile.blocks, {.tensor = degree, .context = stated.context, .experts = stated.experts},
+      context_exchange_of(profile));
   if (!fault.empty()) return "expected degrees that divide the model, but " + fault;
   if (stated.context > 1 || stated.experts > 1) {
     const Parallelism got{.tensor = degree,

@@ -11,7 +11,7 @@ namespace dapple::io {
 namespace {
 
 constexpr std::size_t kMaxOperationLength = 1'000;
-constexpr IntegerRange kCollectiveCount{1, 1'000};
+constexpr IntegerRange kCollectiveCount{1, kMaxContextParallel};
 constexpr std::size_t kMaxCollectives = 16;
 
 /// An entry of "layers": one layer, or `repeat` copies of it.
@@ -50,6 +50,13 @@ void read_gradient_split(ObjectReader& object, Measurement& measurement) {
   }
 }
 
+/// Reads the part of a pass that is the core of attention.
+Duration read_core(const Field& field, Duration pass) {
+  const Duration core{optional_integer(field, {}, 0)};
+  if (core > pass) field.refuse(fmt::format("at most the whole pass, {} ns", pass.ns));
+  return core;
+}
+
 Measurement read_measurement(const Field& field, Figures figures) {
   ObjectReader object(field);
   Measurement measurement;
@@ -57,6 +64,8 @@ Measurement read_measurement(const Field& field, Figures figures) {
   measurement.forward.ns = required_integer(object.field("forward_ns"), {});
   measurement.backward.ns = required_integer(object.field("backward_ns"), {});
   read_gradient_split(object, measurement);
+  measurement.core.forward = read_core(object.field("forward_core_ns"), measurement.forward);
+  measurement.core.backward = read_core(object.field("backward_core_ns"), measurement.backward);
   if (figures == Figures::TimesAndSizes) {
     measurement.output.count = required_integer(object.field("output_bytes"), {});
     measurement.stash.count = required_integer(object.field("stash_bytes"), {});
@@ -165,6 +174,13 @@ Collective read_collective(const Field& field) {
   }
   collective.size_per_sample.count = required_integer(object.field("bytes_per_sample"), {});
   collective.count = optional_integer(object.field("count"), kCollectiveCount, 1);
+  if (const Field beside = object.field("beside"); beside.present()) {
+    constexpr Beside kCores[] = {Beside::ForwardCore, Beside::BackwardCore};
+    collective.beside = kCores[read_choice(beside, {"forward_core", "backward_core"}).value_or(0)];
+    if (collective.kind != CollectiveKind::SendReceive) {
+      beside.refuse("no such key, as only send-receives pass beside the core of attention");
+    }
+  }
   object.finish();
   return collective;
 }

@@ -51,6 +51,10 @@ void write_measurement(JsonWriter& writer, const Measurement& measurement, Figur
     writer.key("input_gradient_ns").integer(measurement.input_gradient->ns);
   if (measurement.weight_gradient)
     writer.key("weight_gradient_ns").integer(measurement.weight_gradient->ns);
+  if (measurement.core.forward.ns != 0)
+    writer.key("forward_core_ns").integer(measurement.core.forward.ns);
+  if (measurement.core.backward.ns != 0)
+    writer.key("backward_core_ns").integer(measurement.core.backward.ns);
   if (figures == Figures::TimesAndSizes) {
     writer.key("output_bytes").integer(measurement.output.count);
     writer.key("stash_bytes").integer(measurement.stash.count);
@@ -96,6 +100,10 @@ void write_collectives(JsonWriter& writer, const char* key,
       writer.key("over").text(to_string(collective.over));
     writer.key("bytes_per_sample").integer(collective.size_per_sample.count);
     if (collective.count != 1) writer.key("count").integer(collective.count);
+    if (collective.beside != Beside::Nothing) {
+      writer.key("beside").text(collective.beside == Beside::ForwardCore ? "forward_core"
+                                                                         : "backward_core");
+    }
     writer.close();
   }
   writer.close();

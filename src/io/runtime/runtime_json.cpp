@@ -64,6 +64,13 @@ void write_sources(JsonWriter& writer, const std::map<std::string, std::string>&
   writer.close();
 }
 
+std::optional<ContextExchange> read_context_exchange(const Field& field) {
+  if (!field.present()) return std::nullopt;
+  std::vector<std::string_view> names;
+  for (const ContextExchange exchange : kContextExchanges) names.push_back(to_string(exchange));
+  return kContextExchanges[read_choice(field, names).value_or(0)];
+}
+
 }  // namespace
 
 Transfers read_transfers(const Field& field) {
@@ -103,6 +110,7 @@ Runtime read_runtime(const Field& field) {
   if (const Field sequence = object.field("sequence_parallel"); sequence.present()) {
     runtime.has_sequence_parallelism = read_boolean(sequence).value_or(true);
   }
+  runtime.context_exchange = read_context_exchange(object.field("context"));
   if (const Field floor = object.field("launch_floor"); floor.present()) {
     runtime.launch_floor = read_duration(floor);
   }
@@ -133,6 +141,7 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
     writer.key("vocabulary_multiple").integer(runtime.vocabulary_multiple);
   }
   if (!runtime.has_sequence_parallelism) writer.key("sequence_parallel").boolean(false);
+  if (runtime.context_exchange) writer.key("context").text(to_string(*runtime.context_exchange));
   if (runtime.launch_floor) writer.key("launch_floor").text(duration_text(*runtime.launch_floor));
   write_sources(writer, runtime.sources);
   writer.close();

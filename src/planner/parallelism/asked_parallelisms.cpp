@@ -28,7 +28,7 @@ std::string lack_of(const std::optional<PlanRestriction>& restriction, const Par
   const char* what = nullptr;
   if (form.tensor > 1 && !restriction->tensor_parallel) what = "tensor parallelism";
   if (form.sequence && !restriction->sequence_parallel) what = "sequence parallelism";
-  if (form.context > 1 && !restriction->context_parallel) what = "context parallelism";
+  if (form.context > 1 && !restriction->context_parallel) what = "such context parallelism";
   if (form.experts > 1 && !restriction->expert_parallel) what = "expert parallelism";
   const bool has_whole_sequence = form.tensor > 1 && !form.sequence;
   if (form.experts > 1 && has_whole_sequence && restriction->experts_need_sequence) {
@@ -70,7 +70,7 @@ std::string exclusion_of(const PlanningContext& context,
                        options.global_batch_size, form.replicas_in_group());
   }
   if (options.for_executor) {
-    if (std::string lack = lack_of_executor(form); !lack.empty()) return lack;
+    if (std::string lack = lack_of_executor(form, context.profile); !lack.empty()) return lack;
   }
   const std::int64_t samples = options.micro_batch_size.value_or(options.global_batch_size);
   if (restriction && samples % form.replicas_in_group() != 0) {
@@ -321,7 +321,13 @@ void add_forms_of_any_size(const PlanningContext& context, std::size_t uniform,
 
 }  // namespace
 
-std::string lack_of_executor(const Parallelism& form) {
+std::string lack_of_executor(const Parallelism& form, const ModelProfile& profile) {
+  if (form.context > 1) {
+    const auto exchange = context_exchange_of(profile).value_or(ContextExchange::AllGather);
+    if (exchange != ContextExchange::AllGather) {
+      return fmt::format("dapple-exec has no context parallelism by {}", to_string(exchange));
+    }
+  }
   if (form.experts > 1 && form.tensor > 1 && !form.sequence) {
     return "dapple-exec has no experts beside tensor parallelism without sequence parallelism";
   }

@@ -150,9 +150,11 @@ void ParallelismComparison::refuse_without_parts() const {
   const PlannerOptions& options = context_.options;
   const auto& pins = options.pins;
   std::string reason = "not every layer has a variant of that degree";
-  const std::string fault =
-      indivisible_blocks(context_.profile.blocks,
-                         {.tensor = pins.tensor.value_or(1), .experts = pins.experts.value_or(1)});
+  const std::string fault = indivisible_blocks(context_.profile.blocks,
+                                               {.tensor = pins.tensor.value_or(1),
+                                                .context = pins.context.value_or(1),
+                                                .experts = pins.experts.value_or(1)},
+                                               context_exchange_of(context_.profile));
   if (!fault.empty()) {
     reason = fault;
   } else if (pins.tensor && options.max_tensor.value_or(*pins.tensor) < *pins.tensor) {

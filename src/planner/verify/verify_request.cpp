@@ -55,9 +55,9 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
   if (request.target.empty()) return;
   const Plan& plan = claimed.document.plan;
   if (request.target == kExecutorTarget) {
-    std::string lack = lack_of_executor(plan.parallelism);
+    std::string lack = lack_of_executor(plan.parallelism, claimed.document.original_profile());
     for (const Parallelism& form : plan.stage_forms) {
-      if (lack.empty()) lack = lack_of_executor(form);
+      if (lack.empty()) lack = lack_of_executor(form, claimed.document.original_profile());
       if (!lack.empty() || executor_mixes(claimed.document.profile, plan.parallelism, form))
         continue;
       lack = "dapple-exec has no stages that divide parameters otherwise which they share";

@@ -83,8 +83,13 @@ WorkPerSample work_per_sample(const ModelProfile& profile, const Layer& layer,
     });
   }
   const GroupShape& group = group_on(profile, source.measured);
-  forward += least_collectives_per_sample(layer.forward_collectives, most, group);
-  backward += least_collectives_per_sample(layer.backward_collectives, most, group);
+  CoreOfSamples core{[&](std::int64_t samples) {
+                       return core_times(layer, samples, profile.batch_scaling, source);
+                     },
+                     {}};
+  for (const Measurement& point : measurements) core.turning_points.push_back(point.batch_size);
+  forward += least_collectives_per_sample(layer.forward_collectives, most, group, core);
+  backward += least_collectives_per_sample(layer.backward_collectives, most, group, core);
   // Sharded state is gathered for each micro-batch, however few samples it has.
   const double micro_batch = static_cast<double>(most);
   const ShardedLayer& sharded = sharded_on(layer, source.measured);

@@ -236,6 +236,41 @@ TEST_CASE("what a degree cannot divide in blocks is named, where they are known"
   CHECK(indivisible_blocks({}, {.tensor = 5, .experts = 3}) == "");
 }
 
+TEST_CASE("context ranks that have whole sequences divide the heads on a device") {
+  const std::vector<DividedBlocks> blocks{{.attention_heads = 24, .key_value_heads = 8}};
+  const auto told = [&](const Parallelism& degrees, ContextExchange exchange) {
+    return indivisible_blocks(blocks, degrees, exchange);
+  };
+  CHECK(told({.tensor = 2, .context = 4}, ContextExchange::AllToAll) == "");
+  CHECK(told({.tensor = 4, .context = 4}, ContextExchange::AllToAll) ==
+        "2 heads of keys and values on a device cannot be divided among 4 context-parallel ranks");
+  CHECK(told({.tensor = 8, .context = 2}, ContextExchange::AllToAll) ==
+        "1 heads of keys and values on a device cannot be divided among 2 context-parallel ranks");
+  CHECK(told({.tensor = 4, .context = 4}, ContextExchange::Ring) == "");
+}
+
+TEST_CASE("the exchange of context ranks is that of the figures") {
+  ModelProfile profile;
+  profile.layers.resize(2);
+  CHECK_FALSE(context_exchange_of(profile));
+  const auto add = [&](CollectiveKind kind, CollectiveMembers over) {
+    profile.layers[1].variants.resize(1);
+    profile.layers[1].variants[0].backward_collectives.push_back(
+        {.kind = kind, .over = over, .size_per_sample = {1}});
+  };
+  add(CollectiveKind::AllToAll, CollectiveMembers::Experts);
+  add(CollectiveKind::AllReduce, CollectiveMembers::Context);
+  CHECK_FALSE(context_exchange_of(profile));
+  add(CollectiveKind::AllToAll, CollectiveMembers::Context);
+  CHECK(context_exchange_of(profile) == ContextExchange::AllToAll);
+  add(CollectiveKind::AllGather, CollectiveMembers::Context);
+  CHECK(context_exchange_of(profile) == ContextExchange::AllGather);
+  profile.layers[0].forward_collectives = {{.kind = CollectiveKind::SendReceive,
+                                            .over = CollectiveMembers::Context,
+                                            .size_per_sample = {1}}};
+  CHECK(context_exchange_of(profile) == ContextExchange::Ring);
+}
+
 TEST_CASE("shards of the optimizer's state make a group, of which others hold the same") {
   const Parallelism some{
       .tensor = 2, .context = 2, .shards_optimizer = true, .optimizer_shards = 4};

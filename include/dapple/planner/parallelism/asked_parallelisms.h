@@ -10,6 +10,7 @@
 #include "dapple/cost/device_groups.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/profile/model_profile.h"
 #include "dapple/profile/parallelism.h"
 
 namespace dapple::planner {
@@ -42,8 +43,9 @@ std::vector<AskedParallelism> asked_parallelisms(const PlanningContext& context,
                                                  const std::optional<PlanRestriction>& restriction,
                                                  const std::set<Parallelism>* among = nullptr);
 
-/// Returns why dapple-exec does not train every plan of a form of parallelism; empty if it does.
-std::string lack_of_executor(const Parallelism& form);
+/// Returns why dapple-exec does not train every plan of a form of parallelism of a profile, or of
+/// the profile of a plan in that form; empty if it does.
+std::string lack_of_executor(const Parallelism& form, const ModelProfile& profile);
 
 /// Whether dapple-exec trains plans with stages of both forms, whichever stages have them: where
 /// layers share parameters, stages of both divide these alike. O(1).

@@ -31,7 +31,8 @@ struct PlanRestriction {
   /// Whether a device may be a group with tensor parallelism, and with sequence parallelism.
   bool tensor_parallel = true;
   bool sequence_parallel = true;
-  /// Whether it may also be a group with context parallelism, and with expert parallelism.
+  /// Whether it may also be a group with context parallelism, as the profile prices it, and with
+  /// expert parallelism.
   bool context_parallel = true;
   bool expert_parallel = true;
   /// Whether experts beside tensor parallelism need sequence parallelism.

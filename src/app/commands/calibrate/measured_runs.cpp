@@ -91,6 +91,8 @@ void take_runtime(const std::string& text, MeasuredRun& run) {
   for (const Runtime& runtime : known) names.push_back(runtime.name);
   run.runtime = std::move(known[choice_in(text, names)]);
   run.options.vocabulary_multiple = run.runtime->vocabulary_multiple;
+  run.options.context_exchange =
+      run.runtime->context_exchange.value_or(run.options.context_exchange);
 }
 
 std::vector<Column> columns() {

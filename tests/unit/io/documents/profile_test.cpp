@@ -116,11 +116,13 @@ TEST_CASE("layers may have times on other kinds of device, all on the same") {
   CHECK(faults_of(R"("fixed_overhead_ns": 2)", R"("fixed_overhead_ns": 8)") ==
         Faults{"/layers/0/other_times/0/fixed_overhead_ns: expected at most the layer's shorter "
                "time, 5 ns, got 8"});
-  CHECK(faults_of(R"("forward_ns": 9, "backward_ns": 12)",
-                  R"("forward_ns": 9, "backward_ns": 12, "stash_bytes": 4)") ==
-        Faults{"/layers/0/other_times/1/measurements/1/stash_bytes: expected one of the keys "
-               "\"batch_size\", \"forward_ns\", \"backward_ns\", \"input_gradient_ns\" or "
-               "\"weight_gradient_ns\", got an unknown key"});
+  CHECK(
+      faults_of(R"("forward_ns": 9, "backward_ns": 12)",
+                R"("forward_ns": 9, "backward_ns": 12, "stash_bytes": 4)") ==
+      Faults{"/layers/0/other_times/1/measurements/1/stash_bytes: expected one of the keys "
+             "\"batch_size\", \"forward_ns\", \"backward_ns\", \"input_gradient_ns\", "
+             "\"weight_gradient_ns\", \"forward_core_ns\" or \"backward_core_ns\", got an unknown "
+             "key"});
   CHECK(faults_of("  \"batch_scaling\": \"proportional\",\n", "") ==
         Faults{"/batch_scaling: expected \"proportional\" or \"floor\", as layer \"a\" has a "
                "single measurement, but the key is missing"});
