@@ -362,3 +362,65 @@ TEST_CASE("no plan of any form and schedule is faster than is claimed, nor fits 
     CHECK(seen[what] >= scaled(60) * least / 60);
   }
 }
+
+TEST_CASE("no plan is slower than best-uniform where a search has little memory") {
+  // Even stages on devices that are not in order, which the search of no form has room to find.
+  const ModelProfile profile = io::read_profile(
+      R"({"schema": "dapple-profile/1", "name": "three", "source": "", "global_batch_size": 16, "device": "gpu",
+          "batch_scaling": "proportional",
+          "optimizer": {"name": "adam", "state_bytes_per_parameter_byte": 1,
+                        "step_ns_per_parameter_byte": 0.00016324},
+          "layers": [
+            {"name": "a", "parameter_bytes": 69862061, "measurements": [
+              {"batch_size": 1, "forward_ns": 1740880, "backward_ns": 8285653,
+               "output_bytes": 10196315, "stash_bytes": 17555606}]},
+            {"name": "b", "parameter_bytes": 120271908, "measurements": [
+              {"batch_size": 3, "forward_ns": 88836, "backward_ns": 32939397,
+               "output_bytes": 13464678, "stash_bytes": 586453863},
+              {"batch_size": 5, "forward_ns": 22665340, "backward_ns": 54151640,
+               "output_bytes": 56413450, "stash_bytes": 729060135}],
+             "variants": [
+              {"tensor_parallel": 1, "recompute": "full", "parameter_bytes": 120271908,
+               "measurements": [
+                {"batch_size": 5, "forward_ns": 23798607, "backward_ns": 48194959,
+                 "output_bytes": 56413450, "stash_bytes": 940487570}]}]},
+            {"name": "c", "parameter_bytes": 101448324, "measurements": [
+              {"batch_size": 1, "forward_ns": 4112542, "backward_ns": 1372097,
+               "output_bytes": 9078701, "stash_bytes": 76364635}]}]})",
+      "profile");
+  const Topology topology(io::read_topology(
+      R"({"schema": "dapple-topology/1", "name": "nine",
+          "devices": {"gpu": {"memory": "2153981.704 kB"}},
+          "servers": [{"name": "s", "count": 3, "device": "gpu", "devices": 3,
+            "links": {"kind": "switch", "bandwidth": "2 GB/s", "latency": "831.714 us"},
+            "nics": [{"bandwidth": "1963562.022 kB/s", "latency": "4644.999 us"}]}],
+          "network": {"kind": "switch", "bandwidth": "1000 TB/s", "latency": "0 us"}})",
+      "topology"));
+  planner::PlannerOptions options;
+  options.global_batch_size = 16;
+  options.contention = Contention::Off;
+  options.recomputed_layers = RecomputedLayers::Any;
+  options.memory_limit = {16'384};
+  std::optional<Duration> of_uniform;
+  for (const bool baselines : {true, false}) {
+    CAPTURE(baselines);
+    options.baselines = baselines;
+    const auto made = planner::make_plan_of_any_parallelism({profile, topology, options}, {});
+    const auto* const plan = std::get_if<planner::MadePlan>(&made);
+    REQUIRE(plan != nullptr);
+    const PlanDocument& document = plan->document;
+    if (baselines) {
+      REQUIRE(document.baselines.back().name == planner::kBestUniformName);
+      of_uniform = document.baselines.back().iteration;
+    }
+    CHECK(document.prediction.iteration <= *of_uniform);
+    const auto own = std::find_if(document.parallelisms.begin(), document.parallelisms.end(),
+                                  [&](const ParallelismRecord& record) {
+                                    return record.parallelism == document.plan.parallelism;
+                                  });
+    REQUIRE(own != document.parallelisms.end());
+    CHECK(own->iteration == document.prediction.iteration);
+    REQUIRE(document.prediction.lower_bound);
+    CHECK(*document.prediction.lower_bound <= document.prediction.iteration);
+  }
+}

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "planner/baselines/baseline_search.h"
+#include "planner/candidates/work_lower_bound.h"
 #include "planner/families/even_interleaved.h"
 #include "planner/request/stop_question.h"
 
@@ -39,16 +40,21 @@ UniformFamilies uniform_families(const PlannerOptions& options,
 }
 
 std::optional<BaselinePlan> best_uniform(const std::vector<AskedParallelism>& asked,
-                                         const PlanningContext& context, UniformFamilies families) {
+                                         const PlanningContext& context, UniformFamilies families,
+                                         Duration to_beat) {
   const StopQuestion is_stopped(context.progress);
+  // The baselines ignore pins.
+  PlannerOptions options = context.options;
+  options.pins = {};
   std::optional<BaselinePlan> best;
   for (const AskedParallelism& form : asked) {
     const auto* inputs = std::get_if<PlanInputs>(&form.inputs);
     if (inputs == nullptr || !form.stage_forms.empty()) continue;
     const Topology topology{inputs->topology};
-    const PlanningContext of_form{inputs->profile, topology, context.options, context.progress};
-    auto found =
-        best_of_form(of_form, best ? best->figures.iteration : Duration::infinite(), families);
+    const PlanningContext of_form{inputs->profile, topology, options, context.progress};
+    const Duration most = best ? best->figures.iteration : to_beat;
+    if (!most.is_infinite() && work_lower_bound(of_form) >= most) continue;
+    auto found = best_of_form(of_form, most, families);
     if (is_stopped()) return std::nullopt;
     if (!found) continue;
     found->plan.parallelism = form.parallelism;

@@ -27,8 +27,10 @@ UniformFamilies uniform_families(const PlannerOptions& options,
 /// Returns the fastest best_even_plan() or best_even_interleaved(), as far as these are among the
 /// families, of the forms that have groups, of equals the first; its plan names the form, and so
 /// does its shape. Nothing if none was found to fit, or if the search was stopped before the last
-/// form was looked at. `context` is that of the devices themselves.
+/// form was looked at. Where `to_beat` is finite, only faster plans are looked for. `context` is
+/// that of the devices themselves.
 std::optional<BaselinePlan> best_uniform(const std::vector<AskedParallelism>& asked,
-                                         const PlanningContext& context, UniformFamilies families);
+                                         const PlanningContext& context, UniformFamilies families,
+                                         Duration to_beat = Duration::infinite());
 
 }  // namespace dapple::planner

@@ -20,6 +20,7 @@
 #include "dapple/profile/variants.h"
 #include "dapple/topology/servers_of_kind.h"
 #include "planner/candidates/work_lower_bound.h"
+#include "planner/one_family/plan_one_family.h"
 #include "planner/parallelism/best_uniform.h"
 #include "planner/parallelism/one_kind.h"
 #include "planner/parallelism/part_progress.h"
@@ -102,6 +103,8 @@ class ParallelismComparison {
   void settle_mixed_plan();
   void take(Part& part, MadePlan made);
   void take(Part& part, Infeasible infeasible);
+  void start_from_best_uniform();
+  void search_with_baselines(Part& part, Plan first_plan, Duration first);
   void renew_baselines();
   void keep_plans();
   MadePlan finish();
@@ -127,6 +130,7 @@ class ParallelismComparison {
   Parallelism best_parallelism_;
   std::vector<Parallelism> best_stage_forms_;
   Parallelism first_searched_;
+  std::optional<BaselinePlan> best_uniform_;
   std::optional<Infeasible> closest_;
 };
 
@@ -507,18 +511,49 @@ void ParallelismComparison::merge_schedules(PlanDocument& document) const {
   }
 }
 
+/// Searches a part again, from a plan that is at least as fast as any that was found, and with the
+/// baselines where these are asked for.
+void ParallelismComparison::search_with_baselines(Part& part, Plan first_plan, Duration first) {
+  part.first_plan = std::move(first_plan);
+  part.first = first;
+  MadePlan found = *std::exchange(best_, std::nullopt);
+  search(part);
+  // A stop leaves the plan as it was found, without baselines.
+  if (best_) {
+    first_searched_ = part.parallelism;
+  } else {
+    best_ = std::move(found);
+  }
+}
+
+/// Makes the baseline best-uniform and, where it is faster than the plans that were found and among
+/// those that are asked for, searches its form again from that plan, so that no plan is slower.
+void ParallelismComparison::start_from_best_uniform() {
+  const PlannerOptions& options = context_.options;
+  // What a target runtime cannot express is never chosen, and made for comparison only.
+  if (asked_.size() == 1 || (restriction_ && !options.baselines)) return;
+  const Duration fastest = best_->document.prediction.iteration;
+  best_uniform_ = best_uniform(asked_, context_, uniform_families(options, restriction_),
+                               options.baselines ? Duration::infinite() : fastest);
+  if (!best_uniform_ || restriction_) return;
+  const Baseline& figures = best_uniform_->figures;
+  const bool is_faster = figures.feasible && figures.iteration < fastest;
+  if (!is_faster || !is_asked_for(best_uniform_->plan, options)) return;
+  Part* const part = part_of(best_uniform_->plan.parallelism, {});
+  check(part != nullptr, "best-uniform is of no part of the space");
+  Plan plan = best_uniform_->plan;
+  // While parts are searched, the first form is that of the profile.
+  plan.parallelism = {};
+  search_with_baselines(*part, std::move(plan), figures.iteration);
+}
+
 /// Searches the part of the best plan again, with its baselines, where these were made for another
 /// part.
 void ParallelismComparison::renew_baselines() {
   if (!context_.options.baselines || best_parallelism_ == first_searched_ || is_stopped_()) return;
   Part* const part = part_of(best_parallelism_, best_stage_forms_);
   check(part != nullptr, "the plan is of no part of the space");
-  part->first_plan = best_->document.plan;
-  part->first = best_->document.prediction.iteration;
-  MadePlan found = *std::exchange(best_, std::nullopt);
-  search(*part);
-  // A stop leaves the plan as it was found, without baselines.
-  if (!best_) best_ = std::move(found);
+  search_with_baselines(*part, best_->document.plan, best_->document.prediction.iteration);
 }
 
 /// Keeps only the forms in which stages of a plan run, in the order of the first stage of each, the
@@ -630,12 +665,9 @@ MadePlan ParallelismComparison::finish() {
     if (is_best(part) || part.is_complete || !may_be_faster) continue;
     search.cut.push_back(cut_of_parallelism(part.parallelism, part.stage_forms));
   }
-  if (context_.options.baselines && !best_->baselines.empty()) {
-    if (auto uniform =
-            best_uniform(asked_, context_, uniform_families(context_.options, restriction_))) {
-      document.baselines.push_back(uniform->figures);
-      best_->baselines.push_back(std::move(*uniform));
-    }
+  if (context_.options.baselines && !best_->baselines.empty() && best_uniform_) {
+    document.baselines.push_back(best_uniform_->figures);
+    best_->baselines.push_back(*std::move(best_uniform_));
   }
   set_proven_bound(document.prediction, bound);
   search.complete = search.complete && search.cut.empty() && bound.has_value();
@@ -680,6 +712,7 @@ std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
     search(part);
     if (is_first && best_) first_searched_ = part.parallelism;
   }
+  if (best_) start_from_best_uniform();
   if (best_) renew_baselines();
   for (Part& part : parts_) {
     if (part.is_mixed()) search(part);
