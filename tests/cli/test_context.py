@@ -169,11 +169,15 @@ class Context(ToolTest):
                 self.assertEqual(run.returncode, DONE, run.stderr)
                 self.assertIn(f"  --context-parallel-size 4\n  --cp-comm-type {of_megatron}\n",
                               run.stdout)
+                self.assert_exchange_is_read(run.stdout, "--cp-comm-type", of_megatron, name)
                 run = exported("torchtitan")
                 if of_torchtitan:
                     self.assertEqual(run.returncode, DONE, run.stderr)
                     self.assertIn("  --parallelism.context_parallel_rotate_method "
                                   f"{of_torchtitan}\n", run.stdout)
+                    self.assert_exchange_is_read(
+                        run.stdout, "--parallelism.context_parallel_rotate_method", of_torchtitan,
+                        name)
                 else:
                     self.assert_error(run, BAD_INPUT, "/parallelism/context: " + lacking.format(
                         "torchtitan", f" by {name}"))
@@ -183,6 +187,19 @@ class Context(ToolTest):
                 else:
                     self.assert_error(run, BAD_INPUT, lacking.format("nanotron", f" by {name}"))
                 self.assert_error(exported("deepspeed"), BAD_INPUT, lacking.format("DeepSpeed", ""))
+
+    def assert_exchange_is_read(self, script, option, exported, name):
+        """An exported script is imported, and not if it names an exchange of no price."""
+        for stated in (exported, "a2a+p2p"):
+            file = self.write("back.sh", script.replace(f"{option} {exported}", f"{option} {stated}"))
+            run = self.run_tool("import", "plan", file, "--model", "m.json", "--topo", "t.json", "-o",
+                                "back.json")
+            if stated == exported:
+                self.assertEqual(run.returncode, DONE, run.stderr)
+            else:
+                self.assert_error(run, BAD_INPUT,
+                                  f"{option}: expected {exported}, as the profile prices context "
+                                  f"parallelism by {name}, got 'a2a+p2p'")
 
     def test_plans_for_a_target_have_a_kind_that_it_has(self):
         for target, exchange, code in (("megatron", ALL_TO_ALLS, DONE),
@@ -242,6 +259,9 @@ class Context(ToolTest):
                 "forward_collectives/0/count", "an integer from 1 to 1024, got 1025")
         refused(lambda v: v["measurements"][0].update(forward_core_ns=10_000_001),
                 "measurements/0/forward_core_ns", "at most the whole pass, 10000000 ns, got 10000001")
+        refused(lambda v: v.update(fixed_overhead_ns=2 * MILLISECOND + 1), "fixed_overhead_ns",
+                "at most the layer's shorter time without the core of attention, 2000000 ns, got "
+                "2000001")
         refused(lambda v: v["measurements"][0].update(backward_core_ns=-1),
                 "measurements/0/backward_core_ns", "an integer from 0 to 1000000000000000, got -1")
 

@@ -278,7 +278,8 @@ void ask_for_families(Dice& dice, Question& question) {
   planner::PlannerOptions& options = question.options;
   options.pins.stages.reset();
   options.every_family = dice.chance(40);
-  if (!options.every_family) options.family = kFamilies[dice.roll(0, 5)];
+  // Families with several stages on a device, the first two, are rarely possible.
+  if (!options.every_family) options.family = kFamilies[dice.roll(0, dice.chance(40) ? 1 : 5)];
   if (dice.chance(20)) options.ignore_memory = true;
   if (dice.chance(20)) options.pins.recompute = dice.chance(50);
   options.baselines = dice.chance(30);
@@ -301,11 +302,11 @@ void check_file(PlanDocument& document, bool may_be_stopped, Counts& seen) {
 }  // namespace
 
 TEST_CASE("no plan of any form and schedule is faster than is claimed, nor fits where none does") {
-  const std::uint64_t seed = seeded(4121);
+  const std::uint64_t seed = seeded(4157);
   ProblemMaker maker(seed, {.layers = 4, .devices = 4, .global_batch = 6, .own_times = false});
   Dice dice(seed + 1);
   Counts seen;
-  for (int round = 0; round < scaled(60); ++round) {
+  for (int round = 0; round < scaled(90); ++round) {
     CAPTURE(round);
     ParallelProblem problem(maker, dice);
     problem.pin_some_shards(round, 4);
@@ -345,7 +346,7 @@ TEST_CASE("no plan of any form and schedule is faster than is claimed, nor fits 
     if (carries_order(plan->document.plan.family)) ++seen["an order of its own"];
     check_file(plan->document, impatient.has_value(), seen);
   }
-  if (scaled(60) < 60) return;  // Too few for every subject.
+  if (scaled(90) < 90) return;  // Too few for every subject.
   const std::pair<const char*, int> subjects[] = {{"forms", 120},
                                                   {"interleaved", 10},
                                                   {"breadth-first", 10},
@@ -359,7 +360,7 @@ TEST_CASE("no plan of any form and schedule is faster than is claimed, nor fits 
                                                   {"an order of its own", 5}};
   for (const auto& [what, least] : subjects) {
     CAPTURE(what);
-    CHECK(seen[what] >= scaled(60) * least / 60);
+    CHECK(seen[what] >= scaled(90) * least / 90);
   }
 }
 

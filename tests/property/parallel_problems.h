@@ -170,7 +170,10 @@ inline void add_variants(Dice& dice, ModelProfile& profile) {
         variant.measurements.front().output = {of_sample * whole.batch_size};
       }
       const Measurement& only = variant.measurements.front();
-      if (dice.chance(30)) variant.fixed_overhead = {std::min(only.forward, only.backward).ns / 2};
+      // The core grows with the samples, unlike an overhead.
+      const Duration beside_core =
+          std::min(only.forward - only.core.forward, only.backward - only.core.backward);
+      if (dice.chance(30)) variant.fixed_overhead = {beside_core.ns / 2};
       if (keeps_sizes && !form.recomputes.none()) keep_sizes(layer, variant);
       state_collectives(layer, variant);
       layer.variants.push_back(std::move(variant));

@@ -68,7 +68,10 @@ TEST_CASE(
         pipeline.run({.contention = Contention::Shared, .record = false}).iteration;
     const Duration at_off = tables.off.bound(alone);
     const Duration at_shared = tables.shared.bound(alone);
-    if (at_off > off || at_shared > shared || at_off > at_shared ||
+    // Shared links carry parts of nanoseconds; without contention each transfer of a critical path,
+    // of which there are at most so many, rounds them up.
+    const Duration rounded{2 * shape.num_micro_batches * std::ssize(shape.stages)};
+    if (at_off > off || at_shared > shared || at_off > at_shared + rounded ||
         tables.off.bound(box) > at_off || tables.shared.bound(box) > at_shared) {
       FAIL("round " << round << ": timetables " << at_off.ns << " and " << at_shared.ns
                     << ", of the box " << tables.off.bound(box).ns << " and "

@@ -164,7 +164,7 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
            .default_value = "64"},
           {.name = "max-expert-tensor",
            .value = "N",
-           .text = "Also divide experts among up to N.",
+           .text = "Divide each expert among up to N ranks.",
            .default_value = "1"},
           {.name = "recompute",
            .value = "SETS",
@@ -189,7 +189,7 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
           {.name = "gpus",
            .value = "FILE",
            .kind = command_line::ValueKind::File,
-           .text = "Read the figures of GPUs from FILE, as topologies/gpus.json has them."}};
+           .text = "Read GPUs from FILE, which is like topologies/gpus.json."}};
 }
 
 EstimateRequest estimate_request(const command_line::Options& options) {

@@ -571,6 +571,8 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
   pinned.expert_tensor = pinned_degree(request, "expert-tensor", kMaxTensorParallel);
   estimate.max_tensor =
       std::max({estimate.max_tensor, pinned.tensor, request.planner.max_tensor.value_or(1)});
+  estimate.max_context = std::max(estimate.max_context, pinned.context);
+  estimate.max_experts = std::max(estimate.max_experts, pinned.experts);
   estimate.max_expert_tensor = std::max(estimate.max_expert_tensor, pinned.expert_tensor);
   if (options.has("for")) {
     request.target = target_given(options, "for");

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "dapple/interop/plans/layout.h"
@@ -24,6 +28,40 @@ std::optional<std::int64_t> count_in(const std::vector<ForeignPlanFile>& files,
     if (auto count = ShellOptions(file.text, file.name).count(option)) return count;
   }
   return std::nullopt;
+}
+
+/// What a runtime calls a way in which context-parallel ranks exchange keys and values.
+struct NamedExchange {
+  std::string_view name;
+  ContextExchange exchange;
+};
+
+constexpr NamedExchange kMegatronExchanges[] = {{"p2p", ContextExchange::Ring},
+                                                {"all_gather", ContextExchange::AllGather},
+                                                {"a2a", ContextExchange::AllToAll}};
+constexpr NamedExchange kTorchtitanExchanges[] = {{"allgather", ContextExchange::AllGather},
+                                                  {"alltoall", ContextExchange::Ring}};
+
+/// Refuses an exchange that an option of a file names where the profile prices another one.
+void check_exchange(const std::vector<ForeignPlanFile>& files, std::string_view option,
+                    std::span<const NamedExchange> known, const ModelProfile& profile) {
+  const std::optional<ContextExchange> priced = context_exchange_of(profile);
+  std::vector<std::string_view> names;
+  for (const NamedExchange& one : known) {
+    if (!priced || one.exchange == *priced) names.push_back(one.name);
+  }
+  for (const ForeignPlanFile& file : files) {
+    const ShellOptions script(file.text, file.name);
+    const std::optional<ShellOption> stated = script.value(option);
+    if (!stated || std::find(names.begin(), names.end(), stated->value) != names.end()) continue;
+    std::string expected =
+        names.empty() ? "no such option" : fmt::format("{}", fmt::join(names, " or "));
+    if (priced)
+      expected +=
+          fmt::format(", as the profile prices context parallelism by {}", to_string(*priced));
+    script.refuse(stated->line,
+                  fmt::format("{}: expected {}, got '{}'", option, expected, shown(stated->value)));
+  }
 }
 
 /// Returns the forms among which the stated one has to be, for messages.
@@ -297,6 +335,7 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
   } else if (first.format == PlanFormat::Megatron) {
     stated.tensor = count_in(files, "--tensor-model-parallel-size");
     stated.context = count_in(files, "--context-parallel-size").value_or(1);
+    if (stated.context > 1) check_exchange(files, "--cp-comm-type", kMegatronExchanges, profile);
     stated.experts = count_in(files, "--expert-model-parallel-size").value_or(1);
     stated.expert_tensor = count_in(files, "--expert-tensor-parallel-size");
     stated.shards_optimizer = ShellOptions(first.text, "").has("--use-distributed-optimizer");
@@ -319,6 +358,10 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
   } else if (first.format == PlanFormat::Torch) {
     stated.tensor = count_in(files, "--parallelism.tensor_parallel_degree");
     stated.context = count_in(files, "--parallelism.context_parallel_degree").value_or(1);
+    if (stated.context > 1) {
+      check_exchange(files, "--parallelism.context_parallel_rotate_method", kTorchtitanExchanges,
+                     profile);
+    }
     stated.experts = count_in(files, "--parallelism.expert_parallel_degree").value_or(1);
     stated.expert_tensor =
         count_in(files, "--parallelism.expert_tensor_parallel_degree").value_or(1);

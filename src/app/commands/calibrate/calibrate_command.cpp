@@ -533,7 +533,7 @@ std::vector<command_line::OptionSection> calibrate_sections() {
         {.name = "gpus",
          .value = "FILE",
          .kind = command_line::ValueKind::File,
-         .text = "Read the figures of GPUs from FILE, as topologies/gpus.json has them."},
+         .text = "Read GPUs from FILE, which is like topologies/gpus.json."},
         {.name = "name",
          .value = "NAME",
          .text = "Call the calibration NAME.",
