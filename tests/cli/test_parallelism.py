@@ -106,7 +106,7 @@ class Parallelism(ToolTest):
         for option in (("--pin", "tensor=1"), ("--max-tensor", "1")):
             run = self.run_tool(*self.ground("350 MiB", **large), *option)
             self.assertEqual(run.returncode, INFEASIBLE, run.stdout + run.stderr)
-            self.assertIn("leaving out pinned degrees and --max-tensor", run.stderr)
+            self.assertIn("fewer of --pin, --max-tensor and --shard", run.stderr)
 
     def test_options_without_effect_are_named(self):
         plain = ("--model", self.write("plain.json", tool.small_profile()), "--topo",

@@ -107,7 +107,7 @@ std::string remedy_text(const Remedy& remedy, const ModelProfile& profile,
     case RemedyKind::EveryRuntime:
       return "planning without --for may find a plan";
     case RemedyKind::EveryParallelism:
-      return "leaving out pinned degrees and --max-tensor: other degrees were not tried";
+      return "fewer of --pin, --max-tensor and --shard: other forms of parallelism were not tried";
     case RemedyKind::ShardedState:
       return "--shard optimizer: replicas then hold a part each of the optimizer's state";
     case RemedyKind::AllStateSharded:

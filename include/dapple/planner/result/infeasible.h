@@ -83,7 +83,7 @@ enum class RemedyKind : std::uint8_t {
   EveryFamily,
   /// Any runtime, which was not tried.
   EveryRuntime,
-  /// Any degree of tensor parallelism, which was not tried.
+  /// Every form of parallelism, some of which were not tried.
   EveryParallelism,
   /// Sharding the optimizer's state, or all state.
   ShardedState,
