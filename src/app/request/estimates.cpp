@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -113,43 +114,9 @@ std::vector<EstimatedGpu> gpus_of(const estimate::GpuTable& table, const Estimat
   return gpus;
 }
 
-}  // namespace
-
-std::vector<command_line::OptionSpec> estimate_options() {
-  return {{.name = "gpu",
-           .value = "NAMES",
-           .text = "Estimate a configuration for GPUs, such as A100,H100.",
-           .details = "The default is the topology's kinds of device. topologies/gpus.json lists "
-                      "the GPUs that are known."},
-          {.name = "sequence", .value = "N", .text = "Use N tokens per sample."},
-          {.name = "precision",
-           .value = "FORMAT",
-           .choices = {"bf16", "fp16", "tf32", "fp32"},
-           .text = "Compute in {}.",
-           .default_value = "bf16"}};
-}
-
-std::vector<command_line::OptionSpec> more_estimate_options() {
-  return {{.name = "calibration",
-           .value = "NAME",
-           .text = "Estimate with this calibration (default: the GPU's).",
-           .details = "topologies/gpus.json has them; dapple-plan calibrate makes others."},
-          {.name = "framework",
-           .value = "NAME",
-           .text = "Count what this framework keeps in memory.",
-           .details = "topologies/gpus.json has megatron-lm, which may also be called megatron, "
-                      "nanotron and nanotron-keeping-gathered; without one nothing is counted."},
-          {.name = "decoder-sequence",
-           .value = "N",
-           .text = "Use N tokens per sample for the decoder.",
-           .default_value = "as many"},
-          {.name = "attention",
-           .value = "KIND",
-           .choices = {"fused", "unfused"},
-           .text = "Compute attention {}, that is without or with stored scores.",
-           .default_value = "fused"},
-          {.name = "no-sequence-parallel", .text = "Leave out sequence parallelism."},
-          {.name = "max-context",
+/// The options that say which forms of parallelism are estimated.
+std::vector<command_line::OptionSpec> options_of_forms() {
+  return {{.name = "max-context",
            .value = "N",
            .text = "Make variants up to context degree N.",
            .default_value = "1"},
@@ -170,8 +137,12 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
            .value = "SETS",
            .text = "Make variants that recompute parts of blocks, such as full,core_attn+norm.",
            .default_value = "full",
-           .details = "Parts are core_attn, norm, mlp, moe, moe_act and full; none makes none."},
-          {.name = "gradient-bytes",
+           .details = "Parts are core_attn, norm, mlp, moe, moe_act and full; none makes none."}};
+}
+
+/// The options that change the figures of every form.
+std::vector<command_line::OptionSpec> options_of_figures() {
+  return {{.name = "gradient-bytes",
            .value = "N",
            .choices = {"2", "4"},
            .text = "Keep gradients of {} bytes.",
@@ -190,6 +161,48 @@ std::vector<command_line::OptionSpec> more_estimate_options() {
            .value = "FILE",
            .kind = command_line::ValueKind::File,
            .text = "Read GPUs from FILE, which is like topologies/gpus.json."}};
+}
+
+}  // namespace
+
+std::vector<command_line::OptionSpec> estimate_options() {
+  return {{.name = "gpu",
+           .value = "NAMES",
+           .text = "Estimate a configuration for GPUs, such as A100,H100.",
+           .details = "The default is the topology's kinds of device. topologies/gpus.json lists "
+                      "the GPUs that are known."},
+          {.name = "sequence", .value = "N", .text = "Use N tokens per sample."},
+          {.name = "precision",
+           .value = "FORMAT",
+           .choices = {"bf16", "fp16", "tf32", "fp32"},
+           .text = "Compute in {}.",
+           .default_value = "bf16"}};
+}
+
+std::vector<command_line::OptionSpec> more_estimate_options() {
+  std::vector<command_line::OptionSpec> options = {
+      {.name = "calibration",
+       .value = "NAME",
+       .text = "Estimate with this calibration (default: the GPU's).",
+       .details = "topologies/gpus.json has them; dapple-plan calibrate makes others."},
+      {.name = "framework",
+       .value = "NAME",
+       .text = "Count what this framework keeps in memory.",
+       .details = "topologies/gpus.json has megatron-lm, which may also be called megatron, "
+                  "nanotron and nanotron-keeping-gathered; without one nothing is counted."},
+      {.name = "decoder-sequence",
+       .value = "N",
+       .text = "Use N tokens per sample for the decoder.",
+       .default_value = "as many"},
+      {.name = "attention",
+       .value = "KIND",
+       .choices = {"fused", "unfused"},
+       .text = "Compute attention {}, that is without or with stored scores.",
+       .default_value = "fused"},
+      {.name = "no-sequence-parallel", .text = "Leave out sequence parallelism."}};
+  std::ranges::move(options_of_forms(), std::back_inserter(options));
+  std::ranges::move(options_of_figures(), std::back_inserter(options));
+  return options;
 }
 
 EstimateRequest estimate_request(const command_line::Options& options) {

@@ -241,6 +241,16 @@ ExactPlans search_space(const PlanningContext& context, std::vector<SimulatedPla
   return all;
 }
 
+/// Completes why nothing was found by the bound of the search, if there was one.
+Infeasible with_bound(Infeasible none, std::optional<Duration> bound, const Topology& topology) {
+  if (bound) none.lower_bound = *bound;
+  // On devices that differ, other orders of them or shares by speed may need less memory.
+  if (none.shortage && !has_alike_devices(topology)) {
+    none.is_certain = bound && bound->is_infinite();
+  }
+  return none;
+}
+
 }  // namespace
 
 std::vector<BaselinePlan> plans_of_others(const PlanningContext& context) {
@@ -306,12 +316,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
   if (known.empty()) {
     if (is_stopped()) return stopped_before_a_plan();
     check(infeasible.has_value(), "nothing was found where something fits");
-    if (bound) infeasible->lower_bound = *bound;
-    // On devices that differ, other orders of them or shares by speed may need less memory.
-    if (infeasible->shortage && !has_alike_devices(context.topology)) {
-      infeasible->is_certain = bound && bound->is_infinite();
-    }
-    return std::move(*infeasible);
+    return with_bound(*std::move(infeasible), bound, context.topology);
   }
   evaluate_chosen(made, known.front().plan, context, bound);
   if (options.baselines && bound && made.baselines.empty()) are_baselines_whole = false;
