@@ -136,7 +136,7 @@ std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks, const P
       return indivisible_text(block.key_value_heads, "heads of keys and values", degrees.tensor,
                               "tensor");
     }
-    // Of those on a device each rank has some with all positions.
+    // Each rank computes all positions for some of the heads on its device.
     const std::int64_t on_device = divide_up(block.key_value_heads, degrees.tensor);
     if (exchange == ContextExchange::AllToAll && on_device % degrees.context != 0) {
       return indivisible_text(on_device, "heads of keys and values on a device", degrees.context,

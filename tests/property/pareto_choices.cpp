@@ -349,7 +349,7 @@ void require_table(Dice& dice, const test::TemporaryFolder& folder, const Questi
   for (const std::string& word : words) command += word + " ";
   INFO(command << "\n" << out.str() << err.str() << small::text_of(question));
   if (code == 3) {
-    // What is pinned is impossible on every cluster.
+    // No cluster allows what the pins demand.
     REQUIRE(fastest_of(tried).is_infinite());
     return;
   }

@@ -44,8 +44,8 @@ inline constexpr CollectiveMembers kCollectiveMembers[] = {
 /// Returns "tensor", "context", "experts" or "expert-tensor".
 std::string_view to_string(CollectiveMembers members);
 
-/// What is computed while a send-receive passes: nothing, or a step of the core of attention, of
-/// which the members of a ring compute as many as there are members.
+/// The computation beside which a send-receive passes: none, or a step of the core of attention.
+/// The core has as many steps as the ring has members.
 enum class Beside : std::uint8_t { Nothing, ForwardCore, BackwardCore };
 
 /// The times in which a layer computes the core of attention, in its forward and in its backward.

@@ -677,8 +677,7 @@ MadePlan ParallelismComparison::finish() {
   return std::move(*best_);
 }
 
-/// Explains by the closest form why there is no plan. What is claimed holds for the plans of all
-/// parts.
+/// Explains by the closest form why there is no plan. The claims cover the plans of all parts.
 Infeasible ParallelismComparison::explain() {
   const bool is_any_stopped = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
     return part.outcome == ParallelismOutcomeKind::Stopped;

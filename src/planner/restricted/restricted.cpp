@@ -192,8 +192,7 @@ class RestrictedPlanner {
     return std::move(*best_);
   }
 
-  /// Explains by the closest part why there is no plan. What is claimed holds for the plans of all
-  /// parts.
+  /// Explains by the closest part why there is no plan. The claims cover the plans of all parts.
   Infeasible explain() {
     closest_->is_certain = closest_->is_certain && !has_open_;
     closest_->lower_bound = is_proven_ ? bound_ : Duration{};

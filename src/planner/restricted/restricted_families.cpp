@@ -52,7 +52,7 @@ class RestrictedFamilies {
       if (!first_failure || infeasible.stopped) first_failure = infeasible;
     }
     if (best_) return finish();
-    // What is claimed holds for all families.
+    // The claims cover the plans of all families.
     first_failure->is_certain = first_failure->is_certain && are_all_certain;
     first_failure->lower_bound = is_proven_ ? bound_ : Duration{};
     return std::move(*first_failure);

@@ -60,7 +60,7 @@ void check_target(Claims& claims, const ClaimedPlan& claimed) {
       if (lack.empty()) lack = lack_of_executor(form, claimed.document.original_profile());
       if (!lack.empty() || executor_mixes(claimed.document.profile, plan.parallelism, form))
         continue;
-      lack = "dapple-exec has no stages that divide parameters otherwise which they share";
+      lack = "dapple-exec has no stages that share parameters and divide them differently";
     }
     if (lack.empty()) return;
     claims.refuse("/request/for", "expected a runtime that can run the plan, but " + lack);

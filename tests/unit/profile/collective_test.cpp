@@ -80,7 +80,7 @@ TEST_CASE("a send-receive passes each hop once, whatever its ring") {
   measured.measured = {{{300}, {900}}};
   // A quarter of the four rounds of an all-reduce of the 300 bytes of all three.
   CHECK(collective_time(CollectiveKind::SendReceive, {100}, measured) == Duration{225});
-  // Of two servers of two devices, one sends 100 bytes to the other, by 4 B/ns of NICs.
+  // Each of two servers of two devices sends 100 bytes to the other through NICs of 4 B/ns.
   GroupRing four = ring(4);
   four.members_in_server = 2;
   four.between_servers = bytes_per_ns(2);

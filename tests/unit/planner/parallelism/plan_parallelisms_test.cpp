@@ -186,7 +186,7 @@ TEST_CASE("that no plan fits is certain only if it is so of every form") {
         make_plan_of_any_parallelism({profile, devices_with(memory), options}, std::nullopt);
     REQUIRE(std::holds_alternative<Infeasible>(made));
     const auto& none = std::get<Infeasible>(made);
-    // Of the half it is not proven that it cannot be in a V.
+    // It is not proven that no V holds half of the layer.
     CHECK(none.is_certain == (memory == 1'000));
     CHECK(none.lower_bound.is_infinite() == (memory == 1'000));
   }
@@ -264,7 +264,7 @@ TEST_CASE("that nothing fits on unlike devices in order is no claim about other 
 
 TEST_CASE("where replicas share state, plans may fit only if a stage deals its micro-batches") {
   // On one device the first layer needs 10,000 bytes, and on two, 2,000 and 8,000 / 2 and a bucket.
-  // Of the other layer a device has room for one sample, which two replicas cannot share.
+  // A device has room for one sample of the other layer, which two replicas cannot share.
   ModelProfile profile = small::model_of(
       {{.forward = 10, .backward = 20, .output = 1, .parameters = 1'000, .stash = 1},
        {.forward = 10, .backward = 20, .output = 1, .parameters = 100, .stash = 4'000}});
