@@ -1262,8 +1262,12 @@ class Draw:
     def draw_times(self):
         times = {"measurements": self.draw_measurements(self.choice(1, 1, 2, 3))}
         if len(times["measurements"]) == 1 and self.chance(0.4):
-            both = (times["measurements"][0][key] for key in ("forward_ns", "backward_ns"))
-            times["fixed_overhead_ns"] = self.random.randint(1, min(both))
+            one = times["measurements"][0]
+            # The core of attention grows with the samples: it has no part of the overhead.
+            most = min(one[f"{way}_ns"] - one.get(f"{way}_core_ns", 0)
+                       for way in ("forward", "backward"))
+            if most > 0:
+                times["fixed_overhead_ns"] = self.random.randint(1, most)
         return times
 
     def draw_figures(self, parameters):
