@@ -1,7 +1,6 @@
 #include "dapple/cost/transfer.h"
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 #include <utility>
 
@@ -26,7 +25,9 @@ std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
                                 const std::function<Bytes(std::int64_t)>& size_of,
                                 const Topology& topology, const TransferShares& shares) {
   std::vector<PairFlow> flows;
-  std::map<DeviceIndex, Bytes> received;
+  // What each receiver has in all, and to which of them each flow goes.
+  std::vector<Bytes> received(to.size());
+  std::vector<std::size_t> receivers;
   std::size_t receiver = 0;
   for (const TransferEnd& sender : from) {
     // Both sides are ascending, so receivers that end before this sender begins are complete.
@@ -38,7 +39,8 @@ std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
       if (parts == 0) continue;
       const Bytes size{divide_up(size_of(overlap.size()).count, parts)};
       if (sender.device == to[i].device || size.count == 0) continue;
-      received[to[i].device] += size;
+      received[i] += size;
+      receivers.push_back(i);
       flows.push_back({.from = sender.device,
                        .to = to[i].device,
                        .samples = overlap,
@@ -47,11 +49,31 @@ std::vector<PairFlow> intersect(const std::vector<TransferEnd>& from,
                        .route = topology.route(sender.device, to[i].device)});
     }
   }
-  for (PairFlow& flow : flows) {
-    flow.received = received.at(flow.to);
+  for (std::size_t i = 0; i < flows.size(); ++i) {
+    PairFlow& flow = flows[i];
+    flow.received = received[receivers[i]];
     if (shares.shares > 1) flow.route.latency += shares.gather(flow.to, flow.received);
   }
   return flows;
+}
+
+/// Makes one load of those on the same port, and sorts them by port.
+void add_up(std::vector<PortLoad>& loads) {
+  std::sort(loads.begin(), loads.end(),
+            [](const PortLoad& a, const PortLoad& b) { return a.port < b.port; });
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    const PortLoad next = loads[i];
+    if (count == 0 || loads[count - 1].port != next.port) {
+      loads[count++] = next;
+      continue;
+    }
+    PortLoad& load = loads[count - 1];
+    load.size += next.size;
+    std::tie(load.latency, load.received) =
+        std::max(std::pair{load.latency, load.received}, std::pair{next.latency, next.received});
+  }
+  loads.resize(count);
 }
 
 }  // namespace
@@ -61,21 +83,20 @@ TransferCost transfer_cost(const std::vector<TransferEnd>& from, const std::vect
                            const Topology& topology, const TransferShares& shares) {
   TransferCost cost;
   cost.flows = intersect(from, to, size_of, topology, shares);
-  std::map<PortIndex, PortLoad> loads;
   for (const PairFlow& flow : cost.flows) {
     cost.size += flow.size;
     for (const PortIndex port : flow.route.ports) {
-      PortLoad& load = loads[port];
-      load.port = port;
-      load.size += flow.size;
-      std::tie(load.latency, load.received) = std::max(
-          std::pair{load.latency, load.received}, std::pair{flow.route.latency, flow.received});
+      cost.ports.push_back({.port = port,
+                            .size = flow.size,
+                            .busy = {},
+                            .latency = flow.route.latency,
+                            .received = flow.received});
     }
   }
-  for (auto& [port, load] : loads) {
-    load.busy = occupation(load.size, topology.ports()[port.position()].bandwidth);
+  add_up(cost.ports);
+  for (PortLoad& load : cost.ports) {
+    load.busy = occupation(load.size, topology.ports()[load.port.position()].bandwidth);
     cost.time = std::max(cost.time, round_up(load.busy) + load.latency);
-    cost.ports.push_back(load);
   }
   return cost;
 }

@@ -45,6 +45,37 @@ LaneScheduler::LaneScheduler(const Schedule& schedule, const PlanCost& costs,
   }
 }
 
+void LaneScheduler::sum_up_rest() {
+  // Whether lane s is all of stage s.
+  bool is_pipeline = lanes_.size() == chunk_of_stage_.size();
+  for (const LaneState& lane : lanes_) {
+    is_pipeline = is_pipeline && lane.chunks.size() == 1 && lane.dealt_to == 1;
+  }
+  // The least time from the start of the last gradient of the stage in front to the end. It waits
+  // for the last gradient of this stage, or comes behind the one that does.
+  Duration after_last_gradient;
+  for (LaneState& lane : lanes_) {
+    lane.rest.resize(lane.actions->size());
+    Duration rest;
+    bool has_gradient = false;
+    Duration from_last_gradient;
+    for (std::size_t i = lane.actions->size(); i-- > 0;) {
+      const Action& action = (*lane.actions)[i];
+      if (stream_of(action.kind) == Stream::Compute) {
+        const Duration length = length_of(lane, action);
+        rest += length;
+        if (is_pipeline && !has_gradient && makes_input_gradient(action.kind)) {
+          has_gradient = true;
+          rest = std::max(rest, length + after_last_gradient);
+          from_last_gradient = rest;
+        }
+      }
+      lane.rest[i] = rest;
+    }
+    after_last_gradient = from_last_gradient;
+  }
+}
+
 LaneScheduler::Inputs LaneScheduler::make_inputs(std::int64_t senders, std::int64_t micro_batches) {
   const auto count = static_cast<std::size_t>(micro_batches);
   Inputs inputs;

@@ -113,6 +113,9 @@ class Engine {
   std::vector<std::int32_t> collectives_;
   // By reducer, when its current reduction started.
   std::vector<Duration> reduction_starts_;
+  // Whether the simulation ends early, and a lower bound on the end.
+  bool may_end_early_ = false;
+  Duration least_end_;
   Duration end_;
   std::int64_t events_ = 0;
 };
@@ -177,6 +180,8 @@ Engine::Engine(const Schedule& schedule, const PlanCost& costs, const Topology& 
     looks_ahead_ = false;
     calls_.emplace(costs.stages.size(), options.transfers);
   }
+  may_end_early_ = !options.enough.is_infinite() && !options.record && !shares_collectives_;
+  if (may_end_early_) lanes_.sum_up_rest();
   transport_ = make_transport({costs, pairs_, schedule.lanes}, topology, options.contention,
                               {.queue = queue_, .actions = options.record ? &actions_ : nullptr});
 }
@@ -188,6 +193,9 @@ SimulationResult Engine::run() {
     const Event event = queue_.next();
     queue_.pop();
     serve(event);
+    if (may_end_early_ && least_end_ >= options_.enough) {
+      return {.iteration = least_end_, .events = events_, .timeline = {}};
+    }
     if (events_ % SimulationOptions::kEventsBetweenPolls == 0 && options_.should_stop &&
         options_.should_stop()) {
       return {.iteration = Duration::infinite(), .events = events_, .timeline = {}};
@@ -254,6 +262,7 @@ void Engine::try_start(LaneIndex lane, Duration now) {
     return;
   }
   const Duration start = std::max(now, ready);
+  if (may_end_early_) least_end_ = std::max(least_end_, start + lanes_.rest(lane));
   // It is recorded at its start so that actions are recorded nearly in the order of the timeline.
   records_[lane.position()] = actions_.size();
   record({.lane = lane, .action = computation, .start = start, .end = start, .size = {}});

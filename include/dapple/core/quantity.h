@@ -116,7 +116,9 @@ constexpr std::int64_t divide_up(Wide numerator, Wide denominator) {
 
 /// Returns `size` times `factor`, rounded up to a whole byte. Requires: neither is negative.
 constexpr Bytes scale_up(Bytes size, Factor factor) {
-  if (factor.billionths == kOne.billionths) return size;
+  if (factor.billionths % kOne.billionths == 0) {
+    return {size.count * (factor.billionths / kOne.billionths)};
+  }
   return {divide_up(Wide{size.count} * factor.billionths, kOne.billionths)};
 }
 
@@ -150,7 +152,7 @@ constexpr Ticks to_ticks(Duration time) {
 
 /// Returns the first whole nanosecond that is not before `time`. Requires: time.count >= 0.
 constexpr Duration round_up(Ticks time) {
-  return {divide_up(time.count, kTicksPerNanosecond)};
+  return {time.count / kTicksPerNanosecond + (time.count % kTicksPerNanosecond > 0 ? 1 : 0)};
 }
 
 /// Returns how long `size` bytes keep a link of `bandwidth` busy, rounded up to a tick.

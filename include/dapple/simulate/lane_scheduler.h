@@ -61,6 +61,17 @@ class LaneScheduler {
   /// caller.
   LaneScheduler(const Schedule& schedule, const PlanCost& costs, bool shares_collectives = false);
 
+  /// Prepares rest(). Requires: nothing has started. O(actions).
+  void sum_up_rest();
+  /// Lower bound on the time from the start of the lane's next computation to the end of the
+  /// iteration: that of the computations that the lane has left or, up to its last gradient, of
+  /// these and the passes of that gradient through the stages in front. Requires: is_waiting(lane),
+  /// and sum_up_rest() was called.
+  Duration rest(LaneIndex lane) const {
+    const LaneState& state = lanes_[lane.position()];
+    return state.rest[state.next];
+  }
+
   /// Whether the lane has computed everything.
   bool is_done(LaneIndex lane) const { return lanes_[lane.position()].is_done(); }
 
@@ -185,6 +196,9 @@ class LaneScheduler {
     const std::vector<Action>* actions = nullptr;
     // The position of the next or current computation, or the number of actions if none is left.
     std::size_t next = 0;
+
+    // By position in the list, what sum_up_rest() finds.
+    std::vector<Duration> rest;
 
     bool is_done() const { return next == actions->size(); }
     const Action& computation() const { return (*actions)[next]; }

@@ -38,13 +38,17 @@ struct SimulationOptions {
   /// Whether transfers or reductions take no time, to see how much of them is exposed.
   bool free_transfers = false;
   bool free_all_reduce = false;
+  /// The simulation ends once what some lane has still to compute shows that the iteration takes
+  /// so long or longer. It then returns a lower bound of that at least. Only without `record`.
+  Duration enough = Duration::infinite();
   /// Called every kEventsBetweenPolls events; the simulation stops if it returns true.
   std::function<bool()> should_stop = {};
   static constexpr std::int64_t kEventsBetweenPolls = 4096;
 };
 
 struct SimulationResult {
-  /// The simulated iteration; infinite if `should_stop` ended the simulation.
+  /// The simulated iteration; infinite if `should_stop` ended the simulation, and a lower bound if
+  /// `enough` did.
   Duration iteration;
   /// The number of events, a deterministic measure of the work.
   std::int64_t events = 0;

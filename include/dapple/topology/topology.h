@@ -6,6 +6,8 @@
 // between two devices. Two transfers share the ports that their routes have in common.
 #pragma once
 
+#include <boost/container/static_vector.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -45,8 +47,13 @@ struct Port {
 
 /// A route, or a segment of one: the ports that it passes, in order, and its total latency.
 struct Route {
-  /// Distinct; every port that can be a bottleneck.
-  std::vector<PortIndex> ports;
+  /// The most ports of a route: two PCIe roots, a NIC, an uplink of a rack and one of a pod, at
+  /// either end.
+  static constexpr std::size_t kMostPorts = 10;
+
+  /// Distinct; every port that can be a bottleneck. They are kept in place, as searches make
+  /// millions of routes.
+  boost::container::static_vector<PortIndex, kMostPorts> ports;
   Duration latency;
   /// The bandwidth of the narrowest port.
   Bandwidth bandwidth{kMaxCount};

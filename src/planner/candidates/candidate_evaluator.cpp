@@ -56,7 +56,9 @@ bool CandidateEvaluator::try_depths(const Depths& depths, const CostModel& costs
   const search::BoundedPlan bounded{attempt.plan, cost, context_.topology, context_.options.mode()};
   if (std::max(lower_bound(bounded), search::lower_bound_of_order(bounded)) >= current.iteration)
     return true;
-  attempt.iteration = simulate_and_count(bounded, score, should_stop_);
+  // A pool takes slower plans as well.
+  const Duration most = context_.pool == nullptr ? current.iteration : Duration::infinite();
+  attempt.iteration = simulate_and_count(bounded, score, should_stop_, most);
   if (attempt.iteration.is_infinite()) return false;
   if (context_.pool != nullptr && better(attempt, score.nearest)) score.nearest = attempt;
   if (better(attempt, current)) current = std::move(attempt);

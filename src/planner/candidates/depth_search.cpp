@@ -96,7 +96,8 @@ void DepthSearch::push(search::DepthBox box, const OpenBox& parent, const Simula
                        Score& score) {
   if (!limits_.narrow(box) || !limits_.may_fit(box)) return;
   score.actions += 1 + earliest_start_bound_.steps() / kStepsPerAction;
-  const Duration bound = std::max(parent.bound, earliest_start_bound_.bound(box));
+  const Duration bound =
+      std::max(parent.bound, earliest_start_bound_.bound(box, nullptr, best.iteration));
   if (bound >= best.iteration) return;
   open_.push({.bound = bound,
               .number = boxes_++,
@@ -132,7 +133,8 @@ void DepthSearch::begin(OpenBox open, SimulatedPlan& best, Score& score) {
   const search::EarliestStarts known =
       beginning_of(recorded, open.box, start_.plan.num_micro_batches);
   score.actions += 1 + earliest_start_bound_.steps() / kStepsPerAction;
-  const Duration bound = std::max(open.bound, earliest_start_bound_.bound(open.box, &known));
+  const Duration bound =
+      std::max(open.bound, earliest_start_bound_.bound(open.box, &known, best.iteration));
   open.splits = bound > open.bound ? 0 : open.splits + 1;
   open.bound = bound;
   const bool is_better = attempt.iteration < best.iteration;
@@ -151,8 +153,8 @@ void DepthSearch::simulate(OpenBox open, SimulatedPlan& best, Score& score) {
   if (!limits_.fit_as_they_are(open.box.least)) return;
   SimulatedPlan attempt = start_;
   attempt.plan.warmup_depths = lane_depths(attempt.plan, open.box.least);
-  attempt.iteration =
-      simulate_and_count({attempt.plan, costs_, topology_, options_.mode()}, score, should_stop_);
+  attempt.iteration = simulate_and_count({attempt.plan, costs_, topology_, options_.mode()}, score,
+                                         should_stop_, best.iteration);
   if (attempt.iteration.is_infinite()) return open_.push(std::move(open));
   if (attempt.iteration < best.iteration) best = std::move(attempt);
 }

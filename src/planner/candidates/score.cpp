@@ -53,7 +53,7 @@ std::int64_t actions_of_flows(const search::BoundedPlan& bounded) {
   return static_cast<std::int64_t>(actions) * bounded.plan.num_micro_batches;
 }
 
-Recorded run_and_count(const search::BoundedPlan& bounded, bool record,
+Recorded run_and_count(const search::BoundedPlan& bounded, bool record, Duration enough,
                        const std::function<bool()>& should_stop, Score& score) {
   Recorded recorded{.schedule = generate(bounded.plan, bounded.mode.replicas), .result = {}};
   for (const Lane& lane : recorded.schedule.lanes) {
@@ -65,6 +65,7 @@ Recorded run_and_count(const search::BoundedPlan& bounded, bool record,
                                        {.contention = bounded.mode.contention,
                                         .transfers = bounded.mode.transfers,
                                         .record = record,
+                                        .enough = enough,
                                         .should_stop = should_stop});
   return recorded;
 }
@@ -72,13 +73,14 @@ Recorded run_and_count(const search::BoundedPlan& bounded, bool record,
 }  // namespace
 
 Duration simulate_and_count(const search::BoundedPlan& bounded, Score& score,
-                            const std::function<bool()>& should_stop) {
-  return run_and_count(bounded, false, should_stop, score).result.iteration;
+                            const std::function<bool()>& should_stop, Duration most) {
+  const Duration enough = most.is_infinite() ? most : most + Duration{1};
+  return run_and_count(bounded, false, enough, should_stop, score).result.iteration;
 }
 
 Recorded record_and_count(const search::BoundedPlan& bounded, Score& score,
                           const std::function<bool()>& should_stop) {
-  return run_and_count(bounded, true, should_stop, score);
+  return run_and_count(bounded, true, Duration::infinite(), should_stop, score);
 }
 
 }  // namespace dapple::planner

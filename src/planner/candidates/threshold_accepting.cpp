@@ -167,7 +167,7 @@ class DepthWalk {
   void walk_by_bounds();
   void walk_by_simulations();
   std::optional<Depths> next_depths(const Depths& from);
-  void simulate(SimulatedPlan& plan);
+  void simulate(SimulatedPlan& plan, Duration most);
 
   Duration bound_at(const Depths& depths) {
     return bound_.bound({.least = depths, .most = depths});
@@ -214,7 +214,7 @@ void DepthWalk::walk_by_bounds() {
     }
     SimulatedPlan found = here_;
     found.plan.warmup_depths = std::move(best);
-    simulate(found);
+    simulate(found, here_.iteration);
     if (found.iteration < here_.iteration) here_ = std::move(found);
   }
 }
@@ -233,7 +233,7 @@ void DepthWalk::walk_by_simulations() {
     if (bound_at(*depths) > most) continue;
     SimulatedPlan next = here_;
     next.plan.warmup_depths = *depths;
-    simulate(next);
+    simulate(next, most);
     if (next.iteration <= most) here_ = std::move(next);
   }
 }
@@ -247,10 +247,11 @@ std::optional<Depths> DepthWalk::next_depths(const Depths& from) {
   return depths;
 }
 
-/// Simulates the plan, and keeps it if it is the best.
-void DepthWalk::simulate(SimulatedPlan& plan) {
+/// Simulates the plan, and keeps it if it is the best. An iteration above `most` is not exact.
+/// Requires: `most` is not below the best iteration.
+void DepthWalk::simulate(SimulatedPlan& plan, Duration most) {
   plan.iteration = simulate_and_count({plan.plan, cost_, topology_, options_.mode()}, score_,
-                                      limits_.should_stop);
+                                      limits_.should_stop, most);
   if (plan.iteration < score_.best.iteration) score_.best = plan;
 }
 
@@ -293,7 +294,7 @@ Score threshold_accepting_of_stages(const SimulatedPlan& start, const CostModel&
     const PlanCost cost = costs.plan_cost(plan);
     const search::BoundedPlan bounded{plan, cost, costs.topology(), options.mode()};
     if (search::lower_bound_of_order(bounded) > most) continue;
-    next.iteration = simulate_and_count(bounded, score, limits.should_stop);
+    next.iteration = simulate_and_count(bounded, score, limits.should_stop, most);
     if (next.iteration > most) continue;
     here = next;
     if (here.iteration < score.best.iteration) score.best = here;

@@ -105,6 +105,12 @@ Duration EarliestStartBound::Ways::arrival(Duration ready) {
   return arrival;
 }
 
+Duration EarliestStartBound::Ways::least_time() const {
+  Duration least = ways_.empty() ? Duration{} : ways_.front().time;
+  for (const Way& way : ways_) least = std::min(least, way.time);
+  return least;
+}
+
 void EarliestStartBound::RunningMaximum::reset() {
   count_ = 0;
   largest_ = kNever;
@@ -154,6 +160,17 @@ EarliestStartBound::EarliestStartBound(const PlanCost& costs, const BoundedPlan&
     if (!counts_on_last_flows) continue;
     stage.last_gradient = last[s].gradient;
     stage.after_backward = last[s].after_backward;
+  }
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    Stage& stage = stages_[s];
+    stage.after_all = stage.after_backward;
+    if (s == 0) continue;
+    // The stage in front still waits for the last gradient, and runs its own last backward.
+    const Stage& front = stages_[s - 1];
+    Duration backward = front.lanes.front().backward;
+    for (const Lane& lane : front.lanes) backward = std::min(backward, lane.backward);
+    stage.after_all =
+        std::max(stage.after_all, stage.gradients.least_time() + backward + front.after_all);
   }
   if (counts_on_sharing) find_shared_ports(costs, bounded.topology);
 }
@@ -230,6 +247,10 @@ std::vector<EarliestStartBound::Lane> EarliestStartBound::lanes_of(const StagePl
     lanes[position].forward = count > 1 ? own.replicas[position].forward : cost.forward;
     lanes[position].backward = count > 1 ? own.replicas[position].backward : cost.backward;
     lanes[position].micro_batches = divide_up(micro_batches_ - i, count);
+    const auto micro_batches = static_cast<std::size_t>(lanes[position].micro_batches);
+    lanes[position].from_forwards.resize(micro_batches);
+    lanes[position].forward_end.resize(micro_batches);
+    lanes[position].backward_end.resize(micro_batches);
   }
   return lanes;
 }
@@ -246,12 +267,9 @@ void EarliestStartBound::reset(const DepthBox& box) {
     for (Lane& lane : stage.lanes) {
       lane.least = divide_up(box.least[s], lanes);
       lane.most = divide_up(box.most[s], lanes);
-      lane.from_forwards.clear();
       lane.from_backwards = kNever;
       lane.from_old_backwards = kNever;
       lane.old_backwards = 0;
-      lane.forward_end.clear();
-      lane.backward_end.clear();
     }
     stage.activations.reset();
     stage.gradients.reset();
@@ -268,8 +286,9 @@ void EarliestStartBound::reset(const DepthBox& box) {
 /// backwards that precede this one at every depth of the box, have been visited.
 Duration EarliestStartBound::forward(Lane& lane, std::int64_t number, Duration earliest) {
   const std::int64_t before = std::max<std::int64_t>(0, number - lane.most + 1);
-  const Duration from_forwards = number == 0 ? kNever : lane.from_forwards.back();
-  Duration start = number == 0 ? earliest : std::max(earliest, lane.forward_end.back());
+  const auto position = static_cast<std::size_t>(number);
+  const Duration from_forwards = number == 0 ? kNever : lane.from_forwards[position - 1];
+  Duration start = number == 0 ? earliest : std::max(earliest, lane.forward_end[position - 1]);
   if (before > 0) {
     start = std::max(start, lane.backward_end[static_cast<std::size_t>(before - 1)]);
     for (; lane.old_backwards < before; ++lane.old_backwards) {
@@ -283,10 +302,10 @@ Duration EarliestStartBound::forward(Lane& lane, std::int64_t number, Duration e
     start = std::max(start, work + std::max(from_forwards, lane.from_old_backwards));
   }
   const std::int64_t backwards = std::max<std::int64_t>(0, number - lane.least + 1);
-  lane.from_forwards.push_back(
-      std::max(from_forwards, start - number * lane.forward - backwards * lane.backward));
-  lane.forward_end.push_back(start + lane.forward);
-  return lane.forward_end.back();
+  lane.from_forwards[position] =
+      std::max(from_forwards, start - number * lane.forward - backwards * lane.backward);
+  lane.forward_end[position] = start + lane.forward;
+  return start + lane.forward;
 }
 
 /// Returns the earliest end of a backward (T2). Requires: the forwards that precede it at every
@@ -295,13 +314,14 @@ Duration EarliestStartBound::backward(Lane& lane, std::int64_t number, Duration 
   const std::int64_t forwards = std::min(lane.micro_batches, number + lane.least);
   const auto last = static_cast<std::size_t>(forwards - 1);
   Duration start = std::max(earliest, lane.forward_end[last]);
-  if (number > 0) start = std::max(start, lane.backward_end.back());
+  const auto position = static_cast<std::size_t>(number);
+  if (number > 0) start = std::max(start, lane.backward_end[position - 1]);
   const Duration work = forwards * lane.forward + number * lane.backward;
   start = std::max(start, work + std::max(lane.from_forwards[last], lane.from_backwards));
   const std::int64_t at_most = std::min(lane.micro_batches, number + lane.most);
   lane.from_backwards =
       std::max(lane.from_backwards, start - at_most * lane.forward - number * lane.backward);
-  lane.backward_end.push_back(start + lane.backward);
+  lane.backward_end[position] = start + lane.backward;
   return start + lane.backward;
 }
 
@@ -311,6 +331,10 @@ bool EarliestStartBound::may_run_backward(std::size_t s, std::int64_t micro_batc
                                           std::int64_t forwards) const {
   if (s + 1 < stages_.size() && stages_[s + 1].backwards <= micro_batch) return false;
   const std::int64_t lanes = std::ssize(stages_[s].lanes);
+  if (lanes == 1) {
+    const std::int64_t least = stages_[s].lanes.front().least;
+    return std::min(micro_batches_, micro_batch + least) - 1 < forwards;
+  }
   const Lane& lane = stages_[s].lanes[static_cast<std::size_t>(micro_batch % lanes)];
   const std::int64_t needed = std::min(lane.micro_batches, micro_batch / lanes + lane.least);
   return micro_batch % lanes + (needed - 1) * lanes < forwards;
@@ -368,15 +392,13 @@ Duration EarliestStartBound::gradient_through(SharedPort& port, std::int64_t mic
 void EarliestStartBound::run_backwards(std::int64_t forwards) {
   for (std::size_t s = stages_.size(); s-- > 0;) {
     Stage& stage = stages_[s];
-    const std::int64_t lanes = std::ssize(stage.lanes);
     for (; stage.backwards < micro_batches_ && may_run_backward(s, stage.backwards, forwards);
          ++stage.backwards) {
       const std::int64_t m = stage.backwards;
       const auto position = static_cast<std::size_t>(m);
       Duration earliest = gradient_here_[s][position];
       if (known_ != nullptr) earliest = std::max(earliest, known_->backwards[s][position]);
-      const Duration end =
-          backward(stage.lanes[static_cast<std::size_t>(m % lanes)], m / lanes, earliest);
+      const Duration end = backward(stage.lane_of(m), stage.number_of(m), earliest);
       if (s == 0) continue;
       Duration& arrival = gradient_here_[s - 1][position];
       arrival = stage.gradients.arrival(end);
@@ -398,19 +420,39 @@ void EarliestStartBound::run_forwards(std::int64_t micro_batch) {
       earliest = std::max(earliest, activation_through(shared_ports_[port], micro_batch));
     }
     if (known_ != nullptr) earliest = std::max(earliest, known_->forwards[s][position]);
-    const std::int64_t lanes = std::ssize(stage.lanes);
-    end = forward(stage.lanes[static_cast<std::size_t>(micro_batch % lanes)], micro_batch / lanes,
-                  earliest);
+    end = forward(stage.lane_of(micro_batch), stage.number_of(micro_batch), earliest);
   }
 }
 
+/// Lower bound on the end of the iteration by what each stage has still to do after the last of so
+/// many forwards, which have been visited. The complete bound is at least as large.
+Duration EarliestStartBound::bound_of_rest(std::int64_t forwards) const {
+  Duration end;
+  for (const Stage& stage : stages_) {
+    if (stage.lanes.size() > 1) continue;
+    const Lane& lane = stage.lanes.front();
+    const Duration last = lane.forward_end[static_cast<std::size_t>(forwards - 1)];
+    // The most backwards that precede that forward at any depth of the box.
+    const std::int64_t before = std::max<std::int64_t>(0, forwards - lane.least);
+    const Duration rest = (micro_batches_ - forwards) * lane.forward +
+                          (micro_batches_ - before) * lane.backward + stage.after_all;
+    end = std::max(end, last + rest);
+  }
+  return end;
+}
+
 /// Computes (T4) after all computations have been visited.
-Duration EarliestStartBound::bound(const DepthBox& box, const EarliestStarts* known) {
+Duration EarliestStartBound::bound(const DepthBox& box, const EarliestStarts* known,
+                                   Duration enough) {
+  // How often the rest is looked at, which takes as long as a visit of a micro-batch.
+  constexpr std::int64_t kVisits = 16;
   reset(box);
   known_ = known;
   for (std::int64_t m = 0; m < micro_batches_; ++m) {
     run_forwards(m);
     run_backwards(m + 1);
+    if (enough.is_infinite() || (m + 1) % kVisits != 0) continue;
+    if (const Duration least = bound_of_rest(m + 1); least >= enough) return least;
   }
   Duration end;
   for (const Stage& stage : stages_) {

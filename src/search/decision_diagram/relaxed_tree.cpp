@@ -185,7 +185,7 @@ Duration RelaxedTree::bound_of_depths() const {
   std::priority_queue<OpenBox> open;
   const auto push = [&](DepthBox box, Duration parents) {
     if (!is_possible(box) || !allowance_.spend(1 + earliest.steps() / 4)) return;
-    const Duration bound = std::max(parents, earliest.bound(box));
+    const Duration bound = std::max(parents, earliest.bound(box, nullptr, threshold_));
     if (bound < threshold_) open.push({bound, std::move(box)});
   };
   push(std::move(all), {});

@@ -46,9 +46,11 @@ struct Score {
 };
 
 /// Simulates a plan and returns its iteration, which is infinite where `should_stop` ended the
-/// simulation; adds the work to the score.
+/// simulation; adds the work of a whole simulation to the score. Of an iteration longer than `most`
+/// it returns some lower bound above that.
 Duration simulate_and_count(const search::BoundedPlan& bounded, Score& score,
-                            const std::function<bool()>& should_stop = {});
+                            const std::function<bool()>& should_stop = {},
+                            Duration most = Duration::infinite());
 
 /// A simulation with its schedule and timeline.
 struct Recorded {

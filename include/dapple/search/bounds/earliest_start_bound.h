@@ -56,9 +56,12 @@ class EarliestStartBound {
   explicit EarliestStartBound(const BoundedPlan& bounded);
 
   /// Returns a lower bound on the plan's time for all depth vectors in the box. If `known` is
-  /// given, it must hold for all of them. O(stages * micro-batches * ports).
+  /// given, it must hold for all of them. A bound of `enough` or more may be smaller than the one
+  /// without that limit, as nothing is visited any more once the work that is left shows that the
+  /// bound will be that large. O(stages * micro-batches * ports).
   /// Requires: per stage 1 <= least <= most <= M, and neither rises from stage to stage.
-  Duration bound(const DepthBox& box, const EarliestStarts* known = nullptr);
+  Duration bound(const DepthBox& box, const EarliestStarts* known = nullptr,
+                 Duration enough = Duration::infinite());
 
   /// The number of forwards and backwards that one call of bound() visits.
   std::int64_t steps() const;
@@ -107,6 +110,8 @@ class EarliestStartBound {
     /// Lower bound on the moment at which the next micro-batch has arrived, which is sent at
     /// `ready`; if there is one receiver, and those before it.
     Duration arrival(Duration ready);
+    /// The least time of any transfer.
+    Duration least_time() const;
 
    private:
     void find_common_ports();
@@ -180,7 +185,8 @@ class EarliestStartBound {
     std::int64_t least = 1;
     std::int64_t most = 1;
     // Maxima over computations so far of their start less the most work that may precede it. No
-    // later computation starts before such a maximum plus the work that surely precedes it.
+    // later computation starts before such a maximum plus the work that surely precedes it. Those
+    // of forwards, and the ends of forwards and backwards, are kept by micro-batch.
     std::vector<Duration> from_forwards;
     Duration from_backwards;
     // Only over the backwards that precede the next forward at every depth of the box.
@@ -208,8 +214,20 @@ class EarliestStartBound {
     // The shared ports that activations, and gradients, pass on their way to the stage.
     std::vector<std::size_t> shared_by_activations;
     std::vector<std::size_t> shared_by_gradients;
+    // The least time from the end of the stage's last backward to the end of the iteration.
+    Duration after_all;
     // Backwards visited so far, of all lanes.
     std::int64_t backwards = 0;
+
+    /// The lane of a micro-batch.
+    Lane& lane_of(std::int64_t micro_batch) {
+      return lanes.size() == 1 ? lanes.front()
+                               : lanes[static_cast<std::size_t>(micro_batch % std::ssize(lanes))];
+    }
+    /// The number of a micro-batch among those of its lane.
+    std::int64_t number_of(std::int64_t micro_batch) const {
+      return lanes.size() == 1 ? micro_batch : micro_batch / std::ssize(lanes);
+    }
   };
 
   EarliestStartBound(const PlanCost& costs, const BoundedPlan& bounded, bool counts_on_sharing);
@@ -219,6 +237,7 @@ class EarliestStartBound {
   static Duration forward(Lane& lane, std::int64_t number, Duration earliest);
   static Duration backward(Lane& lane, std::int64_t number, Duration earliest);
   bool may_run_backward(std::size_t s, std::int64_t micro_batch, std::int64_t forwards) const;
+  Duration bound_of_rest(std::int64_t forwards) const;
   void find_shared_ports(const PlanCost& costs, const Topology& topology);
   bool share(const TransferCost& activations, const TransferCost& gradients, SharedPort ways,
              const Topology& topology);
