@@ -98,6 +98,44 @@ TEST_CASE("nor one with stages that deal their micro-batches, at its depths or a
   CHECK(dealt >= scaled(2000));
 }
 
+// A simulation that would take `whole` ends at a limit above that, or below it with a lower bound
+// of at least the limit; a bound does the same.
+TEST_CASE("simulations and bounds that may end at a limit are exact below it and true above it") {
+  Dice dice(26);
+  int early = 0;
+  int boxes = 0;
+  for (int i = 0; i < scaled(3000); ++i) {
+    const Pipeline pipeline = random_pipeline(
+        dice, {.slowdown = true, .deal = i % 3 == 0, .mixed = true, .sharded = true, .cut = true});
+    INFO("instance " << i << ": " << text_of(pipeline));
+    const auto check_limits = [&](Duration whole, const auto& until) {
+      CHECK(until(whole + Duration{1}) == whole);
+      for (const Duration enough : {whole, Duration{dice.roll(0, whole.ns)}}) {
+        const Duration some = until(enough);
+        CHECK(enough <= some);
+        CHECK(some <= whole);
+        early += some < whole ? 1 : 0;
+      }
+    };
+    const search::DepthBox box = box_around(pipeline.plan, dice);
+    for (const Contention contention : {Contention::Off, Contention::Shared}) {
+      const auto simulated = [&](Duration enough) {
+        return pipeline.run({.contention = contention, .record = false, .enough = enough})
+            .iteration;
+      };
+      check_limits(simulated(Duration::infinite()), simulated);
+      if (box.most.empty()) continue;
+      ++boxes;
+      search::EarliestStartBound starts(
+          {pipeline.plan, pipeline.costs, pipeline.topology, {.contention = contention}});
+      check_limits(starts.bound(box),
+                   [&](Duration enough) { return starts.bound(box, nullptr, enough); });
+    }
+  }
+  CHECK(early >= scaled(1000));
+  CHECK(boxes >= scaled(1000));
+}
+
 TEST_CASE("the bound grows no longer with a deeper stage, and holds at the plan's own depths") {
   // A bound at a depth holds for every lower one, so it must not fall below that of a deeper limit.
   Dice dice(22);

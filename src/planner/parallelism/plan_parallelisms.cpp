@@ -526,13 +526,15 @@ void ParallelismComparison::search_with_baselines(Part& part, Plan first_plan, D
   }
 }
 
-/// Makes the baseline best-uniform and, where it is faster than the plans that were found and among
-/// those that are asked for, searches its form again from that plan, so that no plan is slower.
+/// Makes the baseline best-uniform and, where it is faster than the first plans of all parts and
+/// among those that are asked for, the first plan of its part. No plan that is found is slower then,
+/// and forms that cannot beat it are not searched.
 void ParallelismComparison::start_from_best_uniform() {
   const PlannerOptions& options = context_.options;
   // What a target runtime cannot express is never chosen, and made for comparison only.
   if (asked_.size() == 1 || (restriction_ && !options.baselines)) return;
-  const Duration fastest = best_->document.prediction.iteration;
+  Duration fastest = Duration::infinite();
+  for (const Part& part : parts_) fastest = std::min(fastest, part.first);
   best_uniform_ = best_uniform(asked_, context_, uniform_families(options, restriction_),
                                options.baselines ? Duration::infinite() : fastest);
   if (!best_uniform_ || restriction_) return;
@@ -541,10 +543,13 @@ void ParallelismComparison::start_from_best_uniform() {
   if (!is_faster || !is_asked_for(best_uniform_->plan, options)) return;
   Part* const part = part_of(best_uniform_->plan.parallelism, {});
   check(part != nullptr, "best-uniform is of no part of the space");
-  Plan plan = best_uniform_->plan;
+  part->first_plan = best_uniform_->plan;
   // While parts are searched, the first form is that of the profile.
-  plan.parallelism = {};
-  search_with_baselines(*part, std::move(plan), figures.iteration);
+  part->first_plan.parallelism = {};
+  part->first = figures.iteration;
+  part->is_first_of_one_kind = false;
+  // No part is searched before the one with that plan.
+  sort_by_first_plans();
 }
 
 /// Searches the part of the best plan again, with its baselines, where these were made for another
@@ -705,13 +710,13 @@ std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
   refuse_without_parts();
   take_plan_of_one_kind();
   look_ahead();
+  start_from_best_uniform();
   for (Part& part : parts_) {
     if (part.is_mixed()) continue;
     const bool is_first = !best_;
     search(part);
     if (is_first && best_) first_searched_ = part.parallelism;
   }
-  if (best_) start_from_best_uniform();
   if (best_) renew_baselines();
   for (Part& part : parts_) {
     if (part.is_mixed()) search(part);
