@@ -374,6 +374,28 @@ class Estimate(ToolTest):
         self.assertEqual(run.returncode, DONE, run.stderr)
         self.assertEqual(self.read("plan.json")["parallelism"]["experts"], 4)
 
+    def test_why_pinned_degrees_have_no_groups_is_said_of_the_degree_that_is_the_cause(self):
+        self.topology()
+        mixture = self.configuration(
+            model_type="mixtral", num_local_experts=8, num_experts_per_tok=2)
+        inputs = ("--model", mixture, "--topo", "t.json", "--global-batch", "16", "--sequence",
+                  "128", "--pin", "expert-tensor=8", "-o", "plan.json", "--pin")
+        got = "expected degrees of parallelism that layers and servers have, got experts "
+        # The batch has too few samples for so many ranks, too, but no other one has such groups.
+        self.assert_error(self.run_tool(*inputs, "experts=8"), BAD_INPUT,
+                          f"--pin: {got}8, expert-tensor 8: a group has 64 devices, and there are 4")
+        self.assert_error(self.run_tool(*inputs, "experts=1"), BAD_INPUT,
+                          f"--pin: {got}1, expert-tensor 8: devices share an expert only where "
+                          "experts are on different devices")
+        run = self.run_tool("estimate", mixture, "--gpu", "H100", "--sequence", "128",
+                            "--max-expert-tensor", "2", "-o", "saved.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        inputs = ("--model", "saved.json", "--topo", "t.json", "--global-batch", "16", "--pin",
+                  "experts=8", "-o", "plan.json", "--pin")
+        self.assert_error(self.run_tool(*inputs, "expert-tensor=8"), BAD_INPUT,
+                          f"{got}8, expert-tensor 8: not every layer has a variant of expert-tensor "
+                          "8, but of 1, 2")
+
     def test_devices_that_share_an_expert(self):
         # 128 tokens on two tensor ranks, each of two experts: a rank sends 2 * 64 rows of 64 numbers
         # of two bytes, 16 KiB, and two that share an expert have those of both.
