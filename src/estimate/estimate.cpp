@@ -68,9 +68,30 @@ std::vector<DividedBlocks> divided_blocks(const Architecture& architecture) {
 class Estimator {
  public:
   Estimator(const Architecture& architecture, const EstimateOptions& options)
-      : architecture_(architecture), options_(options), forms_(possible_forms()) {}
+      : architecture_(architecture),
+        options_(options),
+        forms_(possible_forms()),
+        recomputations_(options.recomputations) {
+    if (options.pinned && has_too_many()) leave_out_excluded(*options.pinned);
+  }
 
+  /// The forms without recomputation, and what they recompute.
   const std::vector<Parallelism>& forms() const { return forms_; }
+  const std::vector<RecomputedParts>& recomputations() const { return recomputations_; }
+
+  /// The number of variants of the layer that has most.
+  std::size_t most_variants() const { return forms_.size() * (1 + recomputations_.size()) - 1; }
+
+  /// The number of ways to run all blocks together.
+  std::int64_t ways_of_blocks() const {
+    return block_count() * static_cast<std::int64_t>(most_variants() + 1);
+  }
+
+  std::int64_t block_count() const {
+    std::int64_t blocks = 0;
+    for_each_run(architecture_, [&](const BlockRun& run, bool) { blocks += run.count; });
+    return blocks;
+  }
 
   Division division(const Parallelism& form, bool of_encoder) const {
     const std::int64_t whole = sequence_of(architecture_, options_);
@@ -166,10 +187,87 @@ class Estimator {
     return forms;
   }
 
+  bool has_too_many() const {
+    return most_variants() > kMaxVariants || ways_of_blocks() > kMostWays;
+  }
+
+  /// Leaves out what pins exclude, but for the layers themselves and for the forms that layers
+  /// without experts then have.
+  void leave_out_excluded(const PinnedForms& pinned) {
+    PinnedForms without_experts = pinned;
+    without_experts.experts = 1;
+    without_experts.expert_tensor = 1;
+    std::erase_if(forms_, [&](const Parallelism& form) {
+      return !form.is_none() && !pinned.allow_degrees(form) && !without_experts.allow_degrees(form);
+    });
+    if (!pinned.recomputes) return;
+    std::erase_if(recomputations_,
+                  [&](RecomputedParts parts) { return parts != *pinned.recomputes; });
+  }
+
   const Architecture& architecture_;
   const EstimateOptions& options_;
   std::vector<Parallelism> forms_;
+  std::vector<RecomputedParts> recomputations_;
 };
+
+/// An option that says up to which degree there are variants, and what a degree is pinned by.
+struct DegreeOption {
+  const char* name;
+  std::int64_t EstimateOptions::*most;
+  std::optional<std::int64_t> PinnedForms::*pin;
+};
+
+constexpr DegreeOption kDegreeOptions[] = {
+    {"--max-tensor", &EstimateOptions::max_tensor, &PinnedForms::tensor},
+    {"--max-context", &EstimateOptions::max_context, &PinnedForms::context},
+    {"--max-experts", &EstimateOptions::max_experts, &PinnedForms::experts},
+    {"--max-expert-tensor", &EstimateOptions::max_expert_tensor, &PinnedForms::expert_tensor}};
+
+/// The options that leave forms out: the one that leaves out most, and words for all of them.
+struct OptionsForFewer {
+  std::string first = "--recompute";
+  std::string words;
+};
+
+/// Returns "a", "a or b" or "a, b or c".
+std::string either_of(const std::vector<std::string>& texts) {
+  std::string all;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) all += i + 1 == texts.size() ? " or " : ", ";
+    all += texts[i];
+  }
+  return all;
+}
+
+/// Returns the options that leave out some of the forms, of those that are not pinned.
+OptionsForFewer options_for_fewer(const Architecture& architecture,
+                                  const EstimateOptions& options) {
+  const std::size_t all = Estimator(architecture, options).most_variants();
+  std::size_t least = all;
+  OptionsForFewer found;
+  std::vector<std::string> names;
+  for (const DegreeOption& option : kDegreeOptions) {
+    if (options.pinned && (*options.pinned).*option.pin) continue;
+    EstimateOptions fewer = options;
+    fewer.*option.most = 1;
+    const std::size_t left = Estimator(architecture, fewer).most_variants();
+    if (left >= all) continue;
+    names.emplace_back(option.name);
+    if (left >= least) continue;
+    least = left;
+    found.first = option.name;
+  }
+  std::vector<std::string> ways;
+  if (!names.empty()) {
+    ways.push_back("by smaller values of " + either_of(names));
+    if (options.pinned) ways.emplace_back("by --pin with their degrees");
+  }
+  if (options.recomputations.size() > 1 || ways.empty())
+    ways.emplace_back("by fewer sets of --recompute");
+  found.words = "fewer are left " + either_of(ways);
+  return found;
+}
 
 /// Adds up equal collectives.
 std::vector<Collective> merged(const std::vector<Collective>& collectives) {
@@ -254,18 +352,19 @@ void add_variant(LayerVariant variant, Layer& layer) {
 /// for. A layer without experts has a variant for every tensor and context degree, whether or not
 /// experts that are not spread allow it.
 void add_form(const LayerEstimate& estimate, Parallelism form, const Rates& rates,
-              const EstimateOptions& options, RunLayer& run) {
+              std::int64_t bytes_of_parameter, const std::vector<RecomputedParts>& recomputations,
+              RunLayer& run) {
   if (form.experts > 1 && !estimate.part(RecomputedPart::Experts).exists) {
     form.experts = 1;
     form.expert_tensor = 1;
     if (form.is_none() || has_variant(run.layer, form)) return;
   }
-  const std::int64_t bytes = bytes_of(options.precision);
-  add_variant(variant_of(estimate, form, rates, bytes), run.layer);
+  add_variant(variant_of(estimate, form, rates, bytes_of_parameter), run.layer);
   if (!run.is_block) return;
-  for (const RecomputedParts parts : options.recomputations) {
+  for (const RecomputedParts parts : recomputations) {
     form.recomputes = parts;
-    add_variant(variant_of(recomputed(estimate, parts), form, rates, bytes), run.layer);
+    add_variant(variant_of(recomputed(estimate, parts), form, rates, bytes_of_parameter),
+                run.layer);
   }
 }
 
@@ -283,7 +382,8 @@ std::vector<RunLayer> make_layers(const Estimator& estimator, const Rates& rates
             made.count = count;
             made.is_block = estimate.part(RecomputedPart::CoreAttention).exists;
           }
-          add_form(estimate, form, rates, options, layers[position++]);
+          add_form(estimate, form, rates, bytes_of(options.precision), estimator.recomputations(),
+                   layers[position++]);
         });
   }
   for (RunLayer& run : layers) {
@@ -386,12 +486,6 @@ std::string warning_of_memory(const Framework& framework) {
       framework.name, framework.source);
 }
 
-/// Returns the number of variants of the layer that has most.
-std::size_t most_variants(const Architecture& architecture, const EstimateOptions& options) {
-  const Estimator estimator(architecture, options);
-  return estimator.forms().size() * (1 + options.recomputations.size()) - 1;
-}
-
 Wide sum_of_parameters(const Architecture& architecture, Wide LayerEstimate::*part) {
   // No sizes but those of the model decide its parameters.
   const EstimateOptions options{.sequence = 1, .max_tensor = 1, .max_experts = 1};
@@ -404,6 +498,13 @@ Wide sum_of_parameters(const Architecture& architecture, Wide LayerEstimate::*pa
 }
 
 }  // namespace
+
+bool PinnedForms::allow_degrees(const Parallelism& form) const {
+  return tensor.value_or(form.tensor) == form.tensor &&
+         context.value_or(form.context) == form.context &&
+         experts.value_or(form.experts) == form.experts &&
+         expert_tensor.value_or(form.expert_tensor) == form.expert_tensor;
+}
 
 std::int64_t parameter_count(const Architecture& architecture) {
   return static_cast<std::int64_t>(sum_of_parameters(architecture, &LayerEstimate::parameters));
@@ -455,22 +556,19 @@ std::vector<Violation> option_faults(const Architecture& architecture, const Gpu
                                                  architecture.family, to_text(parts))});
   }
   if (!faults.empty()) return faults;
-  const std::size_t variants = most_variants(architecture, options);
-  if (variants > kMaxVariants) {
+  const Estimator estimator(architecture, options);
+  if (estimator.most_variants() > kMaxVariants) {
+    const OptionsForFewer fewer = options_for_fewer(architecture, options);
     faults.push_back(
-        {"--max-context", fmt::format("expected at most {} ways to run a layer, got {}: a smaller "
-                                      "largest degree or fewer recomputed parts leave some out",
-                                      kMaxVariants, variants)});
-  }
-  std::int64_t blocks = 0;
-  for_each_run(architecture, [&](const BlockRun& run, bool) { blocks += run.count; });
-  const std::int64_t ways = blocks * static_cast<std::int64_t>(variants + 1);
-  if (ways > kMostWays) {
+        {fewer.first, fmt::format("expected at most {} ways to run a layer, got {}: {}",
+                                  kMaxVariants, estimator.most_variants(), fewer.words)});
+  } else if (estimator.ways_of_blocks() > kMostWays) {
+    const OptionsForFewer fewer = options_for_fewer(architecture, options);
     faults.push_back(
-        {"--max-tensor",
-         fmt::format("expected at most {} ways to run all {} blocks together, got {}: a "
-                     "smaller largest degree or fewer recomputed parts leave some out",
-                     kMostWays, blocks, ways)});
+        {fewer.first,
+         fmt::format("expected at most {} ways to run all {} blocks together, got {}: "
+                     "{}",
+                     kMostWays, estimator.block_count(), estimator.ways_of_blocks(), fewer.words)});
   }
   return faults;
 }

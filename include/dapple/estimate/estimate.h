@@ -24,6 +24,18 @@ inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 /// The largest number of which a tensor rank may have to have a multiple of the vocabulary.
 inline constexpr std::int64_t kMostVocabularyMultiple = std::int64_t{1} << 20;
 
+/// What the forms of a plan are pinned to; nothing is for what they may choose.
+struct PinnedForms {
+  std::optional<std::int64_t> tensor = {};
+  std::optional<std::int64_t> context = {};
+  std::optional<std::int64_t> experts = {};
+  std::optional<std::int64_t> expert_tensor = {};
+  std::optional<RecomputedParts> recomputes = {};
+
+  /// Whether a form has the pinned degrees, whatever it recomputes.
+  bool allow_degrees(const Parallelism& form) const;
+};
+
 struct EstimateOptions {
   /// The number of tokens of a sample, and of the decoder's input where there is one; that of an
   /// image follows from its size.
@@ -46,6 +58,9 @@ struct EstimateOptions {
   std::int64_t vocabulary_multiple = 1;
   /// What variants recompute; each of these besides variants that recompute nothing.
   std::vector<RecomputedParts> recomputations = {};
+  /// The pins of the plan that is asked for, if pins can be. Where there would be more variants
+  /// than a profile may have, there are none of the forms that pins exclude.
+  std::optional<PinnedForms> pinned = {};
   /// The bytes of a gradient of a parameter.
   std::int64_t gradient_bytes = 4;
   /// The load of the busiest device with experts over the mean, at least 1.

@@ -470,6 +470,11 @@ std::vector<OptionSection> plan_options() {
     return option.name == std::string_view("max-expert-tensor");
   });
   further.insert(degree == further.end() ? degree : degree + 1, groups_option());
+  for (command_line::OptionSpec& option : further) {
+    if (option.name == std::string_view("context-kind")) {
+      option.default_value = "that of --runtime, or all-gather";
+    }
+  }
   further.push_back({.name = "optimizer-step",
                      .value = "TIME",
                      .choices = {"at-end", "per-bucket"},
@@ -523,9 +528,9 @@ std::vector<OptionSection> plan_options() {
 
 namespace {
 
-/// Returns the degree that a pin asks for, or 1. What is wrong with pins is named later.
-std::int64_t pinned_degree(const PlanCommandRequest& request, const std::string& key,
-                           std::int64_t most) {
+/// Returns the degree that a pin asks for, if one does. What is wrong with pins is named later.
+std::optional<std::int64_t> pinned_degree(const PlanCommandRequest& request, const std::string& key,
+                                          std::int64_t most) {
   const std::string pinned = key + "=";
   for (const std::string& pin : request.pins) {
     if (!pin.starts_with(pinned)) continue;
@@ -534,7 +539,41 @@ std::int64_t pinned_degree(const PlanCommandRequest& request, const std::string&
     const auto [rest, error] = std::from_chars(pin.data() + pinned.size(), end, degree);
     if (error == std::errc{} && rest == end && degree >= 1 && degree <= most) return degree;
   }
-  return 1;
+  return std::nullopt;
+}
+
+/// Returns the parts that a pin has layers recompute, if one does.
+std::optional<RecomputedParts> pinned_parts(const PlanCommandRequest& request) {
+  constexpr std::string_view kPinned = "recompute=";
+  for (const std::string& pin : request.pins) {
+    if (!pin.starts_with(kPinned)) continue;
+    const std::string what = pin.substr(kPinned.size());
+    if (what == "none") return RecomputedParts{};
+    if (const auto found = recomputation(what)) return found->parts;
+  }
+  return std::nullopt;
+}
+
+/// Makes configurations be estimated in the forms that pins ask for.
+void estimate_pinned(PlanCommandRequest& request) {
+  estimate::EstimateOptions& estimate = request.foreign.estimate.options;
+  const estimate::PinnedForms pinned{
+      .tensor = pinned_degree(request, "tensor", kMaxTensorParallel),
+      .context = pinned_degree(request, "context", kMaxContextParallel),
+      .experts = pinned_degree(request, "experts", kMaxGroup),
+      .expert_tensor = pinned_degree(request, "expert-tensor", kMaxTensorParallel),
+      .recomputes = pinned_parts(request)};
+  request.foreign.estimate.pinned = {.tensor = pinned.tensor.value_or(1),
+                                     .context = pinned.context.value_or(1),
+                                     .experts = pinned.experts.value_or(1),
+                                     .expert_tensor = pinned.expert_tensor.value_or(1)};
+  estimate.pinned = pinned;
+  estimate.max_tensor = std::max(
+      {estimate.max_tensor, pinned.tensor.value_or(1), request.planner.max_tensor.value_or(1)});
+  estimate.max_context = std::max(estimate.max_context, pinned.context.value_or(1));
+  estimate.max_experts = std::max(estimate.max_experts, pinned.experts.value_or(1));
+  estimate.max_expert_tensor =
+      std::max(estimate.max_expert_tensor, pinned.expert_tensor.value_or(1));
 }
 
 }  // namespace
@@ -563,17 +602,7 @@ PlanCommandRequest plan_request(const command_line::Options& options) {
       .explains = options.has("explain"),
       .compares_orders = options.has("orders"),
       .is_json = options.has("json")};
-  estimate::EstimateOptions& estimate = request.foreign.estimate.options;
-  Parallelism& pinned = request.foreign.estimate.pinned;
-  pinned.tensor = pinned_degree(request, "tensor", kMaxTensorParallel);
-  pinned.context = pinned_degree(request, "context", kMaxContextParallel);
-  pinned.experts = pinned_degree(request, "experts", kMaxGroup);
-  pinned.expert_tensor = pinned_degree(request, "expert-tensor", kMaxTensorParallel);
-  estimate.max_tensor =
-      std::max({estimate.max_tensor, pinned.tensor, request.planner.max_tensor.value_or(1)});
-  estimate.max_context = std::max(estimate.max_context, pinned.context);
-  estimate.max_experts = std::max(estimate.max_experts, pinned.experts);
-  estimate.max_expert_tensor = std::max(estimate.max_expert_tensor, pinned.expert_tensor);
+  estimate_pinned(request);
   if (options.has("for")) {
     request.target = target_given(options, "for");
     request.foreign.estimate.target = request.target;
