@@ -116,6 +116,24 @@ GatheredParameters gathered_by(const ModelProfile& profile, std::size_t layer) {
   return gathered;
 }
 
+/// Adds the kinds of the collectives over context ranks of a layer or variant.
+template <class Figures>
+void add_context_kinds(const Figures& figures, std::set<CollectiveKind>& kinds) {
+  for (const auto* list : {&figures.forward_collectives, &figures.backward_collectives}) {
+    for (const Collective& some : *list) {
+      if (some.over == CollectiveMembers::Context) kinds.insert(some.kind);
+    }
+  }
+}
+
+/// Returns the way to exchange keys and values that has these kinds of collectives.
+std::optional<ContextExchange> exchange_by(const std::set<CollectiveKind>& kinds) {
+  if (kinds.contains(CollectiveKind::SendReceive)) return ContextExchange::Ring;
+  if (kinds.contains(CollectiveKind::AllGather)) return ContextExchange::AllGather;
+  if (kinds.contains(CollectiveKind::AllToAll)) return ContextExchange::AllToAll;
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string indivisible_text(std::int64_t count, const char* what, std::int64_t ranks,
@@ -155,21 +173,25 @@ std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks, const P
 
 std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile) {
   std::set<CollectiveKind> kinds;
-  const auto add = [&](const auto& figures) {
-    for (const auto* list : {&figures.forward_collectives, &figures.backward_collectives}) {
-      for (const Collective& some : *list) {
-        if (some.over == CollectiveMembers::Context) kinds.insert(some.kind);
-      }
-    }
-  };
   for (const Layer& layer : profile.layers) {
-    add(layer);
-    for (const LayerVariant& variant : layer.variants) add(variant);
+    add_context_kinds(layer, kinds);
+    for (const LayerVariant& variant : layer.variants) add_context_kinds(variant, kinds);
   }
-  if (kinds.contains(CollectiveKind::SendReceive)) return ContextExchange::Ring;
-  if (kinds.contains(CollectiveKind::AllGather)) return ContextExchange::AllGather;
-  if (kinds.contains(CollectiveKind::AllToAll)) return ContextExchange::AllToAll;
-  return std::nullopt;
+  return exchange_by(kinds);
+}
+
+std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile,
+                                                   const Parallelism& form) {
+  std::set<CollectiveKind> kinds;
+  for (const Layer& layer : profile.layers) {
+    const LayerVariant* const variant = variant_of(layer, form);
+    if (variant != nullptr) {
+      add_context_kinds(*variant, kinds);
+    } else {
+      add_context_kinds(layer, kinds);
+    }
+  }
+  return exchange_by(kinds);
 }
 
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile) {

@@ -18,6 +18,11 @@ namespace dapple {
 /// all-to-alls; nothing if they have none of these. O(collectives).
 std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile);
 
+/// Returns the same of the figures in one form alone; of the layers' own where these are of that
+/// form. O(collectives + layers * variants).
+std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile,
+                                                   const Parallelism& form);
+
 /// Returns the forms of parallelism that every layer has a variant for, ascending, no parallelism
 /// first; none with sharded state, which needs no variants. A layer of which no variant is of
 /// expert parallelism has no experts: under expert parallelism its variant for the other degrees

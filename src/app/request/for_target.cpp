@@ -109,21 +109,35 @@ std::string framework_of_target(const std::string& target) {
   return target == kMegatronTarget ? kMegatronFramework : target;
 }
 
+namespace {
+
+/// Returns the limits of a target that has some, or nullptr.
+const interop::RuntimeLimits* limits_of(const std::string& target) {
+  for (const interop::ExportTarget& each : interop::export_targets()) {
+    if (each.limits != nullptr && each.name == target) return each.limits;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ContextExchanges context_exchanges_of(const std::string& target) {
+  if (target == planner::kExecutorTarget) return {.all_gather = true};
+  const interop::RuntimeLimits* const limits = limits_of(target);
+  return limits == nullptr ? ContextExchanges{} : limits->context_exchanges;
+}
+
 std::optional<planner::PlanRestriction> restriction_of(const std::string& target,
                                                        const planner::PlannerOptions& planner,
                                                        const ModelProfile& profile) {
   if (target == planner::kExecutorTarget) return std::nullopt;
-  const auto found =
-      std::find_if(interop::export_targets().begin(), interop::export_targets().end(),
-                   [&](const interop::ExportTarget& each) {
-                     return each.limits != nullptr && each.name == target;
-                   });
-  if (found == interop::export_targets().end()) {
+  const interop::RuntimeLimits* const found = limits_of(target);
+  if (found == nullptr) {
     throw command_line::usage_error(
         "--for", fmt::format("expected one of {}, got \"{}\"", fmt::join(limited_targets(), ", "),
                              printable(target)));
   }
-  const interop::RuntimeLimits& limits = *found->limits;
+  const interop::RuntimeLimits& limits = *found;
   check_schedule(limits, profile, planner);
   if (!limits.recomputes && planner.pins.recompute == true) {
     throw command_line::usage_error(
@@ -140,7 +154,7 @@ std::optional<planner::PlanRestriction> restriction_of(const std::string& target
       .recomputed_layers = limits.recomputed_layers,
       .tensor_parallel = limits.tensor_parallel,
       .sequence_parallel = limits.sequence_parallel,
-      .context_parallel = limits.context_exchanges.include(context_exchange_of(profile)),
+      .context_exchanges = limits.context_exchanges,
       .expert_parallel = limits.expert_parallel,
       .experts_need_sequence = limits.experts_need_sequence,
       .context_shards_state = limits.context_shards_state,

@@ -8,6 +8,7 @@
 #include "dapple/command_line/options.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
+#include "dapple/profile/context_exchanges.h"
 #include "dapple/profile/model_profile.h"
 
 namespace dapple::app {
@@ -26,6 +27,9 @@ std::string target_given(const command_line::Options& options, const std::string
 /// Returns the framework of topologies/gpus.json that the target is called, "megatron-lm" for
 /// "megatron"; any other name is returned as it is.
 std::string framework_of_target(const std::string& target);
+
+/// Returns how context-parallel ranks may exchange keys and values in plans for the target.
+ContextExchanges context_exchanges_of(const std::string& target);
 
 /// Returns the restriction of a target; nothing for dapple-exec, of which the options for the
 /// planner say what it lacks. Throws Error(Usage) if no target with limits has that name or if

@@ -170,11 +170,10 @@ void refuse_ties(const Plan& plan, const std::string& source) {
 /// Throws Error(BadInput) if context-parallel ranks would exchange keys and values otherwise than
 /// they do in training: the plan's times would be of something else.
 void refuse_exchanges(const PlanDocument& document, const std::string& source) {
-  const ContextExchange exchange =
-      context_exchange_of(document.original_profile()).value_or(ContextExchange::AllGather);
-  if (exchange == ContextExchange::AllGather) return;
   const auto check_form = [&](const std::string& place, const Parallelism& form) {
-    if (form.context == 1) return;
+    const ContextExchange exchange =
+        context_exchange_of(document.original_profile(), form).value_or(ContextExchange::AllGather);
+    if (form.context == 1 || exchange == ContextExchange::AllGather) return;
     throw Error(ErrorKind::BadInput, source,
                 {{place + "/context",
                   fmt::format("expected 1, as context-parallel ranks are run with all-gathers of "

@@ -51,8 +51,8 @@ std::string recomputation_options(const Plan& plan) {
 
 /// Returns the option that says how context-parallel ranks exchange keys and values, if the plan's
 /// figures say it.
-std::string context_exchange_option(const ModelProfile& profile) {
-  const std::optional<ContextExchange> exchange = context_exchange_of(profile);
+std::string context_exchange_option(const ModelProfile& profile, const Parallelism& form) {
+  const std::optional<ContextExchange> exchange = context_exchange_of(profile, form);
   if (!exchange) return "";
   const char* const kind = *exchange == ContextExchange::Ring       ? "p2p"
                            : *exchange == ContextExchange::AllToAll ? "a2a"
@@ -90,7 +90,7 @@ Export export_megatron(const ExportSubject& subject) {
   const Parallelism& form = plan.parallelism;
   if (form.context > 1) {
     result.text += fmt::format("  --context-parallel-size {}\n", form.context);
-    result.text += context_exchange_option(profile);
+    result.text += context_exchange_option(profile, plan.parallelism);
   }
   if (form.experts > 1) {
     result.text +=

@@ -143,7 +143,7 @@ std::string degrees_as_options(const Plan& plan, const ModelProfile& profile, st
   if (form.context > 1) {
     add("context_parallel_degree", form.context);
     // What it calls alltoall passes keys and values on to the next rank.
-    if (const auto exchange = context_exchange_of(profile)) {
+    if (const auto exchange = context_exchange_of(profile, form)) {
       add("context_parallel_rotate_method",
           *exchange == ContextExchange::Ring ? "alltoall" : "allgather");
     }

@@ -311,7 +311,8 @@ std::vector<Violation> faults_for(const RuntimeLimits& runtime, const PlanDocume
          fmt::format("expected false, as the files for {} have no sequence parallelism, got true",
                      runtime.name)});
   }
-  check_degrees(runtime, plan.parallelism, context_exchange_of(document.profile), faults);
+  check_degrees(runtime, plan.parallelism, context_exchange_of(document.profile, plan.parallelism),
+                faults);
   if (!plan.stage_forms.empty()) {
     faults.push_back(
         {"/stage_forms", fmt::format("expected none, as the files for {} have one form of "

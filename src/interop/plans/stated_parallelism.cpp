@@ -42,10 +42,10 @@ constexpr NamedExchange kMegatronExchanges[] = {{"p2p", ContextExchange::Ring},
 constexpr NamedExchange kTorchtitanExchanges[] = {{"allgather", ContextExchange::AllGather},
                                                   {"alltoall", ContextExchange::Ring}};
 
-/// Refuses an exchange that an option of a file names where the profile prices another one.
+/// Refuses an exchange that an option of a file names where another one is priced.
 void check_exchange(const std::vector<ForeignPlanFile>& files, std::string_view option,
-                    std::span<const NamedExchange> known, const ModelProfile& profile) {
-  const std::optional<ContextExchange> priced = context_exchange_of(profile);
+                    std::span<const NamedExchange> known,
+                    const std::optional<ContextExchange>& priced) {
   std::vector<std::string_view> names;
   for (const NamedExchange& one : known) {
     if (!priced || one.exchange == *priced) names.push_back(one.name);
@@ -75,9 +75,30 @@ std::string degrees_in(const std::vector<Parallelism>& forms) {
   return text;
 }
 
-std::string forms_in(const std::vector<Parallelism>& forms) {
+/// Returns the number of degrees by which two forms differ.
+int differences(const Parallelism& one, const Parallelism& other) {
+  return (one.tensor != other.tensor) + (one.sequence != other.sequence) +
+         (one.context != other.context) + (one.experts != other.experts) +
+         (one.expert_tensor != other.expert_tensor);
+}
+
+/// Returns the forms in which nothing is recomputed, or those nearest to the stated one if there
+/// are many, in their order, and how many others there are.
+std::string forms_in(const std::vector<Parallelism>& forms, const Parallelism& stated) {
+  constexpr std::size_t kMost = 6;
+  std::vector<Parallelism> near;
+  for (const Parallelism& form : forms) {
+    if (form.recomputes.none()) near.push_back(form);
+  }
+  const std::size_t all = near.size();
+  std::stable_sort(near.begin(), near.end(), [&](const Parallelism& a, const Parallelism& b) {
+    return differences(a, stated) < differences(b, stated);
+  });
+  near.resize(std::min(all, kMost));
+  std::sort(near.begin(), near.end());
   std::string text;
-  for (const Parallelism& form : forms) text += (text.empty() ? "" : "; ") + short_text(form);
+  for (const Parallelism& form : near) text += (text.empty() ? "" : "; ") + short_text(form);
+  if (all > kMost) text += fmt::format("; or one of {} others", all - kMost);
   return text;
 }
 
@@ -259,6 +280,37 @@ std::int64_t expert_tensor_of(const StatedParallelism& stated) {
   return stated.experts > 1 ? stated.expert_tensor.value_or(stated.tensor.value_or(1)) : 1;
 }
 
+/// Returns the form with the stated degrees that recomputes these parts, or the end.
+std::vector<Parallelism>::const_iterator find_form(const std::vector<Parallelism>& forms,
+                                                   const StatedParallelism& stated,
+                                                   RecomputedParts recomputes) {
+  const std::int64_t expert_tensor = expert_tensor_of(stated);
+  return std::find_if(forms.begin(), forms.end(), [&](const Parallelism& form) {
+    return form.tensor == stated.tensor.value_or(1) && form.context == stated.context &&
+           form.experts == stated.experts && form.expert_tensor == expert_tensor &&
+           stated.sequence.value_or(form.sequence) == form.sequence &&
+           form.recomputes == recomputes;
+  });
+}
+
+/// Refuses an exchange between context ranks that a file names where the profile prices another one
+/// in the stated form. That it has no such form is found later.
+void check_exchanges(const std::vector<ForeignPlanFile>& files, const StatedParallelism& stated,
+                     const ModelProfile& profile) {
+  if (stated.context == 1) return;
+  const std::vector<Parallelism> forms = parallelisms_of(profile);
+  auto form = find_form(forms, stated, stated.recomputation.parts);
+  if (form == forms.end()) form = find_form(forms, stated, {});
+  if (form == forms.end()) return;
+  const std::optional<ContextExchange> priced = context_exchange_of(profile, *form);
+  if (files.front().format == PlanFormat::Megatron) {
+    check_exchange(files, "--cp-comm-type", kMegatronExchanges, priced);
+  } else if (files.front().format == PlanFormat::Torch) {
+    check_exchange(files, "--parallelism.context_parallel_rotate_method", kTorchtitanExchanges,
+                   priced);
+  }
+}
+
 /// Returns what is expected in place of degrees for which not all layers have variants.
 std::string lack_of_variants(const StatedParallelism& stated, const std::vector<Parallelism>& forms,
                              const ModelProfile& profile) {
@@ -274,7 +326,7 @@ std::string lack_of_variants(const StatedParallelism& stated, const std::vector<
                           .experts = stated.experts,
                           .expert_tensor = expert_tensor_of(stated)};
     return fmt::format("expected degrees for which all layers have variants, {}, got {}{}",
-                       forms_in(forms), short_text(got), whole_experts_hint(stated, degree));
+                       forms_in(forms, got), short_text(got), whole_experts_hint(stated, degree));
   }
   return fmt::format(
       "expected tensor parallelism of degree {}, for which all layers have variants, got {}{}",
@@ -335,7 +387,6 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
   } else if (first.format == PlanFormat::Megatron) {
     stated.tensor = count_in(files, "--tensor-model-parallel-size");
     stated.context = count_in(files, "--context-parallel-size").value_or(1);
-    if (stated.context > 1) check_exchange(files, "--cp-comm-type", kMegatronExchanges, profile);
     stated.experts = count_in(files, "--expert-model-parallel-size").value_or(1);
     stated.expert_tensor = count_in(files, "--expert-tensor-parallel-size");
     stated.shards_optimizer = ShellOptions(first.text, "").has("--use-distributed-optimizer");
@@ -358,10 +409,6 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
   } else if (first.format == PlanFormat::Torch) {
     stated.tensor = count_in(files, "--parallelism.tensor_parallel_degree");
     stated.context = count_in(files, "--parallelism.context_parallel_degree").value_or(1);
-    if (stated.context > 1) {
-      check_exchange(files, "--parallelism.context_parallel_rotate_method", kTorchtitanExchanges,
-                     profile);
-    }
     stated.experts = count_in(files, "--parallelism.expert_parallel_degree").value_or(1);
     stated.expert_tensor =
         count_in(files, "--parallelism.expert_tensor_parallel_degree").value_or(1);
@@ -373,6 +420,7 @@ StatedParallelism stated_in(const std::vector<ForeignPlanFile>& files,
     }
   }
   if (!stated.tensor) stated.tensor = options.tensor_parallel;
+  check_exchanges(files, stated, profile);
   return stated;
 }
 
@@ -389,18 +437,9 @@ Parallelism find_parallelism(const StatedParallelism& stated, const ModelProfile
   Parallelism parallelism;
   // Without variants the profile's own degree counts, which importers check.
   if (forms.size() > 1 || stated.context > 1 || stated.experts > 1) {
-    const std::int64_t expert_tensor = expert_tensor_of(stated);
-    const auto find = [&](RecomputedParts recomputes) {
-      return std::find_if(forms.begin(), forms.end(), [&](const Parallelism& form) {
-        return form.tensor == degree && form.context == stated.context &&
-               form.experts == stated.experts && form.expert_tensor == expert_tensor &&
-               stated.sequence.value_or(form.sequence) == form.sequence &&
-               form.recomputes == recomputes;
-      });
-    };
-    auto found = find(stated.recomputation.parts);
+    auto found = find_form(forms, stated, stated.recomputation.parts);
     const bool recomputes = found != forms.end();
-    if (!recomputes) found = find({});
+    if (!recomputes) found = find_form(forms, stated, {});
     if (found != forms.end()) {
       parallelism = *found;
       const LayerSelection layers = stated.recomputation.layers;

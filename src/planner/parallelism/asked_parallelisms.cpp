@@ -23,12 +23,16 @@ namespace dapple::planner {
 namespace {
 
 /// Returns what the target runtime lacks for a form of parallelism; empty if it lacks nothing.
-std::string lack_of(const std::optional<PlanRestriction>& restriction, const Parallelism& form) {
+std::string lack_of(const std::optional<PlanRestriction>& restriction, const Parallelism& form,
+                    const ModelProfile& profile) {
   if (!restriction) return "";
   const char* what = nullptr;
   if (form.tensor > 1 && !restriction->tensor_parallel) what = "tensor parallelism";
   if (form.sequence && !restriction->sequence_parallel) what = "sequence parallelism";
-  if (form.context > 1 && !restriction->context_parallel) what = "such context parallelism";
+  if (form.context > 1 &&
+      !restriction->context_exchanges.include(context_exchange_of(profile, form))) {
+    what = "such context parallelism";
+  }
   if (form.experts > 1 && !restriction->expert_parallel) what = "expert parallelism";
   const bool has_whole_sequence = form.tensor > 1 && !form.sequence;
   if (form.experts > 1 && has_whole_sequence && restriction->experts_need_sequence) {
@@ -85,7 +89,7 @@ std::string exclusion_of(const PlanningContext& context,
         "have several",
         restriction->runtime);
   }
-  return lack_of(restriction, form);
+  return lack_of(restriction, form, context.profile);
 }
 
 /// Returns the forms with all state sharded, by rising number of shards: the pinned one, or all of
@@ -323,7 +327,7 @@ void add_forms_of_any_size(const PlanningContext& context, std::size_t uniform,
 
 std::string lack_of_executor(const Parallelism& form, const ModelProfile& profile) {
   if (form.context > 1) {
-    const auto exchange = context_exchange_of(profile).value_or(ContextExchange::AllGather);
+    const auto exchange = context_exchange_of(profile, form).value_or(ContextExchange::AllGather);
     if (exchange != ContextExchange::AllGather) {
       return fmt::format("dapple-exec has no context parallelism by {}", to_string(exchange));
     }

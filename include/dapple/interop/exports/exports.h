@@ -19,7 +19,7 @@
 #include "dapple/plan/document.h"
 #include "dapple/plan/plan.h"
 #include "dapple/plan/schedule_family.h"
-#include "dapple/profile/collective.h"
+#include "dapple/profile/context_exchanges.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/profile/recomputation.h"
 #include "dapple/topology/topology.h"
@@ -38,23 +38,6 @@ struct Export {
   std::vector<std::string> warnings;
   /// The files of the folder; empty if the target is a single file.
   std::vector<io::FileText> files = {};
-};
-
-/// The ways in which context-parallel ranks of a runtime may exchange keys and values; none without
-/// context parallelism.
-struct ContextExchanges {
-  bool all_gather = false;
-  bool ring = false;
-  bool all_to_all = false;
-
-  constexpr bool any() const { return all_gather || ring || all_to_all; }
-  /// Whether it has the one, or any where it is not known which is meant.
-  constexpr bool include(std::optional<ContextExchange> exchange) const {
-    if (!exchange) return any();
-    return *exchange == ContextExchange::AllGather ? all_gather
-           : *exchange == ContextExchange::Ring    ? ring
-                                                   : all_to_all;
-  }
 };
 
 /// What a runtime supports, where that is less than a plan may ask for.

@@ -8,6 +8,7 @@
 
 #include "dapple/plan/record_text.h"
 #include "dapple/plan/schedule_family.h"
+#include "dapple/profile/context_exchanges.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/profile/parallelism.h"
 #include "dapple/profile/recomputation.h"
@@ -31,9 +32,9 @@ struct PlanRestriction {
   /// Whether a device may be a group with tensor parallelism, and with sequence parallelism.
   bool tensor_parallel = true;
   bool sequence_parallel = true;
-  /// Whether it may also be a group with context parallelism, as the profile prices it, and with
-  /// expert parallelism.
-  bool context_parallel = true;
+  /// How its context-parallel ranks may exchange keys and values; in no way if it has none.
+  ContextExchanges context_exchanges = {.all_gather = true, .ring = true, .all_to_all = true};
+  /// Whether a stage may also be a group with expert parallelism.
   bool expert_parallel = true;
   /// Whether experts beside tensor parallelism need sequence parallelism.
   bool experts_need_sequence = false;

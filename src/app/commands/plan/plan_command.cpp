@@ -89,7 +89,7 @@ SearchEnd search(const SearchInputs& inputs, const Topology& topology,
                  const std::optional<planner::PlanRestriction>& restriction,
                  ProgressLine& progress) {
   const planner::PlanningContext context{inputs.profile, topology, planner, &progress};
-  auto result = make_plan(context, restriction);
+  auto result = make_plan(context, restriction, inputs.left_out);
   SearchEnd end{.result = std::move(result), .stop_reason = progress.stop_reason()};
   const auto* made = std::get_if<planner::MadePlan>(&end.result);
   if (made == nullptr) return end;

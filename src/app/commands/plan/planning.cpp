@@ -4,6 +4,9 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "app/request/for_target.h"
@@ -16,6 +19,8 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/warnings.h"
+#include "dapple/profile/collective.h"
+#include "dapple/profile/context_exchanges.h"
 #include "dapple/profile/doubts.h"
 #include "dapple/profile/variants.h"
 
@@ -58,6 +63,36 @@ std::vector<std::string> options_without_effect(const planner::PlannerOptions& p
   return texts;
 }
 
+/// Returns which forms that pins allow the target cannot run because of how their context ranks
+/// exchange keys and values, and which option keeps them; empty if there are none.
+std::string forms_left_out(const PlanCommandRequest& request, const ModelProfile& profile,
+                           bool is_estimate) {
+  if (!request.target) return "";
+  const ContextExchanges known = context_exchanges_of(*request.target);
+  if (!known.any()) return "";
+  const auto& pinned = request.foreign.estimate.options.pinned;
+  std::set<std::int64_t> degrees;
+  std::set<std::string> lacking;
+  for (const Parallelism& form : parallelisms_of(profile)) {
+    if (form.context == 1 || (pinned && !pinned->allow_degrees(form))) continue;
+    const std::optional<ContextExchange> exchange = context_exchange_of(profile, form);
+    if (known.include(exchange)) continue;
+    degrees.insert(form.context);
+    lacking.emplace(to_string(*exchange));
+  }
+  if (degrees.empty()) return "";
+  std::vector<std::string> kinds;
+  for (const ContextExchange exchange : kContextExchanges) {
+    if (known.include(exchange)) kinds.emplace_back(to_string(exchange));
+  }
+  std::string text = fmt::format(
+      "forms with context {} are left out, as {} has no context parallelism by {}, by which they "
+      "are priced",
+      fmt::join(degrees, ", "), *request.target, fmt::join(lacking, " or "));
+  if (is_estimate) text += fmt::format("; --context-kind {} keeps them", fmt::join(kinds, " or "));
+  return text;
+}
+
 }  // namespace
 
 SearchInputs load_inputs(const PlanCommandRequest& request) {
@@ -91,6 +126,8 @@ SearchInputs load_inputs(const PlanCommandRequest& request) {
   for (std::string& warning : options_without_effect(request.planner, inputs.profile)) {
     inputs.warnings.push_back(std::move(warning));
   }
+  inputs.left_out = forms_left_out(request, inputs.profile, is_estimated(text, request.foreign));
+  if (!inputs.left_out.empty()) inputs.warnings.push_back(inputs.left_out);
   settle_device(inputs.profile, inputs.topology, inputs.warnings);
   apply_time_scale(request.time_scale, inputs.profile, inputs.topology);
   if (request.runtime) {
@@ -151,13 +188,14 @@ void suit_contention(const ModelProfile& profile, const Topology& topology,
 
 std::variant<planner::MadePlan, planner::Infeasible> make_plan(
     const planner::PlanningContext& context,
-    const std::optional<planner::PlanRestriction>& restriction) {
+    const std::optional<planner::PlanRestriction>& restriction, const std::string& left_out) {
   try {
     return planner::make_plan_of_any_parallelism(context, restriction);
   } catch (const Error& error) {
     const Violation& fault = error.violations().front();
     if (fault.place == "/request/pins") {
-      throw Error{error.kind(), "--pin", {{"", fault.message}}};
+      const bool is_why = !left_out.empty() && context.options.pins.context.value_or(1) > 1;
+      throw Error{error.kind(), "--pin", {{"", fault.message + (is_why ? "; " + left_out : "")}}};
     }
     if (fault.place == "/request/sharding") {
       throw Error{error.kind(), "--shard", {{"", fault.message}}};

@@ -30,6 +30,9 @@ struct SearchInputs {
   /// The runtime, whose memory the profile and the topology have.
   std::optional<Runtime> runtime;
   std::vector<std::string> warnings;
+  /// Which forms the target cannot run and what keeps them, which is among the warnings; may be
+  /// empty.
+  std::string left_out = {};
 };
 
 /// Reads the inputs that a request names. Throws Error(BadInput), Error(Environment) and, for
@@ -54,10 +57,11 @@ Pins pins_of(const PlanCommandRequest& request, const ModelProfile& profile,
 void suit_contention(const ModelProfile& profile, const Topology& topology,
                      planner::PlannerOptions& planner);
 
-/// Makes a plan. Throws Error(BadInput) with the option that a fault of the request comes from.
+/// Makes a plan. Throws Error(BadInput) with the option that a fault of the request comes from, and
+/// behind it the forms that were left out if they are what is pinned.
 std::variant<planner::MadePlan, planner::Infeasible> make_plan(
     const planner::PlanningContext& context,
-    const std::optional<planner::PlanRestriction>& restriction);
+    const std::optional<planner::PlanRestriction>& restriction, const std::string& left_out = {});
 
 /// Makes a plan with the pins and for the runtime that a request states, of other inputs than its
 /// own. Throws as check_suited(), pins_of() and make_plan() do.
