@@ -271,6 +271,25 @@ class Pareto(ToolTest):
             self.assertGreaterEqual(len(re.findall('text-anchor="end">', plot)), 2)
             self.assertGreaterEqual(len(re.findall(r'text-anchor="middle">[\d.e+-]+<', plot)), 2)
 
+    def test_the_form_of_parallelism_is_told(self):
+        (row, *_) = self.rows(*self.ground(self.priced()))
+        self.assertEqual((list(row)[-2:], row["parallelism"]), (["remark", "parallelism"], "tensor 1"))
+        profile = tool.small_profile()
+        layer, = profile["layers"]
+        measured = {**layer["measurements"][0], "forward_ns": 100_000, "backward_ns": 200_000}
+        layer["variants"] = [{"tensor_parallel": 2, "parameter_bytes": layer["parameter_bytes"] // 2,
+                              "measurements": [measured]}]
+        words = ("--model", self.write("forms.json", profile), "--topo",
+                 self.write("topo.json", self.priced()))
+        rows = self.rows(*words)
+        self.assertEqual([row["parallelism"] for row in rows],
+                         ["tensor 1", "tensor 2", "tensor 2", "tensor 2"])
+        run = self.run_tool("pareto", *words)
+        self.assertRegex(run.stdout, r"stages +parallelism\n")
+        self.assertRegex(run.stdout, r"\n +2 .* tensor 2 ")
+        run = self.run_tool("pareto", *self.ground(self.priced()))
+        self.assertNotIn("parallelism", run.stdout)
+
     def test_names_in_csv_and_plot_are_data(self):
         topology = self.priced()
         topology["servers"][0]["name"] = "a\",=cmd()"

@@ -8,6 +8,7 @@
 #include "app/commands/csv_cell.h"
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/plan.h"
+#include "dapple/profile/parallelism.h"
 #include "dapple/report/table.h"
 #include "dapple/report/trade_off_plot.h"
 
@@ -61,6 +62,22 @@ std::string cost_text(const Shown& shown, const TradeOffPlan& plan) {
                       shown.comparison.plans.front().memory_limit);
 }
 
+/// Whether a search compared several forms of parallelism, or the plans' forms differ.
+bool has_several_forms(const Comparison& comparison) {
+  return std::any_of(
+      comparison.plans.begin(), comparison.plans.end(), [](const TradeOffPlan& plan) {
+        return plan.document &&
+               (!plan.document->parallelisms.empty() || !plan.document->plan.parallelism.is_none());
+      });
+}
+
+/// Returns the form of parallelism of a plan, or those of its stages.
+std::string form_text(const Plan& plan) {
+  std::string text = short_text(plan.parallelism);
+  for (const Parallelism& form : plan.stage_forms) text += "; " + short_text(form);
+  return text;
+}
+
 std::string table_of(const Shown& shown, const report::TextStyle& style) {
   constexpr std::size_t kLeast = 12;
   const bool is_price = shown.request.against == Against::Price;
@@ -71,6 +88,8 @@ std::string table_of(const Shown& shown, const report::TextStyle& style) {
   columns.push_back({is_price ? name_of_price(shown.comparison) : "memory", Align::Right});
   columns.push_back({"gap", Align::Right});
   columns.push_back({"stages", Align::Left, kLeast});
+  const bool has_forms = has_several_forms(shown.comparison);
+  if (has_forms) columns.push_back({"parallelism", Align::Left, kLeast});
   columns.push_back({"", Align::Left, kLeast});
   const std::size_t count = columns.size();
   report::Table table{std::move(columns)};
@@ -84,6 +103,7 @@ std::string table_of(const Shown& shown, const report::TextStyle& style) {
       cells.push_back({cost_text(shown, plan)});
       cells.push_back({gap_text(prediction)});
       cells.push_back({shape_of(plan.document->plan)});
+      if (has_forms) cells.push_back({form_text(plan.document->plan)});
     } else {
       cells.resize(count - 1, {"-"});
     }
@@ -183,7 +203,7 @@ std::string pareto_csv(const Shown& shown) {
   const std::string price = shown.comparison.has_prices ? "price" : "device_hours";
   std::string text = fmt::format(
       "devices,servers,memory_limit_bytes,iteration_ns,lower_bound_ns,samples_per_second,{0},"
-      "least_{0},peak_memory_bytes,stages,front,chosen,remark\n",
+      "least_{0},peak_memory_bytes,stages,front,chosen,remark,parallelism\n",
       price);
   for (std::size_t i = 0; i < shown.comparison.plans.size(); ++i) {
     const TradeOffPlan& plan = shown.comparison.plans[i];
@@ -206,6 +226,7 @@ std::string pareto_csv(const Shown& shown) {
     cells.emplace_back(shown.is_on_front[i] ? "yes" : "no");
     cells.emplace_back(shown.chosen == i ? "yes" : "no");
     cells.push_back(csv_cell(plan.fault.empty() ? plan.remark : printable(plan.fault)));
+    cells.push_back(plan.document ? csv_cell(form_text(plan.document->plan)) : "");
     text += fmt::format("{}\n", fmt::join(cells, ","));
   }
   return text;
