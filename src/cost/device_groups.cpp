@@ -97,8 +97,9 @@ std::optional<NoGroups> ServerGrouping::fault() const {
   }
   if (servers_.count % (size_ / size_in_server_) != 0) {
     return refuse("/count",
-                  fmt::format("groups of {} servers need a multiple of that, and there are {} {}",
-                              size_ / size_in_server_, servers_.count, servers_.name));
+                  fmt::format("groups of {} servers need a multiple of that, and there {} {} {}",
+                              size_ / size_in_server_, servers_.count == 1 ? "is" : "are",
+                              servers_.count, servers_.name));
   }
   if (spans_servers() && (servers_.nics.empty() || !servers_.pcie_roots.empty())) {
     return refuse(

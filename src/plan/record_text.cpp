@@ -235,6 +235,14 @@ std::string with_older_runtime(std::string text, std::string_view target) {
   return text;
 }
 
+std::string with_older_count(std::string text) {
+  constexpr std::string_view kNow = "need a multiple of that, and there is 1 ";
+  constexpr std::string_view kThen = "need a multiple of that, and there are 1 ";
+  const std::size_t place = text.find(kNow);
+  if (place != std::string::npos) text.replace(place, kNow.size(), kThen);
+  return text;
+}
+
 std::vector<std::string> cuts_of_pins(const Pins& pins, const ModelProfile& profile) {
   std::vector<std::string> cuts = to_texts(pins, profile);
   for (std::string& cut : cuts) cut.insert(0, kCutPinned);

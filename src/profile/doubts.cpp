@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <string_view>
 #include <utility>
+
+#include "dapple/profile/collective.h"
 
 namespace dapple {
 namespace {
@@ -122,6 +126,37 @@ void find_disproportion(const ModelProfile& profile, std::vector<std::string>& d
       found.first, found.others()));
 }
 
+/// Returns the first key of the core's times that send-receives of these figures pass beside and
+/// that no measurement states; empty if there is none.
+template <class Figures>
+std::string_view missing_core(const Figures& figures) {
+  for (const auto* list : {&figures.forward_collectives, &figures.backward_collectives}) {
+    for (const Collective& some : *list) {
+      if (some.beside == Beside::Nothing) continue;
+      const bool is_stated = std::any_of(
+          figures.measurements.begin(), figures.measurements.end(),
+          [&](const Measurement& own) { return own.core.of(some.beside) > Duration{}; });
+      if (is_stated) continue;
+      return some.beside == Beside::ForwardCore ? "forward_core_ns" : "backward_core_ns";
+    }
+  }
+  return "";
+}
+
+void find_missing_cores(const ModelProfile& profile, std::vector<std::string>& doubts) {
+  Found found;
+  for (const Layer& layer : profile.layers) {
+    std::string_view key = missing_core(layer);
+    for (const LayerVariant& variant : layer.variants) {
+      if (key.empty()) key = missing_core(variant);
+    }
+    if (!key.empty()) found.add(fmt::format("{} states no {}", layer.name, key));
+  }
+  if (found.count == 0) return;
+  doubts.push_back(fmt::format("{}: {}{}; nothing of them is hidden", kMissingCore, found.first,
+                               found.others()));
+}
+
 }  // namespace
 
 std::vector<std::string> doubts_about(const ModelProfile& profile) {
@@ -129,6 +164,7 @@ std::vector<std::string> doubts_about(const ModelProfile& profile) {
   find_slow_layers(profile, doubts);
   find_falling_times(profile, doubts);
   find_disproportion(profile, doubts);
+  find_missing_cores(profile, doubts);
   return doubts;
 }
 

@@ -216,6 +216,62 @@ class Context(ToolTest):
                                   "the files for torchtitan have no such context parallelism",
                                   " ".join(run.stderr.split()))
 
+    def test_forms_that_a_target_cannot_run_are_named_with_the_option_that_keeps_them(self):
+        told = ("forms with context {} are left out, as {} has no context parallelism by {}, by which "
+                "they are priced; --context-kind {} keeps them")
+        for target, more, *words in (
+                ("nanotron", (), "2, 4", "nanotron", "all-gather", "ring"),
+                ("dapple-exec", ("--context-kind", "ring"), "2, 4", "dapple-exec", "ring",
+                 "all-gather"),
+                ("torchtitan", ("--context-kind", "all-to-all"), "2", "torchtitan", "all-to-all",
+                 "all-gather or ring")):
+            with self.subTest(target=target):
+                pins = () if words[0] == "2, 4" else ("--pin", "tensor=2")
+                run = self.planned("--max-context", "4", "--for", target, *more, *pins)
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                self.assertIn(told.format(*words), self.read("plan.json")["warnings"])
+        # With the option, and where nothing is left out because of it, there is no such warning.
+        for words in (("nanotron", "--context-kind", "ring"), ("nanotron", "--runtime", "nanotron"),
+                      ("deepspeed",), ("nanotron", "--pin", "context=1")):
+            run = self.planned("--max-context", "4", "--for", *words)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertFalse([text for text in self.read("plan.json")["warnings"]
+                              if "left out" in text and "forms" in text])
+        run = self.planned("--pin", "context=2", "--for", "nanotron")
+        self.assert_error(run, BAD_INPUT, "the files for nanotron have no such context parallelism; "
+                          + told.format("2", "nanotron", "all-gather", "ring"))
+
+    def test_each_form_has_its_own_kind(self):
+        # Two ranks pass keys and values around a ring, four gather them.
+        document = profile(GATHERS, MEGABYTE)
+        two = ([passed(3, 1, "forward_core")], [passed(3, 1, "backward_core"), passed(6, 1)])
+        for each in document["layers"]:
+            ring = copy.deepcopy(each["variants"][0])
+            ring.update(context_parallel=2, forward_collectives=two[0], backward_collectives=two[1])
+            each["variants"].insert(0, ring)
+        for target, ranks, other, option in (
+                ("nanotron", 2, 4, ""), ("dapple-exec", 4, 2, ""),
+                ("megatron", 2, None, "--cp-comm-type p2p"),
+                ("megatron", 4, None, "--cp-comm-type all_gather"),
+                ("torchtitan", 4, None, "context_parallel_rotate_method allgather")):
+            with self.subTest(target=target, ranks=ranks):
+                words = ("--for", target, "--shard", "optimizer", "--pin")
+                run = self.run_plan(document, topology(), *words, f"context={ranks}")
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                if target == "dapple-exec":
+                    continue
+                run = self.run_tool("export", "plan.json", "--to", target, "-o", "-")
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                self.assertIn(option, run.stdout)
+                if target != "nanotron":
+                    self.write("back.sh", run.stdout)
+                    run = self.run_tool("import", "plan", "back.sh", "--model", "m.json", "--topo",
+                                        "t.json", "-o", "back.json")
+                    self.assertNotIn("as the profile prices", run.stderr)
+                if other:
+                    run = self.run_plan(document, topology(), *words, f"context={other}")
+                    self.assert_error(run, BAD_INPUT, f"forms with context {other} are left out")
+
     def test_dapple_exec_runs_all_gathers_alone(self):
         self.verified_plan(profile(RING), topology(), "--pin", f"context={RANKS}")
         run = self.run_tool("train", "plan.json", binary=tool.ARGUMENTS.executor)
@@ -242,6 +298,39 @@ class Context(ToolTest):
         self.assert_false_claim_is_told(
             plan, "", lambda d: [each["variants"][0].update(forward_collectives=GATHERS[0])
                                  for each in d["model"]["profile"]["layers"]])
+
+    def test_a_core_without_times_hides_nothing_and_is_told_once(self):
+        document = profile(RING)
+        for each in document["layers"]:
+            del each["variants"][0]["measurements"][0]["forward_core_ns"]
+        plan = self.verified_plan(document, topology(), "--pin", f"context={RANKS}")
+        told = ("send-receives beside a core of attention that takes no time: block.0 states no "
+                "forward_core_ns, and 1 other layer likewise; nothing of them is hidden")
+        self.assertEqual(plan["warnings"].count(told), 1)
+        # Plans of older versions lack the warning, and none may have another one.
+        plan["warnings"].remove(told)
+        run = self.run_tool("verify", self.write("older.json", plan))
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        plan["warnings"].insert(0, told.replace("block.0", "block.1"))
+        self.assertEqual(self.run_tool("verify", self.write("older.json", plan)).returncode,
+                         BAD_INPUT)
+        plan = self.verified_plan(profile(RING), topology(), "--pin", f"context={RANKS}")
+        self.assertFalse([text for text in plan["warnings"] if "send-receives" in text])
+
+    def test_an_unknown_kind_is_the_only_fault_of_a_collective(self):
+        document = copy.deepcopy(profile(RING))
+        document["layers"][0]["variants"][0]["forward_collectives"][0]["kind"] = "send-recv"
+        run = self.run_plan(document, topology())
+        self.assert_error(run, BAD_INPUT, "/forward_collectives/0/kind: expected ")
+        self.assertNotIn("beside", run.stderr)
+
+    def test_help_says_what_the_kind_is_unless_it_is_given(self):
+        run = self.run_tool("help", "estimate")
+        self.assertIn("(default: all-gather)", " ".join(run.stdout.split()))
+        self.assertEqual(self.run_tool("help", "--install", "share").returncode, DONE)
+        page = (self.folder / "share" / "man" / "man1" / "dapple-plan-plan.1").read_text()
+        self.assertIn("(default: that of --runtime, or all-gather)",
+                      " ".join(page.replace("\\", "").split()))
 
     def test_what_a_profile_cannot_mean_is_refused(self):
         def refused(change, place, words):

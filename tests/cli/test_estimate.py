@@ -61,6 +61,21 @@ class Estimate(ToolTest):
         self.assertEqual(run.returncode, DONE, run.stderr)
         self.assertEqual(self.read("again.json"), plan)
 
+    def test_the_reason_of_one_server_is_worded_as_of_one(self):
+        self.topology()
+        self.assertEqual(self.plan("--sequence", "128").returncode, DONE)
+        plan = self.read("plan.json")
+        now, then = "and there is 1 node-0", "and there are 1 node-0"
+        records = [one for one in plan["parallelisms"] if one["reason"].endswith(now)]
+        self.assertEqual({one["parallelism"]["tensor"] for one in records}, {8})
+        # Plans of older versions have another wording, and none a third one.
+        for words, code in ((then, DONE), ("and there be 1 node-0", BAD_INPUT)):
+            for one in records:
+                one["reason"] = one["reason"].replace(now, words)
+            run = self.run_tool("verify", self.write("older.json", plan))
+            self.assertEqual(run.returncode, code, run.stdout + run.stderr)
+            now = words
+
     def test_the_gpu_is_the_topology_s(self):
         # The kind of device has another name of the GPU.
         self.topology(**{"H100-SXM": {"memory": "80 GiB"}})
@@ -396,6 +411,38 @@ class Estimate(ToolTest):
                           f"{got}8, expert-tensor 8: not every layer has a variant of expert-tensor "
                           "8, but of 1, 2")
 
+    def test_pins_leave_few_of_many_ways(self):
+        self.topology()
+        mixture = self.configuration(
+            model_type="mixtral", num_local_experts=8, num_experts_per_tok=2)
+        # Degrees of 1 to 4, 1 to 16, 1 to 8 and, with experts, 1 to 4, not all of which go together.
+        many = ("--sequence", "128", "--max-context", "16", "--max-expert-tensor", "4")
+        run = self.run_tool("estimate", mixture, "--gpu", "H100", "-o", "m.json", *many)
+        self.assert_error(run, USAGE, "expected at most 128 ways to run a layer, got ",
+                          "fewer are left by smaller values of --max-tensor, --max-context, "
+                          "--max-experts or --max-expert-tensor\n")
+        self.assertNotIn("--pin", run.stderr)
+        inputs = ("--model", mixture, "--topo", "t.json", "--global-batch", "16", "-o", "plan.json",
+                  *many)
+        run = self.run_tool(*inputs, "--recompute", "full,norm")
+        self.assert_error(run, USAGE, "--max-experts or --max-expert-tensor, by --pin with their "
+                          "degrees or by fewer sets of --recompute\n")
+        run = self.run_tool(*inputs, "--pin", "context=1", "--recompute", "full,norm,mlp,core_attn")
+        self.assertIn(run.returncode, (DONE, USAGE), run.stderr)
+        run = self.run_tool(*inputs, "--pin", "tensor=2", "--pin", "context=2", "--pin", "experts=2",
+                            "--pin", "expert-tensor=2")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual(plan["parallelism"]["context"], 2)
+        self.assertFalse([text for text in plan["warnings"] if "is not planned" in text])
+        self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)
+        # The same pins where there are few ways anyway.
+        run = self.run_tool(*inputs[:-4], "--max-context", "2", "--max-expert-tensor", "2", "--pin",
+                            "tensor=2", "--pin", "context=2", "--pin", "experts=2", "--pin",
+                            "expert-tensor=2")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertEqual(self.read("plan.json")["predicted"], plan["predicted"])
+
     def test_devices_that_share_an_expert(self):
         # 128 tokens on two tensor ranks, each of two experts: a rank sends 2 * 64 rows of 64 numbers
         # of two bytes, 16 KiB, and two that share an expert have those of both.
@@ -450,6 +497,22 @@ class Estimate(ToolTest):
         self.assertEqual(run.returncode, DONE, run.stderr)
         run = self.run_tool(*inputs, "--pin", "expert-tensor=0", "-o", "plan.json")
         self.assert_error(run, USAGE, "expected expert-tensor=N with N from 1 to 1024")
+
+    def test_layouts_without_variants_name_the_nearest_forms(self):
+        self.topology()
+        mixture = self.configuration(
+            model_type="mixtral", num_local_experts=8, num_experts_per_tok=2)
+        run = self.run_tool("estimate", mixture, "--gpu", "H100", "--sequence", "128",
+                            "--max-context", "4", "-o", "saved.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        inputs = ("--model", "saved.json", "--topo", "t.json", "--global-batch", "16")
+        run = self.run_tool("simulate", *inputs, "--layout", "tp=2,sp=on,cp=3,ep=2,etp=1,mbs=1")
+        # Degrees of 1 to 4, 1 to 4 and 1 to 8, of which a group of 12 has no 8 experts.
+        self.assert_error(run, BAD_INPUT, "expected degrees for which all layers have variants, ",
+                          "tensor 2, sequence, context 2, experts 2; ", " others, got tensor 2, "
+                          "sequence, context 3, experts 2")
+        self.assertRegex(run.stderr, r"; or one of \d\d others, got ")
+        self.assertLess(len(run.stderr), 500)
 
     def test_saved_estimates_refuse_degrees_by_name_too(self):
         self.topology()

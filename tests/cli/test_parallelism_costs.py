@@ -1938,6 +1938,8 @@ class ParallelismCosts(ToolTest):
                 ("zero=3,fsdp=3", {}, ("groups of 3 devices", "node has 4")),
                 ("zero=3,fsdp=6,cp=2", {}, ("groups of 6 devices", "node has 4")),
                 ("zero=3,fsdp=16", {}, ("groups of 4 servers", "there are 2 node")),
+                ("zero=3,fsdp=8", {"servers": [{**server, "count": 1}]},
+                 ("groups of 2 servers", "there is 1 node")),
                 ("ep=8", {"servers": [{**server, "count": 3}]},
                  ("groups of 2 servers", "there are 3 node")),
                 ("ep=8", {"servers": [{**server, "pcie_roots": [root]}]},

@@ -106,6 +106,10 @@ std::string cut_of_runtime(const InexpressibleParts& parts);
 /// they name PyTorch's runtime instead of torchtitan.
 std::string with_older_runtime(std::string text, std::string_view target);
 
+/// Returns the reason why a form has no groups as files of older versions have it: "there are 1
+/// node".
+std::string with_older_count(std::string text);
+
 /// Returns one line for each pin; is_cut_of_pin() recognizes them.
 std::vector<std::string> cuts_of_pins(const Pins& pins, const ModelProfile& profile);
 bool is_cut_of_pin(std::string_view line);

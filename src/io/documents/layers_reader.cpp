@@ -171,7 +171,8 @@ Collective read_collective(const Field& field) {
   Collective collective;
   std::vector<std::string_view> names;
   for (const CollectiveKind kind : kCollectiveKinds) names.push_back(to_string(kind));
-  collective.kind = kCollectiveKinds[read_choice(object.field("kind"), names).value_or(0)];
+  const std::optional<std::size_t> kind = read_choice(object.field("kind"), names);
+  collective.kind = kCollectiveKinds[kind.value_or(0)];
   if (const Field over = object.field("over"); over.present()) {
     names.clear();
     for (const CollectiveMembers members : kCollectiveMembers) names.push_back(to_string(members));
@@ -182,7 +183,7 @@ Collective read_collective(const Field& field) {
   if (const Field beside = object.field("beside"); beside.present()) {
     constexpr Beside kCores[] = {Beside::ForwardCore, Beside::BackwardCore};
     collective.beside = kCores[read_choice(beside, {"forward_core", "backward_core"}).value_or(0)];
-    if (collective.kind != CollectiveKind::SendReceive) {
+    if (kind && collective.kind != CollectiveKind::SendReceive) {
       beside.refuse("no such key, as only send-receives pass beside the core of attention");
     }
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dapple/plan/record_text.h"
+#include "dapple/profile/doubts.h"
 
 namespace dapple::planner {
 
@@ -17,6 +18,14 @@ bool ExpectedLine::matches(const std::string& line) const {
 std::vector<ExpectedLine> fixed_lines(std::vector<std::string> texts) {
   std::vector<ExpectedLine> lines;
   for (std::string& text : texts) lines.push_back({.text = std::move(text)});
+  return lines;
+}
+
+std::vector<ExpectedLine> expected_warnings(std::vector<std::string> texts) {
+  std::vector<ExpectedLine> lines = fixed_lines(std::move(texts));
+  for (ExpectedLine& line : lines) {
+    line.may_be_missing = line.may_be_missing || line.text.starts_with(kMissingCore);
+  }
   return lines;
 }
 

@@ -22,6 +22,9 @@ struct ExpectedLine {
 
 std::vector<ExpectedLine> fixed_lines(std::vector<std::string> texts);
 
+/// Returns the same of the warnings of a plan, without those that files of older versions lack.
+std::vector<ExpectedLine> expected_warnings(std::vector<std::string> texts);
+
 /// Refuses the first line at `place` that is not the expected one, or that is missing.
 void check_lines(Claims& claims, const std::string& place,
                  const std::vector<ExpectedLine>& expected,

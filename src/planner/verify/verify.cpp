@@ -276,7 +276,8 @@ void compare_records(Claims& claims, const PlanDocument& fresh, const PlanDocume
   compare_outcomes(claims, "/parallelisms", fresh.parallelisms, claimed.parallelisms,
                    [&](const ParallelismRecord& record) {
                      if (!record.iteration || *record.iteration <= plan) {
-                       return with_older_runtime(record.reason, claimed.request->target);
+                       return with_older_runtime(with_older_count(record.reason),
+                                                 claimed.request->target);
                      }
                      return older_text_of({.kind = ParallelismOutcomeKind::Found,
                                            .plan = plan,

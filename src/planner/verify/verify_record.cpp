@@ -392,7 +392,7 @@ void check_search(Claims& claims, const ClaimedPlan& claimed) {
                            document.search.planner != kDapplePlanner;
   claims.expect("/search_space/complete", is_complete, document.search.complete);
   check_open(claims, claimed);
-  std::vector<ExpectedLine> warnings = fixed_lines(warnings_of(document, claimed.topology));
+  std::vector<ExpectedLine> warnings = expected_warnings(warnings_of(document, claimed.topology));
   if (!warnings.empty() && is_gap_warning(warnings.back().text)) {
     warnings.back().older = std::string(kSpentBudget);
   } else if (!warnings.empty() && document.request && document.request->time_limit) {

@@ -127,7 +127,8 @@ void check_unsearched_warnings(Claims& claims, const ClaimedPlan& claimed, Unsea
     unchecked.push_back({UncheckedKind::WarningsOfOlderVersion});
     return;
   }
-  std::vector<ExpectedLine> expected = fixed_lines(warnings_about(document, claimed.topology));
+  std::vector<ExpectedLine> expected =
+      expected_warnings(warnings_about(document, claimed.topology));
   const std::vector<DeviceFigures>& devices = document.prediction.devices;
   if (kind == Unsearched::Baseline && std::any_of(devices.begin(), devices.end(), lacks_memory)) {
     expected.push_back({.text = std::string{kMissingPattern}, .has_figures = true});

@@ -56,6 +56,29 @@ TEST_CASE("times that fall as the batch grows are doubted, beyond a twentieth") 
         std::string::npos);
 }
 
+TEST_CASE("send-receives beside a core without times are doubted") {
+  ModelProfile profile = profile_of({{measured(1, 100, 8)}, {measured(1, 100, 8)}});
+  const Collective beside{.kind = CollectiveKind::SendReceive,
+                          .over = CollectiveMembers::Context,
+                          .size_per_sample = {8},
+                          .beside = Beside::BackwardCore};
+  for (Layer& layer : profile.layers) {
+    LayerVariant& variant = layer.variants.emplace_back();
+    variant.parallelism.context = 2;
+    variant.measurements = layer.measurements;
+    variant.backward_collectives = {beside};
+  }
+  const std::string lacking =
+      "send-receives beside a core of attention that takes no time: layer.0 states no "
+      "backward_core_ns";
+  CHECK(doubts_about(profile) ==
+        Doubts{lacking + ", and 1 other layer likewise; nothing of them is hidden"});
+  profile.layers[1].variants.front().measurements.front().core.backward = {50};
+  CHECK(doubts_about(profile) == Doubts{lacking + "; nothing of them is hidden"});
+  profile.layers[0].variants.front().measurements.front().core.backward = {50};
+  CHECK(doubts_about(profile).empty());
+}
+
 TEST_CASE("sizes that the largest batch does not tell are doubted, beyond a twentieth") {
   CHECK(doubts_about(profile_of({{measured(1, 10, 100), measured(4, 40, 396)}})).empty());
   // Whole bytes: 3 of 10 for 3 samples are 1.
