@@ -67,6 +67,24 @@ class Results(ToolTest):
         self.assertIn("6 devices", pinned["reason"])
         self.assertIsNone(pinned["tightest_device"])
 
+    def test_memory_that_may_not_be_enough_is_called_the_least(self):
+        # One micro-batch in flight on every stage is counted, and these have more.
+        profile = tool.small_profile()
+        profile["layers"][0]["parameter_bytes"] = 1 << 30
+        inputs = ("--model", self.write("large.json", profile), "--topo",
+                  self.write("2x2.json", tool.small_topology()), "--pin", "stages=4")
+        for more, is_least in (((), False), (("--schedule", "auto"), False),
+                               (("--schedule", "interleaved"), True),
+                               (("--pin", "depths=least"), True), (("--for", "deepspeed"), True)):
+            with self.subTest(more=more):
+                reasons = self.result(INFEASIBLE, *inputs, *more)["no_plan"]
+                self.assertEqual(reasons["tightest_device"].get("is_least", False), is_least)
+                said = self.run_tool(*inputs, *more).stderr
+                self.assertRegex(said, r": at least \d.* are missing" if is_least else
+                                 r"has [^:]*: \d.* are missing")
+                if "more memory per device" in said:
+                    self.assertEqual(" at least " in said.splitlines()[-1], is_least, said)
+
     def test_each_file_is_validated(self):
         self.make_plan()
         bad = self.read("plan.json")

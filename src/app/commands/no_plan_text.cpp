@@ -70,9 +70,15 @@ struct ConflictText {
   }
 };
 
-std::string memory_remedy(const Remedy& remedy) {
+/// What stands before figures that may be too small.
+const char* at_least(bool is_least) {
+  return is_least ? "at least " : "";
+}
+
+std::string memory_remedy(const Remedy& remedy, bool is_least) {
   // Half of the last place is added, so that the rounded size is enough.
-  return fmt::format("{:.2f} GiB more memory per device", gibibytes(remedy.memory) + 0.005);
+  return fmt::format("{}{:.2f} GiB more memory per device", at_least(is_least),
+                     gibibytes(remedy.memory) + 0.005);
 }
 
 std::string pins_remedy(const Pins& pins, const ModelProfile& profile) {
@@ -80,7 +86,7 @@ std::string pins_remedy(const Pins& pins, const ModelProfile& profile) {
   return texts.size() == 1 ? "leave out --pin " + texts.front() : "leave out all pins";
 }
 
-std::string remedy_text(const Remedy& remedy, const ModelProfile& profile,
+std::string remedy_text(const Remedy& remedy, bool is_least, const ModelProfile& profile,
                         const Topology& topology) {
   const std::int64_t group = topology.description().group_size;
   switch (remedy.kind) {
@@ -113,13 +119,13 @@ std::string remedy_text(const Remedy& remedy, const ModelProfile& profile,
     case RemedyKind::AllStateSharded:
       return "--shard full: devices then hold a part each of all state";
     case RemedyKind::MoreDevices:
-      return fmt::format("a deeper split over {} devices like the last (now {}), or {}",
-                         remedy.value * group, topology.device_count() * group,
-                         memory_remedy(remedy));
+      return fmt::format("a deeper split over {}{} devices like the last (now {}), or {}",
+                         at_least(is_least), remedy.value * group, topology.device_count() * group,
+                         memory_remedy(remedy, is_least));
     case RemedyKind::OnlyMoreMemory:
-      return memory_remedy(remedy) + "; a deeper split would not help";
+      return memory_remedy(remedy, is_least) + "; a deeper split would not help";
     case RemedyKind::MoreMemory:
-      return memory_remedy(remedy);
+      return memory_remedy(remedy, is_least);
     case RemedyKind::SomeMemory:
       return "more memory";
     case RemedyKind::SmallerSearch:
@@ -212,9 +218,10 @@ io::NoPlanResult no_plan_result(const planner::Infeasible& infeasible, const Mod
     result.shortage = {.device = topology.device(shortage.device).name,
                        .needed = shortage.needed,
                        .limit = shortage.limit,
+                       .is_least = infeasible.is_least_shortage,
                        .closest = closest_text(infeasible.closest, infeasible.parallelism)};
   }
-  result.remedy = remedy_text(infeasible.remedy, profile, topology);
+  result.remedy = remedy_text(infeasible.remedy, infeasible.is_least_shortage, profile, topology);
   return result;
 }
 
@@ -237,13 +244,13 @@ std::string no_plan_text(const io::NoPlanResult& result, const std::string& mode
   }
   if (result.reason) { text += fmt::format("  because          {}\n", printable(*result.reason)); }
   if (result.shortage) {
-    const auto& [device, needed, limit, closest] = *result.shortage;
+    const auto& [device, needed, limit, is_least, closest] = *result.shortage;
     const Bytes missing = needed - limit;
     text += fmt::format(
-        "  tightest device  {} needs {}, has {}: {} ({} bytes) are missing\n"
+        "  tightest device  {} needs {}{}, has {}: {}{} ({} bytes) are missing\n"
         "  closest plan     {}\n",
-        printable(device), report::show(needed, limit), report::show(limit),
-        report::show(missing, limit), missing.count, printable(closest));
+        printable(device), at_least(is_least), report::show(needed, limit), report::show(limit),
+        at_least(is_least), report::show(missing, limit), missing.count, printable(closest));
   }
   return text + fmt::format("  cheapest remedy  {}\n", printable(*result.remedy));
 }

@@ -90,6 +90,7 @@ void write_shortage(JsonWriter& writer, const NoPlanResult::Shortage& shortage) 
   writer.key("device").text(shortage.device);
   writer.key("needed_bytes").integer(shortage.needed.count);
   writer.key("limit_bytes").integer(shortage.limit.count);
+  if (shortage.is_least) writer.key("is_least").boolean(true);
   writer.key("closest_plan").text(shortage.closest);
   writer.close();
 }

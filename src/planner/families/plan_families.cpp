@@ -322,6 +322,8 @@ Infeasible FamilyComparison::with_all_families(Infeasible none) const {
     bound = std::min(bound, examined.outcome.lower_bound);
   }
   none.lower_bound = bound;
+  // The orders of a single family may have more micro-batches in flight.
+  none.is_least_shortage = none.is_least_shortage || !context_.options.every_family;
   none.is_certain = none.is_certain && bound.is_infinite();
   return none;
 }

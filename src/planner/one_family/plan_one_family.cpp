@@ -31,6 +31,25 @@
 namespace dapple::planner {
 namespace {
 
+/// Whether all devices are alike in kind and memory limit. Then a plan that does not fit on the
+/// devices in order fits on no others.
+bool has_alike_devices(const Topology& topology) {
+  const DeviceIndex first{0};
+  for (std::int32_t d = 1; d < topology.device_count(); ++d) {
+    if (topology.device({d}).kind != topology.device(first).kind) return false;
+    if (topology.memory_limit({d}) != topology.memory_limit(first)) return false;
+  }
+  return true;
+}
+
+/// Whether plans that are asked for may need more memory than the search for the least of it
+/// counts: at least depths, on devices in order, or for tensors that are sent directly.
+bool may_need_more(const PlanningContext& context) {
+  const Pins& pins = context.options.pins;
+  return pins.least_depths || context.profile.skip_tensors == SkipTensors::Direct ||
+         (pins.in_order && !has_alike_devices(context.topology));
+}
+
 /// Finds a plan that fits, where the DAPPLE search, which is a heuristic, found none. The plan that
 /// needs the least memory decides whether any fits.
 std::variant<SimulatedPlan, Infeasible> plan_of_least_memory(
@@ -38,7 +57,10 @@ std::variant<SimulatedPlan, Infeasible> plan_of_least_memory(
   const PlannerOptions& options = context.options;
   const CostModel costs(context.profile, context.topology);
   auto any = find_any_plan(costs, options, should_stop);
-  if (auto* infeasible = std::get_if<Infeasible>(&any)) return std::move(*infeasible);
+  if (auto* infeasible = std::get_if<Infeasible>(&any)) {
+    infeasible->is_least_shortage = may_need_more(context);
+    return std::move(*infeasible);
+  }
   auto& candidate = std::get<search::Candidate>(any);
   if (options.pins.in_order) put_in_order(candidate.stages);
   const Score score = CandidateEvaluator(context).score(candidate, 0, Duration::infinite());
@@ -59,17 +81,6 @@ std::variant<SimulatedPlan, Infeasible> plan_of_least_memory(
     infeasible.remedy.pins.least_depths = true;
   }
   return infeasible;
-}
-
-/// Whether all devices are alike in kind and memory limit. Then a plan that does not fit on the
-/// devices in order fits on no others.
-bool has_alike_devices(const Topology& topology) {
-  const DeviceIndex first{0};
-  for (std::int32_t d = 1; d < topology.device_count(); ++d) {
-    if (topology.device({d}).kind != topology.device(first).kind) return false;
-    if (topology.memory_limit({d}) != topology.memory_limit(first)) return false;
-  }
-  return true;
 }
 
 /// Whether no plan fits where the search for the least memory finds none: it does not try other

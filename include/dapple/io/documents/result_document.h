@@ -65,6 +65,8 @@ struct NoPlanResult {
     std::string device;
     Bytes needed;
     Bytes limit;
+    /// Whether plans as asked for may need more than that.
+    bool is_least = false;
     /// The closest plan, in words.
     std::string closest;
   };

@@ -124,6 +124,9 @@ struct Infeasible {
   std::optional<Conflict> conflict = {};
   /// What the tightest device of the closest plan lacks, and that plan.
   std::optional<MemoryShortage> shortage = {};
+  /// Whether the shortage is a lower bound: that of one micro-batch in flight on every stage, of
+  /// which the plans that are asked for may have more, or without what they hold besides.
+  bool is_least_shortage = false;
   Plan closest = {};
   /// The cheapest remedy that was found to work.
   Remedy remedy = {};

@@ -139,7 +139,8 @@ void PlanComparer::search(TradeOffPlan plan) {
           !infeasible.stopped && (infeasible.is_certain || infeasible.lower_bound.is_infinite());
       plan.remark = has_no_plans ? "no plan fits" : "none found";
       if (infeasible.missing() > Bytes{}) {
-        plan.remark += fmt::format(", {} short", report::show(infeasible.missing()));
+        plan.remark += fmt::format(", {}{} short", infeasible.is_least_shortage ? "at least " : "",
+                                   report::show(infeasible.missing()));
       }
       plan.point.least_iteration = has_no_plans ? Duration::infinite() : infeasible.lower_bound;
     }
