@@ -24,5 +24,4 @@ struct ContextExchanges {
   }
 };
 
-
 }  // namespace dapple
