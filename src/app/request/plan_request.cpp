@@ -461,11 +461,9 @@ std::vector<command_line::OptionSpec> choices_of_stages() {
                   "work alone."}};
 }
 
-}  // namespace
-
-std::vector<OptionSection> plan_options() {
+/// The options of an estimate that few need, and the sizes of groups behind its degrees.
+std::vector<command_line::OptionSpec> further_estimate_options() {
   std::vector<command_line::OptionSpec> further = more_estimate_options();
-  // Behind the degrees of an estimate.
   const auto degree = std::find_if(further.begin(), further.end(), [](const auto& option) {
     return option.name == std::string_view("max-expert-tensor");
   });
@@ -475,6 +473,13 @@ std::vector<OptionSection> plan_options() {
       option.default_value = "that of --runtime, or all-gather";
     }
   }
+  return further;
+}
+
+}  // namespace
+
+std::vector<OptionSection> plan_options() {
+  std::vector<command_line::OptionSpec> further = further_estimate_options();
   further.push_back({.name = "optimizer-step",
                      .value = "TIME",
                      .choices = {"at-end", "per-bucket"},
