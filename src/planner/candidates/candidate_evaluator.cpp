@@ -48,14 +48,16 @@ Duration CandidateEvaluator::bound(const search::Candidate& candidate) const {
   return bound_of(plan, CostModel(context_.profile, context_.topology).plan_cost(plan));
 }
 
-bool CandidateEvaluator::try_depths(const Depths& depths, const CostModel& costs,
+bool CandidateEvaluator::try_depths(const Depths& depths, const PlanCost& cost,
                                     SimulatedPlan& current, Score& score) const {
   SimulatedPlan attempt = current;
   attempt.plan.warmup_depths = lane_depths(attempt.plan, depths);
-  const PlanCost cost = costs.plan_cost(attempt.plan);
   const search::BoundedPlan bounded{attempt.plan, cost, context_.topology, context_.options.mode()};
-  if (std::max(lower_bound(bounded), search::lower_bound_of_order(bounded)) >= current.iteration)
+  // The first one takes far less.
+  if (search::lower_bound_of_order(bounded) >= current.iteration ||
+      lower_bound(bounded) >= current.iteration) {
     return true;
+  }
   // A pool takes slower plans as well.
   const Duration most = context_.pool == nullptr ? current.iteration : Duration::infinite();
   attempt.iteration = simulate_and_count(bounded, score, should_stop_, most);
@@ -141,7 +143,7 @@ Score CandidateEvaluator::score(const search::Candidate& candidate, std::size_t 
     }
     if (!depths || std::find(tried.begin(), tried.end(), *depths) != tried.end()) continue;
     if (!are_all) tried.push_back(*depths);
-    if (!try_depths(*depths, costs, best, score)) {
+    if (!try_depths(*depths, deepest_cost, best, score)) {
       are_all = false;
       break;
     }
@@ -192,6 +194,7 @@ Score CandidateEvaluator::refine(const SimulatedPlan& start, std::int64_t budget
   if (is_deep(start.plan)) return threshold_accepting(start, budget);
   const DepthLimits limits(start.plan, costs, context_.options.ignore_memory,
                            context_.options.transfers);
+  const PlanCost cost = costs.plan_cost(start.plan);
   std::int64_t tries_left = most_tries(start.plan, budget);
   for (bool improved = true; improved && score.actions < budget;) {
     improved = false;
@@ -201,7 +204,7 @@ Score CandidateEvaluator::refine(const SimulatedPlan& start, std::int64_t budget
       const std::optional<Depths> depths = limits.fit(wanted);
       if (!depths || lane_depths(from, *depths) == from.warmup_depths) continue;
       const Duration before = score.best.iteration;
-      try_depths(*depths, costs, score.best, score);
+      try_depths(*depths, cost, score.best, score);
       improved = improved || score.best.iteration < before;
     }
   }

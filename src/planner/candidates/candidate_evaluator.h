@@ -155,8 +155,9 @@ class CandidateEvaluator {
   std::vector<Depths> depths_to_try(const Plan& plan, const PlanCost& costs, Duration bound,
                                     const Depths& assumed, bool& are_all) const;
   // Simulates these depths unless a bound shows that they are no faster than `current`, and
-  // replaces `current` by a better plan. Returns false if the simulation was abandoned.
-  bool try_depths(const Depths& depths, const CostModel& costs, SimulatedPlan& current,
+  // replaces `current` by a better plan. The costs of the plan are the same at all depths but for
+  // its memory. Returns false if the simulation was abandoned.
+  bool try_depths(const Depths& depths, const PlanCost& cost, SimulatedPlan& current,
                   Score& score) const;
 
   const PlanningContext context_;

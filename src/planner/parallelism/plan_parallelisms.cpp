@@ -338,8 +338,11 @@ void ParallelismComparison::sort_by_first_plans() {
 /// Bounds every part by its work, and makes the first plan of those whose bound is below the plans
 /// before, by the DAPPLE planner: first of opening plans alone, so that a good form is soon known
 /// where there are many, and then of all its plans. In the end, parts are sorted by their times.
+/// Best-uniform, which may be faster than opening plans, is made in between.
 void ParallelismComparison::look_ahead() {
-  if (context_.options.planner != PlannerKind::Exact || parts_.size() == 1) return;
+  if (context_.options.planner != PlannerKind::Exact || parts_.size() == 1) {
+    return start_from_best_uniform();
+  }
   // The DAPPLE planner deals no micro-batches, which the plans that are asked for may.
   for (Part& part : parts_) {
     part.lower_bound = work_lower_bound(context_of(part, context_.options));
@@ -348,6 +351,7 @@ void ParallelismComparison::look_ahead() {
     return std::pair(a.is_mixed(), *a.lower_bound) < std::pair(b.is_mixed(), *b.lower_bound);
   });
   make_first_plans(FirstPlans::Opening);
+  start_from_best_uniform();
   sort_by_first_plans();
   // Those in which only some layers recompute follow the others, whose plans they may have.
   std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
@@ -576,8 +580,8 @@ void ParallelismComparison::search_with_baselines(Part& part, Plan first_plan, D
 }
 
 /// Makes the baseline best-uniform and, where it is faster than the first plans of all parts and
-/// among those that are asked for, the first plan of its part. No plan that is found is slower then,
-/// and forms that cannot beat it are not searched.
+/// among those that are asked for, the first plan of its part. No plan that is found is slower
+/// then, and forms that cannot beat it are not searched.
 void ParallelismComparison::start_from_best_uniform() {
   const PlannerOptions& options = context_.options;
   // What a target runtime cannot express is never chosen, and made for comparison only.
@@ -597,8 +601,6 @@ void ParallelismComparison::start_from_best_uniform() {
   part->first_plan.parallelism = {};
   part->first = figures.iteration;
   part->is_first_of_one_kind = false;
-  // No part is searched before the one with that plan.
-  sort_by_first_plans();
 }
 
 /// Searches the part of the best plan again, with its baselines, where these were made for another
@@ -759,7 +761,6 @@ std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
   refuse_without_parts();
   take_plan_of_one_kind();
   look_ahead();
-  start_from_best_uniform();
   for (Part& part : parts_) {
     if (part.is_mixed()) continue;
     const bool is_first = !best_;

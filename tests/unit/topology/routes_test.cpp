@@ -134,7 +134,8 @@ TEST_CASE("NICs without lists are dealt in blocks") {
   for (std::int32_t device = 8; device < 16; ++device) nics.push_back(topology.nic_of({device}));
   // floor(3 d / 8) for d = 0..7
   CHECK(nics == std::vector<std::int32_t>{0, 0, 0, 1, 1, 1, 2, 2});
-  CHECK(topology.route({0}, {15}).ports ==
+  const Route route = topology.route({0}, {15});
+  CHECK(std::vector<PortIndex>(route.ports.begin(), route.ports.end()) ==
         std::vector<PortIndex>{topology.nic_out({0}, 0), topology.nic_in({1}, 2)});
 }
 
