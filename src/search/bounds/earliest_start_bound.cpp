@@ -425,7 +425,7 @@ void EarliestStartBound::run_forwards(std::int64_t micro_batch) {
 }
 
 /// Lower bound on the end of the iteration by what each stage has still to do after the last of so
-/// many forwards, which have been visited. The complete bound is at least as large.
+/// many forwards, which have been visited (T6). The complete bound is at least as large.
 Duration EarliestStartBound::bound_of_rest(std::int64_t forwards) const {
   Duration end;
   for (const Stage& stage : stages_) {

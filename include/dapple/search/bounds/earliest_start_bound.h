@@ -214,7 +214,8 @@ class EarliestStartBound {
     // The shared ports that activations, and gradients, pass on their way to the stage.
     std::vector<std::size_t> shared_by_activations;
     std::vector<std::size_t> shared_by_gradients;
-    // The least time from the end of the stage's last backward to the end of the iteration.
+    // The least time from the end of the stage's last backward to the end of the iteration, `after`
+    // of (T6).
     Duration after_all;
     // Backwards visited so far, of all lanes.
     std::int64_t backwards = 0;
