@@ -978,7 +978,8 @@ inline std::vector<MixedForms> mixed_by_hand(const ParallelProblem& problem) {
   const Problem& whole = problem.question.made.problem;
   std::vector<Parallelism> uniform;
   std::set<std::int64_t> sizes;
-  for (const Parallelism& form : all_forms(whole.profile)) {
+  for (const Parallelism& form :
+       all_forms(whole.profile, problem.question.options.recomputed_layers)) {
     if (!problem.is_asked(form)) continue;
     uniform.push_back(form);
     if (grouped_by_hand(whole, form)) sizes.insert(Group(form).size);

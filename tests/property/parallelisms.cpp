@@ -364,6 +364,90 @@ TEST_CASE("a stage costs what it costs where all stages have its form") {
   }
 }
 
+/// Counts in what forms of stages differ.
+void count_differences(const std::set<Parallelism>& forms, Counts& seen) {
+  std::set<std::int64_t> tensor;
+  std::set<std::int64_t> context;
+  std::set<std::int64_t> experts;
+  std::set<RecomputedParts> parts;
+  std::set<LayerSelection> layers;
+  std::set<bool> sharded;
+  for (const Parallelism& form : forms) {
+    layers.insert(form.recomputed_layers);
+    tensor.insert(form.tensor);
+    context.insert(form.context);
+    experts.insert(form.experts);
+    parts.insert(form.recomputes);
+    sharded.insert(form.full_shards > 1);
+  }
+  if (tensor.size() > 1) ++seen["tensor degrees differ"];
+  if (context.size() > 1) ++seen["context degrees differ"];
+  if (experts.size() > 1) ++seen["expert degrees differ"];
+  if (parts.size() > 1) ++seen["recomputed parts differ"];
+  if (layers.size() > 1) ++seen["recomputed layers differ"];
+  if (sharded.size() > 1) ++seen["sharded in some stages"];
+}
+
+/// Plans with stages in any forms, and compares with the fastest of all; counts subjects in `seen`.
+void compare_mixed(const ParallelProblem& problem, Dice& dice, Counts& seen) {
+  const Question& question = problem.question;
+  if (mixed_by_hand(problem).empty()) return;
+  const std::vector<MixedForms> sets = mixed_by_hand(problem);
+  if (!are_few(sets)) return;
+  Duration of_one = Duration::infinite();
+  for (const auto& [form, iteration] : fastest_of_each(problem)) {
+    of_one = std::min(of_one, iteration);
+  }
+  std::map<std::set<Parallelism>, Duration> fastest;
+  Duration least = of_one;
+  for (const MixedForms& set : sets) {
+    const Question mixed = question_of(problem, set.problem);
+    const small::OracleAnswer found = mixed.fastest();
+    if (found.plan) check_bounds(dice, mixed, found.iteration);
+    fastest[set.forms] = found.plan ? found.iteration : Duration::infinite();
+    least = std::min(least, fastest[set.forms]);
+  }
+  auto made = planner::make_plan_of_any_parallelism(
+      {question.made.problem.profile, question.topology, question.options}, {});
+  auto* plan = std::get_if<planner::MadePlan>(&made);
+  INFO(text_of(problem));
+  if (plan == nullptr) {
+    REQUIRE(least.is_infinite());
+    ++seen["none fits"];
+    return;
+  }
+  plan->document.tool = "test";
+  const PlanDocument& document = plan->document;
+  INFO(io::write_plan(document));
+  CAPTURE(of_one.ns, least.ns);
+  REQUIRE(document.prediction.iteration == least);
+  REQUIRE(document.prediction.lower_bound == least);
+  std::size_t records = 0;
+  for (const ParallelismRecord& record : document.parallelisms) {
+    if (record.stage_forms.empty() && record.parallelism.group_replicas == 1) continue;
+    std::set<Parallelism> forms(record.stage_forms.begin(), record.stage_forms.end());
+    forms.insert(record.parallelism);
+    const auto set = fastest.find(forms);
+    REQUIRE(set != fastest.end());
+    if (record.lower_bound) REQUIRE(*record.lower_bound <= set->second);
+    ++records;
+  }
+  REQUIRE(records == fastest.size());
+  ++seen["plans"];
+  if (least >= of_one) return;
+  ++seen[of_one.is_infinite() ? "only different stages fit" : "different stages are faster"];
+  std::set<Parallelism> forms;
+  for (const StagePlan& stage : document.plan.stages) {
+    forms.insert(form_of(document.plan, stage));
+  }
+  if (forms.size() < 2) {
+    ++seen["data-parallel ranks in groups"];
+    return;
+  }
+  count_differences(forms, seen);
+  require_verified(document);
+}
+
 TEST_CASE("where stages may differ in their form the plan is the fastest of all, and it knows") {
   ProblemMaker maker(4105, {.layers = 3, .devices = 4, .global_batch = 4, .own_times = false});
   Dice dice(4106);
@@ -379,76 +463,7 @@ TEST_CASE("where stages may differ in their form the plan is the fastest of all,
     ask_for_any_mode(dice, question.options);
     if (mixed_by_hand(problem).empty()) continue;
     if (dice.chance(60)) tighten_memory(dice, question);
-    const std::vector<MixedForms> sets = mixed_by_hand(problem);
-    if (!are_few(sets)) continue;
-    Duration of_one = Duration::infinite();
-    for (const auto& [form, iteration] : fastest_of_each(problem)) {
-      of_one = std::min(of_one, iteration);
-    }
-    std::map<std::set<Parallelism>, Duration> fastest;
-    Duration least = of_one;
-    for (const MixedForms& set : sets) {
-      const Question mixed = question_of(problem, set.problem);
-      const small::OracleAnswer found = mixed.fastest();
-      if (found.plan) check_bounds(dice, mixed, found.iteration);
-      fastest[set.forms] = found.plan ? found.iteration : Duration::infinite();
-      least = std::min(least, fastest[set.forms]);
-    }
-    auto made = planner::make_plan_of_any_parallelism(
-        {question.made.problem.profile, question.topology, question.options}, {});
-    auto* plan = std::get_if<planner::MadePlan>(&made);
-    INFO(text_of(problem));
-    if (plan == nullptr) {
-      REQUIRE(least.is_infinite());
-      ++seen["none fits"];
-      continue;
-    }
-    plan->document.tool = "test";
-    const PlanDocument& document = plan->document;
-    INFO(io::write_plan(document));
-    CAPTURE(of_one.ns, least.ns);
-    REQUIRE(document.prediction.iteration == least);
-    REQUIRE(document.prediction.lower_bound == least);
-    std::size_t records = 0;
-    for (const ParallelismRecord& record : document.parallelisms) {
-      if (record.stage_forms.empty() && record.parallelism.group_replicas == 1) continue;
-      std::set<Parallelism> forms(record.stage_forms.begin(), record.stage_forms.end());
-      forms.insert(record.parallelism);
-      const auto set = fastest.find(forms);
-      REQUIRE(set != fastest.end());
-      if (record.lower_bound) REQUIRE(*record.lower_bound <= set->second);
-      ++records;
-    }
-    REQUIRE(records == fastest.size());
-    ++seen["plans"];
-    if (least >= of_one) continue;
-    ++seen[of_one.is_infinite() ? "only different stages fit" : "different stages are faster"];
-    std::set<Parallelism> forms;
-    for (const StagePlan& stage : document.plan.stages) {
-      forms.insert(form_of(document.plan, stage));
-    }
-    if (forms.size() < 2) {
-      ++seen["data-parallel ranks in groups"];
-      continue;
-    }
-    std::set<std::int64_t> tensor;
-    std::set<std::int64_t> context;
-    std::set<std::int64_t> experts;
-    std::set<RecomputedParts> parts;
-    std::set<bool> sharded;
-    for (const Parallelism& form : forms) {
-      tensor.insert(form.tensor);
-      context.insert(form.context);
-      experts.insert(form.experts);
-      parts.insert(form.recomputes);
-      sharded.insert(form.full_shards > 1);
-    }
-    if (tensor.size() > 1) ++seen["tensor degrees differ"];
-    if (context.size() > 1) ++seen["context degrees differ"];
-    if (experts.size() > 1) ++seen["expert degrees differ"];
-    if (parts.size() > 1) ++seen["recomputed parts differ"];
-    if (sharded.size() > 1) ++seen["sharded in some stages"];
-    require_verified(document);
+    compare_mixed(problem, dice, seen);
   }
   if (small::scaled(1000) < 1000) return;  // Too few for every subject.
   // One of so many rounds, at least.
@@ -466,6 +481,39 @@ TEST_CASE("where stages may differ in their form the plan is the fastest of all,
     CAPTURE(what);
     CHECK(seen[what] >= small::scaled(1000) / rounds);
   }
+}
+
+TEST_CASE("where stages may differ in how many of their layers recompute, too") {
+  ProblemMaker maker(4111, {.layers = 4, .devices = 2, .global_batch = 3, .own_times = false});
+  Dice dice(4112);
+  Counts seen;
+  for (int round = 0; round < small::scaled(300); ++round) {
+    CAPTURE(round);
+    ParallelProblem problem(maker, dice);
+    Question& question = problem.question;
+    for (Layer& layer : question.made.problem.profile.layers) {
+      LayerVariant recomputing{.parallelism = {.recomputes = kWholeLayer},
+                               .parameters = layer.parameters,
+                               .fixed_overhead = {},
+                               .measurements = layer.measurements,
+                               .forward_collectives = {},
+                               .backward_collectives = {}};
+      for (Measurement& measured : recomputing.measurements) {
+        measured.backward += measured.forward;
+        measured.stash = {measured.stash.count / 4};
+      }
+      layer.variants = {recomputing};
+    }
+    question.options.mixes_forms = true;
+    question.options.recomputed_layers = RecomputedLayers::Any;
+    question.options.sharding = Sharding::None;
+    question.options.pins.tensor.reset();
+    question.options.max_tensor.reset();
+    tighten_memory(dice, question);
+    compare_mixed(problem, dice, seen);
+  }
+  CHECK(seen["plans"] >= small::scaled(100));
+  CHECK(seen["recomputed layers differ"] >= small::scaled(5));
 }
 
 namespace {

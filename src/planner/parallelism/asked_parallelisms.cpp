@@ -226,8 +226,6 @@ void add_mixed_forms(const PlanningContext& context, std::vector<AskedParallelis
   for (const std::int64_t size : sizes) {
     std::vector<PlanInputs> sets;
     for (std::size_t i = 0; i < uniform; ++i) {
-      if (!asked[i].parallelism.recomputed_layers.is_all() && !context.options.pins.recomputation)
-        continue;
       const std::optional<Parallelism> form = filled_to(asked[i].parallelism, size);
       if (!form || !exclusion_of(context, std::nullopt, *form).empty()) continue;
       auto grouped = inputs_of(context, *form);
@@ -351,7 +349,7 @@ bool executor_mixes(const ModelProfile& profile, const Parallelism& one, const P
 bool searches_some_layers(const PlanningContext& context,
                           const std::optional<PlanRestriction>& restriction) {
   if (context.options.recomputed_layers == RecomputedLayers::All ||
-      context.options.pins.recomputation || context.options.mixes_forms ||
+      context.options.pins.recomputation ||
       (restriction && !restriction->recomputed_layers.has_some())) {
     return false;
   }
