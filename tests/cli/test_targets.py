@@ -5,6 +5,7 @@ The problems are drawn by seeds; DAPPLE_TEST_SCALE=N tries N times as many of th
 
 import json
 import random
+import re
 
 import tool
 from tool import BAD_INPUT, DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
@@ -249,6 +250,44 @@ class Targets(ToolTest):
         run = self.run_tool("verify", "plan.json")
         self.assertIn(run.returncode, (DONE, NOT_VERIFIED), run.stdout + run.stderr)
         return self.read("plan.json")
+
+    def test_stages_that_recompute_different_numbers_of_layers_are_planned_for_dapple_exec(self):
+        run = self.executor("profile", "--spec", tool.ROOT / "profiles" / "llama-tiny.json",
+                            "--recompute", "full", "--batch-sizes", "1", "--repeat", "2", "-o",
+                            "model.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        model = self.read("model.json")
+        for layer in model["layers"]:
+            for figures in (layer, *layer.get("variants", [])):
+                for measured in figures["measurements"]:
+                    for key in ("input_gradient_ns", "weight_gradient_ns"):
+                        measured.pop(key, None)
+                    passes = 3 if "recompute" in figures else 2
+                    measured.update(forward_ns=10**6, backward_ns=passes * 10**6)
+        self.write("model.json", model)
+        topology = json.loads((tool.ROOT / "topologies" / "4xcpu.json").read_text())
+        topology["servers"][0]["devices"] = 2
+        losses = set()
+        layers = set()
+        for memory in ("1 GiB", "2700 KiB", "2400 KiB"):
+            topology["devices"]["cpu"]["memory"] = memory
+            run = self.run_tool("plan", "--model", "model.json", "--topo",
+                                self.write("small.json", topology), "--for", "dapple-exec",
+                                "--global-batch", "8", "--micro-batch", "1", "--pin", "stages=2",
+                                "--per-stage", "--recompute-layers", "auto", "-o", "plan.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            plan = self.read("plan.json")
+            forms = [plan.get("parallelism", {}), *plan.get("stage_forms", [])]
+            layers.add(tuple(form.get("recomputed_layers", "all" if "recompute" in form else 0)
+                             for form in (forms[stage.get("form", 0)] for stage in plan["stages"])))
+            run = self.executor("train", "plan.json", "--steps", "3")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            losses.add(tuple(re.findall(r"loss (\S+)", run.stdout)))
+            run = self.run_tool("verify", "plan.json")
+            self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        self.assertEqual(len(losses), 1, losses)
+        self.assertEqual(len(losses.pop()), 3)
+        self.assertEqual(layers, {(0, 0), (1, 0), ("all", 1)})
 
     def test_stages_of_several_forms_and_dealt_ones_are_planned_for_dapple_exec(self):
         for name in ("llama-tiny", "gpt2-tiny"):  # in the second one layers share parameters

@@ -429,10 +429,11 @@ std::vector<command_line::OptionSpec> choices_of_stages() {
        .default_value = "all",
        .details =
            "Where a profile has variants of layers that recompute, auto also plans for recomputing "
-           "only in the first layers of every stage, equally many in each, and in every second, "
-           "third and fourth layer, and takes several times as long. All layers recompute with "
-           "--per-stage, and with --for a runtime that cannot do otherwise. --pin recompute=full:4 "
-           "fixes the number, and recompute=full:1/2 has every second layer recompute."},
+           "only in the first layers of every stage, equally many in each or, with --per-stage, "
+           "as many as each needs, and in every second, third and fourth layer, and takes several "
+           "times as long. All layers recompute with --for a runtime that cannot do otherwise. "
+           "--pin recompute=full:4 fixes the number, and recompute=full:1/2 has every second layer "
+           "recompute."},
       {.name = "max-tensor",
        .value = "N",
        .text = "Share layers among at most N devices.",
