@@ -444,8 +444,8 @@ Duration EarliestStartBound::bound_of_rest(std::int64_t forwards) const {
 /// Computes (T4) after all computations have been visited.
 Duration EarliestStartBound::bound(const DepthBox& box, const EarliestStarts* known,
                                    Duration enough) {
-  // How often the rest is looked at, which takes as long as a visit of a micro-batch.
-  constexpr std::int64_t kVisits = 16;
+  // After so many micro-batches the rest is looked at, which takes less time than one of them.
+  constexpr std::int64_t kVisits = 4;
   reset(box);
   known_ = known;
   for (std::int64_t m = 0; m < micro_batches_; ++m) {
