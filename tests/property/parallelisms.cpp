@@ -391,9 +391,8 @@ void count_differences(const std::set<Parallelism>& forms, Counts& seen) {
 /// Plans with stages in any forms, and compares with the fastest of all; counts subjects in `seen`.
 void compare_mixed(const ParallelProblem& problem, Dice& dice, Counts& seen) {
   const Question& question = problem.question;
-  if (mixed_by_hand(problem).empty()) return;
   const std::vector<MixedForms> sets = mixed_by_hand(problem);
-  if (!are_few(sets)) return;
+  if (sets.empty() || !are_few(sets)) return;
   Duration of_one = Duration::infinite();
   for (const auto& [form, iteration] : fastest_of_each(problem)) {
     of_one = std::min(of_one, iteration);

@@ -156,6 +156,7 @@ class ParallelismComparison {
   void take_plan_of_one_kind();
   PlannerOptions options_to_look_ahead() const;
   void sort_by_first_plans();
+  Duration fastest_first_plan() const;
   void look_ahead();
   void make_first_plans(FirstPlans plans);
   void begin(const Part& part);
@@ -167,7 +168,6 @@ class ParallelismComparison {
   void take(Part& part, MadePlan made);
   void take(Part& part, Infeasible infeasible);
   void start_from_best_uniform();
-  void search_with_baselines(Part& part, Plan first_plan, Duration first);
   void renew_baselines();
   void keep_plans();
   MadePlan finish();
@@ -328,6 +328,13 @@ PlannerOptions ParallelismComparison::options_to_look_ahead() const {
   return options;
 }
 
+/// Returns the time of the fastest first plan of any part, which is infinite if there is none.
+Duration ParallelismComparison::fastest_first_plan() const {
+  Duration fastest = Duration::infinite();
+  for (const Part& part : parts_) fastest = std::min(fastest, part.first);
+  return fastest;
+}
+
 /// Sorts the parts by the times of their first plans, those with several forms last.
 void ParallelismComparison::sort_by_first_plans() {
   std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
@@ -374,8 +381,7 @@ void ParallelismComparison::make_first_plans(FirstPlans plans) {
   const StopQuestion is_over(time ? &*time : nullptr);
   // These plans are among those that are asked for, unless that is another family alone.
   const bool are_asked_for = !asks_for_families(context_.options) || context_.options.every_family;
-  Duration fastest = Duration::infinite();
-  for (const Part& part : parts_) fastest = std::min(fastest, part.first);
+  Duration fastest = fastest_first_plan();
   for (Part& part : parts_) {
     if (is_over()) break;
     if (only_opening && !part.parallelism.recomputed_layers.is_all()) continue;
@@ -564,21 +570,6 @@ void ParallelismComparison::merge_schedules(PlanDocument& document) const {
   }
 }
 
-/// Searches a part again, from a plan that is at least as fast as any that was found, and with the
-/// baselines where these are asked for.
-void ParallelismComparison::search_with_baselines(Part& part, Plan first_plan, Duration first) {
-  part.first_plan = std::move(first_plan);
-  part.first = first;
-  MadePlan found = *std::exchange(best_, std::nullopt);
-  search(part);
-  // A stop leaves the plan as it was found, without baselines.
-  if (best_) {
-    first_searched_ = part.parallelism;
-  } else {
-    best_ = std::move(found);
-  }
-}
-
 /// Makes the baseline best-uniform and, where it is faster than the first plans of all parts and
 /// among those that are asked for, the first plan of its part. No plan that is found is slower
 /// then, and forms that cannot beat it are not searched.
@@ -586,8 +577,7 @@ void ParallelismComparison::start_from_best_uniform() {
   const PlannerOptions& options = context_.options;
   // What a target runtime cannot express is never chosen, and made for comparison only.
   if (asked_.size() == 1 || (restriction_ && !options.baselines)) return;
-  Duration fastest = Duration::infinite();
-  for (const Part& part : parts_) fastest = std::min(fastest, part.first);
+  const Duration fastest = fastest_first_plan();
   best_uniform_ = best_uniform(asked_, context_, uniform_families(options, restriction_),
                                options.baselines ? Duration::infinite() : fastest);
   if (!best_uniform_ || restriction_) return;
@@ -603,13 +593,18 @@ void ParallelismComparison::start_from_best_uniform() {
   part->is_first_of_one_kind = false;
 }
 
-/// Searches the part of the best plan again, with its baselines, where these were made for another
-/// part.
+/// Searches the part of the best plan again, from that plan and with its baselines, where these
+/// were made for another part.
 void ParallelismComparison::renew_baselines() {
   if (!context_.options.baselines || best_parallelism_ == first_searched_ || is_stopped_()) return;
   Part* const part = part_of(best_parallelism_, best_stage_forms_);
   check(part != nullptr, "the plan is of no part of the space");
-  search_with_baselines(*part, best_->document.plan, best_->document.prediction.iteration);
+  MadePlan found = *std::exchange(best_, std::nullopt);
+  part->first_plan = found.document.plan;
+  part->first = found.document.prediction.iteration;
+  search(*part);
+  // A stop leaves the plan as it was found, without baselines.
+  if (!best_) best_ = std::move(found);
 }
 
 /// Keeps only the forms in which stages of a plan run, in the order of the first stage of each, the

@@ -330,14 +330,11 @@ Duration EarliestStartBound::backward(Lane& lane, std::int64_t number, Duration 
 bool EarliestStartBound::may_run_backward(std::size_t s, std::int64_t micro_batch,
                                           std::int64_t forwards) const {
   if (s + 1 < stages_.size() && stages_[s + 1].backwards <= micro_batch) return false;
-  const std::int64_t lanes = std::ssize(stages_[s].lanes);
-  if (lanes == 1) {
-    const std::int64_t least = stages_[s].lanes.front().least;
-    return std::min(micro_batches_, micro_batch + least) - 1 < forwards;
-  }
-  const Lane& lane = stages_[s].lanes[static_cast<std::size_t>(micro_batch % lanes)];
-  const std::int64_t needed = std::min(lane.micro_batches, micro_batch / lanes + lane.least);
-  return micro_batch % lanes + (needed - 1) * lanes < forwards;
+  const Stage& stage = stages_[s];
+  const Lane& lane = stage.lanes[stage.lane_of(micro_batch)];
+  const std::int64_t number = stage.number_of(micro_batch);
+  const std::int64_t last = std::min(lane.micro_batches, number + lane.least) - 1;
+  return micro_batch + (last - number) * std::ssize(stage.lanes) < forwards;
 }
 
 /// Returns the end of a forward less what may have passed the port before its activations do.
@@ -398,7 +395,7 @@ void EarliestStartBound::run_backwards(std::int64_t forwards) {
       const auto position = static_cast<std::size_t>(m);
       Duration earliest = gradient_here_[s][position];
       if (known_ != nullptr) earliest = std::max(earliest, known_->backwards[s][position]);
-      const Duration end = backward(stage.lane_of(m), stage.number_of(m), earliest);
+      const Duration end = backward(stage.lanes[stage.lane_of(m)], stage.number_of(m), earliest);
       if (s == 0) continue;
       Duration& arrival = gradient_here_[s - 1][position];
       arrival = stage.gradients.arrival(end);
@@ -420,7 +417,7 @@ void EarliestStartBound::run_forwards(std::int64_t micro_batch) {
       earliest = std::max(earliest, activation_through(shared_ports_[port], micro_batch));
     }
     if (known_ != nullptr) earliest = std::max(earliest, known_->forwards[s][position]);
-    end = forward(stage.lane_of(micro_batch), stage.number_of(micro_batch), earliest);
+    end = forward(stage.lanes[stage.lane_of(micro_batch)], stage.number_of(micro_batch), earliest);
   }
 }
 

@@ -220,14 +220,14 @@ class EarliestStartBound {
     // Backwards visited so far, of all lanes.
     std::int64_t backwards = 0;
 
-    /// The lane of a micro-batch.
-    Lane& lane_of(std::int64_t micro_batch) {
-      return lanes.size() == 1 ? lanes.front()
-                               : lanes[static_cast<std::size_t>(micro_batch % std::ssize(lanes))];
-    }
-    /// The number of a micro-batch among those of its lane.
+    /// The number of a micro-batch among those of its lane. Mostly there is one lane, and a
+    /// division would take longer than all else of a visit.
     std::int64_t number_of(std::int64_t micro_batch) const {
       return lanes.size() == 1 ? micro_batch : micro_batch / std::ssize(lanes);
+    }
+    /// The position of the lane of a micro-batch.
+    std::size_t lane_of(std::int64_t micro_batch) const {
+      return static_cast<std::size_t>(micro_batch - number_of(micro_batch) * std::ssize(lanes));
     }
   };
 
