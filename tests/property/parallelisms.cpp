@@ -511,6 +511,7 @@ TEST_CASE("where stages may differ in how many of their layers recompute, too") 
     tighten_memory(dice, question);
     compare_mixed(problem, dice, seen);
   }
+  if (small::scaled(300) < 300) return;  // Too few for every subject.
   CHECK(seen["plans"] >= small::scaled(100));
   CHECK(seen["recomputed layers differ"] >= small::scaled(5));
 }

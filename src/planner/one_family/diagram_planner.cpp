@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "dapple/core/parallel.h"
@@ -51,6 +52,7 @@ class DiagramPlanner {
       : context_(context),
         is_stopped_(context.progress),
         evaluator_(context, [this] { return is_stopped_(); }),
+        reductions_(std::make_shared<const search::SpreadReductions>(context.topology)),
         orders_(orders_to_try(context)) {}
 
   ExactPlans run(std::vector<SimulatedPlan> known);
@@ -103,6 +105,7 @@ class DiagramPlanner {
   const PlanningContext context_;
   StopQuestion is_stopped_;
   CandidateEvaluator evaluator_;
+  std::shared_ptr<const search::SpreadReductions> reductions_;
   std::vector<Subproblem> problems_;
   // The orders of devices in which plans are sought.
   std::vector<search::DeviceOrder> orders_;
@@ -210,7 +213,7 @@ void DiagramPlanner::compile(Duration threshold, search::Cuts cuts, const StepBu
     std::vector<std::int64_t> work(count);
     parallel_for(count, context_.options.threads, [&](std::size_t i) {
       search::DecisionDiagram diagram(context_.profile, context_.topology, open[first + i]->problem,
-                                      threshold, limits, cuts);
+                                      threshold, limits, cuts, reductions_);
       use(*open[first + i], diagram);
       work[i] = diagram.work();
     });

@@ -301,17 +301,17 @@ void ParallelismComparison::take_plan_of_other_layers(Part& part) const {
   }
 }
 
-/// Returns the context for the first plan of a part. Where only some layers of a stage recompute,
-/// of which there are many forms, a plan of one of the others will do unless there is one that is
-/// faster than those found for any.
+/// Returns the context for the first plan of a part. Where there is one already, such as that of a
+/// part in which other layers recompute, only plans faster than those found for any part are
+/// looked for.
 PlanningContext ParallelismComparison::context_to_look_ahead(Part& part,
                                                              const PlannerOptions& options,
                                                              Duration fastest) {
-  const bool may_take_others = !part.parallelism.recomputed_layers.is_all() && !restriction_ &&
-                               context_.pool == nullptr && !asks_for_families(context_.options);
-  if (may_take_others) take_plan_of_other_layers(part);
+  const bool has_limit =
+      !restriction_ && context_.pool == nullptr && !asks_for_families(context_.options);
+  if (has_limit && !part.parallelism.recomputed_layers.is_all()) take_plan_of_other_layers(part);
   PlanningContext context = context_of(part, options);
-  if (!may_take_others || part.first.is_infinite()) return context;
+  if (!has_limit || part.first.is_infinite()) return context;
   context.to_beat = std::min(fastest, part.first);
   context.only_faster = true;
   return context;

@@ -8,7 +8,6 @@
 
 #include "dapple/core/parallel.h"
 #include "dapple/planner/request/search_limits.h"
-#include "dapple/search/decision_diagram/decision_diagram.h"
 #include "dapple/search/exact/nic_load_bound.h"
 #include "planner/one_family/exact_planner.h"
 #include "planner/verify/budgeted_progress.h"
@@ -58,7 +57,10 @@ std::string words_of(const DiagramFault& fault, const ProofNode& given, Duration
 
 BoundProver::BoundProver(const PlanningContext& context, std::span<const SpaceProblem> problems,
                          Duration bound)
-    : context_(context), is_stopped_(context.progress), bound_(bound) {
+    : context_(context),
+      is_stopped_(context.progress),
+      bound_(bound),
+      reductions_(std::make_shared<const search::SpreadReductions>(context.topology)) {
   for (const SpaceProblem& some : problems) {
     const Duration of_work =
         DecisionDiagram::bound_of_work(context_.profile, context_.topology, some.problem);
@@ -80,12 +82,17 @@ bool BoundProver::have_diagrams(const search::SearchProblem& problem) const {
   return !problem.may_deal && !has_larger_groups(context_.profile);
 }
 
+/// Returns the diagrams of a problem below the bound.
+DecisionDiagram BoundProver::diagram_of(const OpenProblem& open, std::int64_t steps) const {
+  return {context_.profile, context_.topology, open.some->problem, bound_,
+          limits(steps),    search::Cuts::All, reductions_};
+}
+
 /// Tries relaxed diagrams of rising width.
 void BoundProver::prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::size_t last_width,
                                     bool keeps_nodes) const {
   if (!have_diagrams(open.some->problem)) return;
-  DecisionDiagram diagram(context_.profile, context_.topology, open.some->problem, bound_,
-                          limits(steps));
+  DecisionDiagram diagram = diagram_of(open, steps);
   for (std::size_t width = 1; width <= last_width && !diagram.is_over(); width *= kWidening) {
     std::vector<ProofNode> nodes;
     if (diagram.relaxed_bound(width, keeps_nodes ? &nodes : nullptr) < bound_) continue;
@@ -103,8 +110,7 @@ void BoundProver::prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::
 
 void BoundProver::prove_by_paths(OpenProblem& open, std::int64_t steps) const {
   if (!have_diagrams(open.some->problem)) return;
-  DecisionDiagram diagram(context_.profile, context_.topology, open.some->problem, bound_,
-                          limits(steps));
+  DecisionDiagram diagram = diagram_of(open, steps);
   open.is_proven = diagram.bound_of_paths() >= bound_;
   open.proof.method = ProofMethod::Paths;
 }
@@ -177,8 +183,7 @@ std::vector<Violation> BoundProver::check_one(OpenProblem& open, std::size_t pos
     return {{place + "/method",
              "expected \"search\", as diagrams do not have all stages, got another"}};
   }
-  DecisionDiagram diagram(context_.profile, context_.topology, open.some->problem, bound_,
-                          limits(kSearchLimits.diagram_steps));
+  DecisionDiagram diagram = diagram_of(open, kSearchLimits.diagram_steps);
   if (open.proof.method == ProofMethod::Nodes) {
     const search::DiagramCheck check = diagram.check(open.proof.nodes);
     open.is_proven = check.is_proof();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,8 @@
 #include "dapple/plan/plan.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/search/allowance.h"
+#include "dapple/search/decision_diagram/decision_diagram.h"
+#include "dapple/search/placement/spread_reductions.h"
 #include "planner/request/stop_question.h"
 #include "planner/verify/space_problems.h"
 
@@ -68,6 +71,7 @@ class BoundProver {
 
   bool have_diagrams(const search::SearchProblem& problem) const;
   search::Allowance::Limits limits(std::int64_t steps) const;
+  search::DecisionDiagram diagram_of(const OpenProblem& open, std::int64_t steps) const;
   void prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::size_t last_width,
                          bool keeps_nodes) const;
   void prove_by_nics(OpenProblem& open, std::int64_t steps) const;
@@ -79,6 +83,7 @@ class BoundProver {
   const PlanningContext context_;
   StopQuestion is_stopped_;
   Duration bound_;
+  std::shared_ptr<const search::SpreadReductions> reductions_;
   std::vector<OpenProblem> open_;
   std::vector<Violation> faults_;
   std::optional<Plan> faster_;

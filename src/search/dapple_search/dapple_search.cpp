@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "dapple/core/indexed_vector.h"
@@ -47,7 +48,14 @@ class DappleSearch {
         prefix_(costs, problem.micro_batch_size, problem.global_batch_size),
         shapes_(costs, problem.micro_batch_size, Replicas::Together),
         end_of_model_{costs.layer_count()},
-        cuts_(static_cast<std::size_t>(costs.layer_count()) + 1) {}
+        cuts_(static_cast<std::size_t>(costs.layer_count()) + 1) {
+    for (std::int32_t d = 0; d < costs.topology().device_count(); ++d) {
+      const double speed = prefix_.speed(costs.topology().device({d}).kind);
+      all_devices_ += speed;
+      quickest_ = std::max(quickest_, speed);
+      slowest_ = std::min(slowest_, speed);
+    }
+  }
 
   SearchOutcome run();
 
@@ -56,9 +64,11 @@ class DappleSearch {
   void prepend_stage(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind);
   void extend(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind,
               StageForm form);
+  BoundaryBound boundary_between(CutIndex cut, PlacementIndex front, PlacementIndex back);
   const StageColumn& column(CutIndex cut, PlacementIndex placement, StageForm form);
   void forget_columns();
   void count_placements();
+  bool has_too_much_work(CutIndex cut, std::int32_t replicas, double free) const;
   double free_capacity(const Placement& placement) const;
   bool is_within_pins(const Node& node, const Placement& place) const;
   bool compete(const Node& a, const Node& b) const;
@@ -76,6 +86,10 @@ class DappleSearch {
   PrefixBound prefix_;
   TransferShapeCache<PlacementIndex> shapes_;
   CutIndex end_of_model_;
+  // The sum of the speeds of all devices, and the largest and the least of them.
+  double all_devices_ = 0;
+  double quickest_ = 0;
+  double slowest_ = 1;
   IndexedVector<NodeIndex, Node> nodes_;
   IndexedVector<CutIndex, CutStates> cuts_;
   // Stage columns of the current cut, by placement and form.
@@ -145,6 +159,7 @@ void DappleSearch::expand(CutIndex cut, PlacementIndex placement,
   const std::int32_t used = is_nothing_used ? 0 : placements_.at(placement).used_count;
   const std::int64_t most =
       std::min<std::int64_t>(costs_.topology().device_count() - used, problem_.micro_batch_size);
+  const double free = is_nothing_used ? all_devices_ : free_capacity(placements_.at(placement));
   for (std::int32_t replicas = 1; replicas <= most && !allowance_.is_over(); ++replicas) {
     const auto largest_share = [&](std::int64_t r) {
       return replica_share(problem_.micro_batch_size, r, 0).size();
@@ -153,10 +168,23 @@ void DappleSearch::expand(CutIndex cut, PlacementIndex placement,
         replicas == 1 || largest_share(replicas) < largest_share(replicas - 1);
     const std::optional<std::int32_t> pinned = problem_.pins.replicas;
     if (pinned ? replicas != *pinned : !effort_.all_replica_counts && !has_smaller_share) continue;
+    if (has_too_much_work(cut, replicas, free)) continue;
     const std::vector<PlacementIndex>& options = placements_.options(placement, replicas);
     count_placements();
     for (const PlacementIndex option : options) prepend_stage(cut, option, behind);
   }
+}
+
+/// Whether no stage of so many replicas that ends at `cut`, on devices whose speeds sum to `free`,
+/// leaves every device with less work than the incumbent allows.
+bool DappleSearch::has_too_much_work(CutIndex cut, std::int32_t replicas, double free) const {
+  const double own = replicas * quickest_;
+  const LayerRange last = layers_between(cut.previous(), cut);
+  if (prefix_.busiest(last, own) >= effort_.incumbent) return true;
+  const CutIndex first = prefix_.first_begin_within(cut, own, effort_.incumbent);
+  const double others = free - replicas * slowest_;
+  return first > CutIndex{} &&
+         (others <= 0 || prefix_.rest(first, others).busiest >= effort_.incumbent);
 }
 
 void DappleSearch::prepend_stage(CutIndex cut, PlacementIndex placement,
@@ -245,16 +273,8 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
   const Placement& place = placements_.at(placement);
   const double free = free_capacity(place);
   const bool is_last = behind.front() == kNoNode;
-  BoundaryBound boundary;
-  if (!is_last) {
-    const PlacementIndex next = nodes_[behind.front()].placement;
-    const TransferShape& shape = shapes_.shape(placement, next, [&] {
-      return BoundarySides{.front = {.devices = place.devices, .samples = {}},
-                           .back = {.devices = placements_.at(next).devices, .samples = {}}};
-    });
-    boundary = boundary_bound(shape, boundary_volume(costs_, cut, problem_.micro_batch_size),
-                              problem_.num_micro_batches(), problem_.transfers);
-  }
+  // It is bounded once a partial plan needs it.
+  std::optional<BoundaryBound> boundary;
   for (CutIndex begin = cut.previous(); begin >= stages.first; begin = begin.previous()) {
     if (begin > CutIndex{} && free <= 0) continue;
     const StageBound& stage = stages.at(begin);
@@ -264,13 +284,19 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
     const PrefixBound::Rest rest = prefix_.rest(begin, free);
     if (std::max(rest.busiest, stage.forward + stage.backward) >= effort_.incumbent) continue;
     if (!allowance_.spend(static_cast<std::int64_t>(behind.size()))) return;
+    const auto bound_of = [&](const BoundLabel& label) {
+      return std::max({rest.busiest, label.end + rest.forward, label.span + rest.round_trip});
+    };
     for (const NodeIndex node : behind) {
       ++outcome_.states;
-      const BoundLabel label =
-          is_last ? initial_label(stage, micro_batches_)
-                  : extend_label(stage, boundary, nodes_[node].label, micro_batches_);
-      const Duration bound =
-          std::max({rest.busiest, label.end + rest.forward, label.span + rest.round_trip});
+      BoundLabel label = is_last ? initial_label(stage, micro_batches_)
+                                 : extend_label(stage, boundary.value_or(BoundaryBound{}),
+                                                nodes_[node].label, micro_batches_);
+      if (!is_last && !boundary && bound_of(label) < effort_.incumbent) {
+        boundary = boundary_between(cut, placement, nodes_[node].placement);
+        label = extend_label(stage, *boundary, nodes_[node].label, micro_batches_);
+      }
+      const Duration bound = bound_of(label);
       if (bound >= effort_.incumbent) continue;
       const std::int32_t stages_behind = is_last ? 0 : nodes_[node].stages;
       const Node grown{.label = label,
@@ -284,6 +310,17 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
       if (is_within_pins(grown, place)) insert_unless_dominated(grown);
     }
   }
+}
+
+/// Bounds the boundary between stages at `cut` whose devices are those of two placements.
+BoundaryBound DappleSearch::boundary_between(CutIndex cut, PlacementIndex front,
+                                             PlacementIndex back) {
+  const TransferShape& shape = shapes_.shape(front, back, [&] {
+    return BoundarySides{.front = {.devices = placements_.at(front).devices, .samples = {}},
+                         .back = {.devices = placements_.at(back).devices, .samples = {}}};
+  });
+  return boundary_bound(shape, boundary_volume(costs_, cut, problem_.micro_batch_size),
+                        problem_.num_micro_batches(), problem_.transfers);
 }
 
 /// Whether the partial plan can be completed to the pinned number of stages. Each missing stage

@@ -6,7 +6,7 @@
 namespace dapple::search {
 ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
                          const SearchProblem& problem, Duration threshold, Allowance& allowance,
-                         Cuts cuts)
+                         Cuts cuts, std::shared_ptr<const SpreadReductions> reductions)
     : problem_(problem),
       allowance_(allowance),
       threshold_(threshold),
@@ -14,7 +14,7 @@ ClassStages::ClassStages(const CostModel& costs, PlacementSpace& placements,
       tables_(costs),
       work_(costs, problem.micro_batch_size, problem.global_batch_size),
       forms_(stage_forms(costs)),
-      classes_(costs, placements, problem),
+      classes_(costs, placements, problem, std::move(reductions)),
       columns_(costs, problem, threshold),
       kept_(static_cast<std::size_t>(costs.layer_count()) + 1) {
   for (const AllocationClassIndex index : classes_.all()) {

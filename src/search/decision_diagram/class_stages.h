@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "dapple/search/decision_diagram/decision_diagram.h"
 #include "dapple/search/indices.h"
 #include "dapple/search/placement/placement_space.h"
+#include "dapple/search/placement/spread_reductions.h"
 #include "dapple/search/search_problem.h"
 #include "search/bounds/prefix_bound.h"
 #include "search/exact/allocation_classes.h"
@@ -29,9 +31,10 @@ inline constexpr StageClassIndex kAnyStageClass{-1};
 
 class ClassStages {
  public:
-  /// Stages whose work alone takes `threshold` or longer are left out.
+  /// Stages whose work alone takes `threshold` or longer are left out. `reductions` may be null.
   ClassStages(const CostModel& costs, PlacementSpace& placements, const SearchProblem& problem,
-              Duration threshold, Allowance& allowance, Cuts cuts);
+              Duration threshold, Allowance& allowance, Cuts cuts,
+              std::shared_ptr<const SpreadReductions> reductions);
 
   /// The classes that stages are tried on, by rising number of devices of the last device class.
   IndexRange<StageClassIndex> stage_classes() const { return stage_classes_.indices(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "search/decision_diagram/class_stages.h"
 #include "search/decision_diagram/prefix_completions.h"
@@ -14,7 +15,8 @@ namespace dapple::search {
 class DecisionDiagram::Diagram {
  public:
   Diagram(const ModelProfile& profile, const Topology& topology, const SearchProblem& problem,
-          Duration threshold, const Allowance::Limits& limits, Cuts cuts)
+          Duration threshold, const Allowance::Limits& limits, Cuts cuts,
+          std::shared_ptr<const SpreadReductions> reductions)
       : costs_(profile, topology),
         problem_(problem),
         threshold_(threshold),
@@ -22,7 +24,8 @@ class DecisionDiagram::Diagram {
         placements_(topology, problem.pins.in_order, other_shares(costs_, problem)) {
     root_bound_ = std::min(threshold, bound_of_work(profile, topology, problem));
     if (root_bound_ == threshold || !has_room(limits)) return;
-    stages_.emplace(costs_, placements_, problem, threshold, allowance_, cuts);
+    stages_.emplace(costs_, placements_, problem, threshold, allowance_, cuts,
+                    std::move(reductions));
     completions_.emplace(costs_, *stages_, problem, threshold, allowance_);
     if (!allowance_.is_over()) root_bound_ = std::max(root_bound_, completions_->least());
   }
@@ -87,8 +90,10 @@ class DecisionDiagram::Diagram {
 
 DecisionDiagram::DecisionDiagram(const ModelProfile& profile, const Topology& topology,
                                  const SearchProblem& problem, Duration threshold,
-                                 const Allowance::Limits& limits, Cuts cuts)
-    : diagram_(std::make_unique<Diagram>(profile, topology, problem, threshold, limits, cuts)) {}
+                                 const Allowance::Limits& limits, Cuts cuts,
+                                 std::shared_ptr<const SpreadReductions> reductions)
+    : diagram_(std::make_unique<Diagram>(profile, topology, problem, threshold, limits, cuts,
+                                         std::move(reductions))) {}
 DecisionDiagram::~DecisionDiagram() = default;
 
 std::int64_t DecisionDiagram::states_at_cut(const PlacementSpace& placements) {

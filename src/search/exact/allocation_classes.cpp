@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "dapple/cost/compatible.h"
 
@@ -42,57 +43,6 @@ bool have_same_bounds(const DeviceAllocation& a, const DeviceAllocation& b,
 void sort_distinct(std::vector<TransferShape>& shapes) {
   std::sort(shapes.begin(), shapes.end());
   shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
-}
-
-/// Whether all servers are equal switch servers, so that only the number of servers in use matters.
-bool has_alike_servers(const Topology& topology) {
-  const std::vector<ServerGroup>& groups = topology.description().servers;
-  if (groups.size() != 1 || groups.front().links.kind != ServerLinks::Kind::Switch) return false;
-  return std::all_of(groups.front().nics.begin(), groups.front().nics.end(),
-                     [&](const Nic& nic) { return nic.link == groups.front().nics.front().link; });
-}
-
-/// Returns the topology without PCIe roots, racks and pods. Nothing is slower in it, and all
-/// servers are equally near to each other.
-Topology with_open_ways(const Topology& topology) {
-  TopologyDescription description = topology.description();
-  description.racks.clear();
-  description.pods.clear();
-  for (ServerGroup& group : description.servers) group.pcie_roots.clear();
-  return Topology(std::move(description));
-}
-
-/// Returns the topology without measured bus bandwidths, so that the figures of links count
-/// instead.
-Topology without_measurements(const Topology& topology) {
-  TopologyDescription description = topology.description();
-  for (ServerGroup& group : description.servers) group.bus_bandwidth.clear();
-  return Topology(std::move(description));
-}
-
-/// Returns `each` devices in each of the first `servers` servers, on as many NICs as possible.
-/// Requires: the servers are alike.
-std::vector<DeviceIndex> spread_over(std::int32_t servers, std::int32_t each,
-                                     const Topology& topology) {
-  const Server& server = topology.server({0});
-  std::vector<std::int32_t> numbers;
-  std::set<std::int32_t> nics;
-  for (const bool want_new_nic : {true, false}) {
-    for (std::int32_t number = 0; number < server.device_count; ++number) {
-      if (static_cast<std::int32_t>(numbers.size()) == each) break;
-      const bool is_new = nics.insert(topology.nic_of({number})).second;
-      const bool is_taken = std::find(numbers.begin(), numbers.end(), number) != numbers.end();
-      if (!is_taken && is_new == want_new_nic) numbers.push_back(number);
-    }
-  }
-  std::sort(numbers.begin(), numbers.end());
-  std::vector<DeviceIndex> devices;
-  for (std::int32_t s = 0; s < servers; ++s) {
-    for (const std::int32_t number : numbers) {
-      devices.push_back({topology.server({s}).first_device.value + number});
-    }
-  }
-  return devices;
 }
 
 /// Returns the bandwidth and the latency of the widest and of the quickest route from server to
@@ -243,9 +193,11 @@ BoundarySides sides_of(const PlacementSpace& placements, AllocationIndex front,
 }
 
 AllocationClasses::AllocationClasses(const CostModel& costs, PlacementSpace& placements,
-                                     const SearchProblem& problem)
+                                     const SearchProblem& problem,
+                                     std::shared_ptr<const SpreadReductions> reductions)
     : costs_(costs),
       placements_(placements),
+      reductions_(std::move(reductions)),
       micro_batch_size_(problem.micro_batch_size),
       micro_batches_(problem.num_micro_batches()),
       has_pinned_replicas_(problem.pins.replicas.has_value()),
@@ -420,57 +372,21 @@ void AllocationClasses::add_representative(AllocationClassIndex index,
   allocations_[index].push_back(&representatives_.emplace_back(std::move(allocation)));
 }
 
-/// Adds representatives with the all-reduces over the first devices and over equal numbers of
-/// devices on each server.
-/// Requires: the servers are alike.
-void AllocationClasses::represent_by_spreads(AllocationClassIndex index,
-                                             DeviceAllocation allocation,
-                                             const Topology& topology) {
-  const std::int32_t per_server = topology.server({0}).device_count;
-  const std::int32_t replicas = allocation.replicas;
-  const bool fills_servers = replicas % per_server == 0;
-  allocation.devices_per_server = replicas <= per_server ? replicas
-                                  : fills_servers        ? per_server
-                                                         : 0;
-  allocation.reduction = AllReduceModel(allocation.devices, topology);
-  add_representative(index, allocation);
-  // Different numbers of devices on several servers, which leaves a flat ring only.
-  const std::int32_t others = topology.server_count() - 1;
-  if (replicas > 1 && others > 0 && replicas <= others * per_server) {
-    const DeviceIndex far{topology.device_count() - 1};
-    std::vector<DeviceIndex> apart(allocation.devices.begin(), allocation.devices.end() - 1);
-    apart.push_back(far);
-    allocation.devices_per_server = replicas == 2 ? 1 : 0;
-    allocation.reduction = AllReduceModel(apart, topology);
-    add_representative(index, allocation);
-  }
-  for (std::int32_t servers = 2; servers <= allocation.replicas; ++servers) {
-    const std::int32_t each = allocation.replicas / servers;
-    const bool is_even = allocation.replicas % servers == 0;
-    if (!is_even || each > per_server || servers > topology.server_count()) continue;
-    allocation.reduction = AllReduceModel(spread_over(servers, each, topology), topology);
-    allocation.devices_per_server = each;
-    add_representative(index, allocation);
-  }
-}
-
-/// Makes representatives for spaces that have too many allocations. On equal servers, and without
-/// PCIe roots and uplinks, the fastest all-reduces are those over the first devices and over equal
-/// devices on each server, spread over its NICs; elsewhere, and over more than kMostReduced
-/// devices, an all-reduce counts as taking no time. A measured figure for such devices may be
-/// slower than the links allow for others, so there are representatives with and without
-/// measurements. If device classes are interleaved, the devices in several orders represent all
-/// allocations with equal shares; those with other shares have one representative besides.
+/// Makes representatives for spaces that have too many allocations. On equal servers there is one
+/// for each of SpreadReductions; elsewhere, and over more than kMostReduced devices, an all-reduce
+/// counts as taking no time. If device classes are interleaved, the devices in several orders
+/// represent all allocations with equal shares; those with other shares have one representative
+/// besides.
 void AllocationClasses::represent_allocations() {
-  const Topology topology = with_open_ways(placements_.topology());
+  if (reductions_ == nullptr) {
+    reductions_ = std::make_shared<const SpreadReductions>(placements_.topology());
+  }
+  const Topology& topology = reductions_->open_topology();
   const std::vector<DevicePool> pools = device_pools(topology);
   const bool are_interleaved = are_classes_interleaved(pools);
-  const bool is_alike = has_alike_servers(topology);
+  const bool is_alike = reductions_->has_alike_servers();
   is_alike_ = is_alike && topology.server_count() > 1 && topology.server({0}).device_count > 1;
   if (is_alike_) across_ = way_across(topology);
-  const bool is_measured = is_alike && !topology.group_of({0}).bus_bandwidth.empty();
-  std::vector<Topology> ways{topology};
-  if (is_measured) ways.push_back(without_measurements(topology));
   for (const AllocationClassIndex index : not_empty()) {
     if (!has_own_figures(index)) continue;
     DeviceAllocation allocation{.counts = {},
@@ -493,7 +409,11 @@ void AllocationClasses::represent_allocations() {
         add_representative(index, allocation);
       }
     } else if (is_alike && replicas(index) <= kMostReduced) {
-      for (const Topology& way : ways) represent_by_spreads(index, allocation, way);
+      for (const SpreadReductions::Reduction& some : reductions_->over(replicas(index))) {
+        allocation.reduction = some.model;
+        allocation.devices_per_server = some.devices_per_server;
+        add_representative(index, allocation);
+      }
     } else {
       add_representative(index, std::move(allocation));
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/indices.h"
 #include "dapple/search/placement/placement_space.h"
+#include "dapple/search/placement/spread_reductions.h"
 #include "dapple/search/search_problem.h"
 #include "search/bounds/prefix_bound.h"
 #include "search/bounds/transfer_shape.h"
@@ -33,8 +35,11 @@ BoundarySides sides_of(const PlacementSpace& placements, AllocationIndex front,
 /// All classes of device allocations. The first one has no device, and the last one has all.
 class AllocationClasses {
  public:
+  /// `reductions` are of the topology, and may be shared with other classes; if null, they are made
+  /// where they are needed.
   AllocationClasses(const CostModel& costs, PlacementSpace& placements,
-                    const SearchProblem& problem);
+                    const SearchProblem& problem,
+                    std::shared_ptr<const SpreadReductions> reductions = nullptr);
 
   /// The number of classes, or INT64_MAX if it is larger. O(device classes).
   static std::int64_t count(const PlacementSpace& placements);
@@ -159,8 +164,6 @@ class AllocationClasses {
   void represent_allocations();
   bool has_own_figures(AllocationClassIndex index) const;
   void add_representative(AllocationClassIndex index, DeviceAllocation allocation);
-  void represent_by_spreads(AllocationClassIndex index, DeviceAllocation allocation,
-                            const Topology& topology);
   BoundaryLowerBound boundary_lower_bound(const std::vector<TransferShape>& shapes,
                                           CutIndex cut) const;
   std::int64_t last_alike(std::int64_t replicas) const;
@@ -172,6 +175,7 @@ class AllocationClasses {
 
   const CostModel& costs_;
   PlacementSpace& placements_;
+  std::shared_ptr<const SpreadReductions> reductions_;
   std::int64_t micro_batch_size_;
   std::int64_t micro_batches_;
   bool has_pinned_replicas_;

@@ -22,6 +22,7 @@
 #include "dapple/search/decision_diagram/device_order.h"
 #include "dapple/search/decision_diagram/diagram_check.h"
 #include "dapple/search/placement/placement_space.h"
+#include "dapple/search/placement/spread_reductions.h"
 #include "dapple/search/search_problem.h"
 #include "dapple/topology/topology.h"
 
@@ -40,10 +41,12 @@ class DecisionDiagram {
   /// The profile, the topology and the problem must outlive the diagram. Only plans whose bound is
   /// below `threshold` are of interest. The limits are of all that the diagram does and keeps; a
   /// step is counted for each stage that is put in front of a label or behind a completion
-  /// function.
+  /// function. `reductions` are of the topology, and spare diagrams that share them most of the
+  /// time that it takes to make them; if null, the diagram makes its own.
   DecisionDiagram(const ModelProfile& profile, const Topology& topology,
                   const SearchProblem& problem, Duration threshold, const Allowance::Limits& limits,
-                  Cuts cuts = Cuts::All);
+                  Cuts cuts = Cuts::All,
+                  std::shared_ptr<const SpreadReductions> reductions = nullptr);
   ~DecisionDiagram();
 
   /// Returns the number of states at a cut: the numbers of devices of each device class that may be
