@@ -605,6 +605,7 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
   profile.sample = sample_of(architecture, gpu, options);
   profile.blocks = divided_blocks(architecture);
   profile.precision = to_string(options.precision);
+  profile.calibration_error = calibration.left_out_error;
   profile.device = gpu.name;
   profile.optimizer = optimizer_of(options, rates);
   chain(make_layers(estimator, rates, options), profile);

@@ -83,9 +83,78 @@ class Alternatives(ToolTest):
         self.assertEqual(run.returncode, DONE, run.stderr)
         self.assertIn("another layout, by --pin", run.stdout)
         self.assertRegex(run.stdout, r"stages=\d+ tensor=\d+ .*--shard \w+ +[\d.]+ s +[\d.]+ % ")
-        self.assertRegex(" ".join(run.stdout.split()), r"within 5 % of the plan, about the error")
+        self.assertRegex(" ".join(run.stdout.split()),
+                         r"\d of them (is|are) a tie with the plan, within the calibration's "
+                         r"error of 5\.2 % \(docs/accuracy\.md\)\. To decide, measure: row")
         self.assertEqual(sorted(path.name for path in (self.folder / "other").iterdir()),
                          [f"alternative-{n}.plan.json" for n in (1, 2, 3)])
+
+    def with_error(self, error):
+        """The options of a small model whose profile states the error of its calibration."""
+        changes = {} if error is None else {"calibration_error": error}
+        model = self.write("stated.json", tool.small_profile(**changes))
+        return ("--model", model, *self.small()[2:], "--alternatives", "100")
+
+    def test_a_calibration_s_error_decides_what_is_a_tie(self):
+        measured = self.result(*self.with_error(None))
+        best = measured["plans"][0]["predicted"]["iteration_ns"]
+        found = measured["alternatives"]
+        self.assertEqual([some.get("tie") for some in found], [None] * 2)
+        nearest, other = (some["iteration_ns"] / best - 1 for some in found)
+        self.assertGreater(nearest, 0.001)
+        self.assertGreater(other, nearest + 0.001)
+        # Just below the nearest, just above it, and above both.
+        for error, ties in ((nearest - 0.0005, 0), (nearest + 0.0005, 1), (other + 0.0005, 2)):
+            with self.subTest(error=error):
+                error = round(error, 9)
+                inputs = self.with_error(error)
+                result = self.result(*inputs)
+                tie = {"calibration_error": error, "measure": "an iteration of each plan"}
+                self.assertEqual(
+                    [some.get("tie") for some in result["alternatives"]],
+                    [tie] * ties + [None] * (2 - ties))
+                self.assertEqual([{**some, "tie": None} for some in result["alternatives"]],
+                                 [{**some, "tie": None} for some in found])
+                self.assertEqual(self.read("plan.json")["model"]["profile"]["calibration_error"],
+                                 error)
+                text = " ".join(self.run_tool(*inputs).stdout.split())
+                self.assertEqual("a tie with the plan" in text, ties > 0)
+                self.assertNotIn("about the error of predictions", text)
+                if ties > 0:
+                    are, rows = [("is", "row 1"), ("are", "rows 1, 2")][ties - 1]
+                    self.assertIn(
+                        f"{ties} of them {are} a tie with the plan, within the calibration's error "
+                        f"of {100 * error:.1f} % (docs/accuracy.md). To decide, measure: {rows}: "
+                        "an iteration of each plan", text)
+        # Of a measured profile no error is known.
+        self.assertNotIn("a tie", self.run_tool(*self.with_error(None)).stdout)
+
+    def test_estimates_of_older_versions_state_no_error(self):
+        profile = json.loads((tool.ROOT / "profiles" / "llama-3-8b.json").read_text())
+        self.assertEqual(profile.pop("calibration_error"), 0.051939653)
+        inputs = ("--model", self.write("old.json", profile), *self.llama()[2:], "--shard", "auto",
+                  "--alternatives", "3")
+        self.assertFalse([some for some in self.result(*inputs)["alternatives"] if "tie" in some])
+        run = self.run_tool(*inputs)
+        self.assertIn("3 of them are within 5 % of the plan, about the error of predictions "
+                      "(docs/accuracy.md): what\ndiffers most decides, once it is measured\n",
+                      run.stdout)
+        self.assertNotIn("a tie", run.stdout)
+
+    def test_what_to_measure_follows_from_what_differs(self):
+        # The plan has one stage and shards its state over all eight devices.
+        inputs = (*self.llama(), "--pin", "stages=1", "--shard", "full", "--alternatives", "4")
+        found = self.result(*inputs)["alternatives"]
+        pinned = "--pin stages=1 --pin tensor={} --pin shards={} --pin recompute=none"
+        both = "an iteration of each plan"
+        self.assertEqual(
+            [(some["options"], some.get("tie", {}).get("measure")) for some in found],
+            [(pinned.format(1, 4),
+              "gathers of parameters and reductions of gradients over 8 and 4 devices"),
+             (pinned.format(2, 4), both), (pinned.format(2, 2), both), (pinned.format(4, 2), None)])
+        self.assertIn("\n  row 1: gathers of parameters and reductions of gradients over 8 and 4 "
+                      "devices\n  rows 2, 3: an iteration of each plan\n",
+                      self.run_tool(*inputs).stdout)
 
     def test_those_of_the_dapple_planner_are_sound(self):
         result = self.result(*self.small(), "--planner", "dapple", "--alternatives", "2",

@@ -106,6 +106,8 @@ class Estimate(ToolTest):
                             "128", "-o", "both.json")
         self.assertEqual(run.returncode, DONE, run.stderr)
         self.assertIn("estimated for A100-80GB and H100-80GB", run.stdout)
+        # The error is that of the calibration that is farther off: 3.6 % of A100, 5.2 % of H100.
+        self.assertEqual(self.read("both.json")["calibration_error"], 0.051939653)
         self.assertEqual(self.estimate().returncode, DONE)
         alone = self.read("out.json")["layers"]
         both = self.read("both.json")["layers"]
@@ -260,6 +262,16 @@ class Estimate(ToolTest):
         self.assertEqual(block[0]["forward_ns"], 3_000_000)
         self.assertEqual(block[0]["backward_ns"], 6_000_000)
         self.assertGreater(block[-1]["forward_ns"], 3_000_000)
+        # How far off its calibration is nobody knows, nor then how far off those of both are.
+        self.assertNotIn("calibration_error", self.read("out.json"))
+        known = {**gpus, "calibrations": [{**gpus["calibrations"][0], "left_out_error": 0.25}]}
+        self.write("known.json", known)
+        for table, both, error in (("g.json", "H100,mine", None), ("g.json", "mine,H100", None),
+                                   ("known.json", "H100,mine", 0.25)):
+            run = self.run_tool("estimate", self.configuration(), "--gpus", table, "--gpu", both,
+                                "--sequence", "8", "--precision", "fp32", "-o", "out.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertEqual(self.read("out.json").get("calibration_error"), error)
         for change, *words in (
                 ({"gpus": [gpus["gpus"][0]] * 2}, "expected GPUs with names of their own, got"),
                 ({"gpus": [{**gpus["gpus"][0], "peak": {}}]}, "/gpus/0/peak: expected the rate"),
@@ -269,6 +281,10 @@ class Estimate(ToolTest):
                  "expected as calibration of mine one of the file's, got whole"),
                 ({"calibrations": [{**gpus["calibrations"][0], "matrix": 1.5}]},
                  "/calibrations/0/matrix"),
+                *(({"calibrations": [{**gpus["calibrations"][0], "left_out_error": error}]},
+                   "/calibrations/0/left_out_error: expected a number from 0 to 1000 ", got)
+                  for error, got in ((-0.05, "got -0.05"), ("5 %", 'got "5 %"'),
+                                     (1000.5, "got 1000.5"))),
                 ({"frameworks": [{"name": "mine"}]}, "/frameworks/0", "source"),
                 ({"frameworks": [{"name": "mine", "source": "x"}] * 2},
                  "expected frameworks with names of their own, got mine twice"),

@@ -227,6 +227,9 @@ struct ModelProfile {
   std::vector<DividedBlocks> blocks = {};
   /// The number format of activations and parameters, one of kNumberFormats; empty if not known.
   std::string precision = {};
+  /// The mean of |estimated / measured - 1| by which the calibration that made the times is off on
+  /// runs that it was not fitted to; nothing where the times were measured or that is not known.
+  std::optional<Factor> calibration_error = {};
   /// The kind of device that was measured.
   std::string device;
   /// Further kinds that were measured, by rising name; every layer and every variant has their

@@ -314,6 +314,10 @@ void join(ModelProfile& profile, const ModelProfile& other) {
   };
   add_new(profile.notes, other.notes);
   add_new(profile.warnings, other.warnings);
+  // Plans are as uncertain as the times that are known least well.
+  profile.calibration_error = profile.calibration_error && other.calibration_error
+                                  ? std::max(profile.calibration_error, other.calibration_error)
+                                  : std::nullopt;
   // The step is that of one kind on all devices: of the slowest, whichever was named first.
   std::optional<Factor>& step = profile.optimizer.step_ns_per_parameter_byte;
   step = std::max(step, other.optimizer.step_ns_per_parameter_byte);

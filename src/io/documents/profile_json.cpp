@@ -172,6 +172,9 @@ ModelProfile read_profile(const Field& field, Measurements measurements) {
   if (const Field precision = object.field("precision"); precision.present()) {
     profile.precision = read_precision(precision);
   }
+  if (const Field error = object.field("calibration_error"); error.present()) {
+    profile.calibration_error = read_factor(error, {});
+  }
   const Field device = object.field("device");
   profile.device = read_device(device);
   const Field degree = object.field("tensor_parallel");
@@ -209,6 +212,9 @@ void write_profile(JsonWriter& writer, const ModelProfile& profile) {
   if (profile.sample) write_sample(writer.key("sample"), *profile.sample);
   if (!profile.blocks.empty()) write_blocks(writer.key("blocks"), profile.blocks);
   if (!profile.precision.empty()) writer.key("precision").text(profile.precision);
+  if (profile.calibration_error) {
+    writer.key("calibration_error").raw(factor_text(*profile.calibration_error));
+  }
   writer.key("device").text(profile.device);
   if (profile.tensor_parallel != 1) writer.key("tensor_parallel").integer(profile.tensor_parallel);
   if (profile.batch_scaling) {

@@ -7,6 +7,7 @@
 #include "dapple/io/documents/documents.h"
 #include "io/documents/plan_parts.h"
 #include "io/json/json_writer.h"
+#include "io/json/number_text.h"
 
 namespace dapple::io {
 namespace {
@@ -117,6 +118,12 @@ void write_alternatives(JsonWriter& writer, const std::vector<AlternativeResult>
     write_member(writer, "lower_bound_ns", some.lower_bound,
                  [](JsonWriter& to, Duration bound) { to.integer(bound.ns); });
     writer.key("most_memory_bytes").integer(some.most_memory.count);
+    if (some.tie) {
+      writer.key("tie").open_object(Layout::Line);
+      writer.key("calibration_error").raw(factor_text(some.tie->calibration_error));
+      writer.key("measure").text(some.tie->measure);
+      writer.close();
+    }
     writer.close();
   }
   writer.close();

@@ -83,6 +83,14 @@ struct NoPlanResult {
   std::optional<std::string> remedy = {};
 };
 
+/// Why no estimate tells an alternative and the plan apart.
+struct AlternativeTie {
+  /// That of the profile.
+  Factor calibration_error;
+  /// What has to be measured to decide, in words.
+  std::string measure;
+};
+
 /// A plan of another layout than the one that was chosen.
 struct AlternativeResult {
   /// The options that fix its layout.
@@ -95,6 +103,8 @@ struct AlternativeResult {
   /// Lower bound on all plans of the layout, if one was proven.
   std::optional<Duration> lower_bound = {};
   Bytes most_memory;
+  /// Where its time is within the calibration's error of the plan's, if that is known.
+  std::optional<AlternativeTie> tie = {};
 };
 
 struct ResultDocument {

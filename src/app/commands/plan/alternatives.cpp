@@ -9,6 +9,7 @@
 
 #include "app/commands/plan/plan_folder.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/plan/deciding_measurement.h"
 #include "dapple/planner/parallelism/asked_parallelisms.h"
 #include "dapple/planner/result/made_plan.h"
 #include "dapple/profile/variants.h"
@@ -17,8 +18,8 @@
 namespace dapple::app {
 namespace {
 
-/// Predictions of measured runs are about this far off on average (docs/accuracy.md), so plans
-/// within it are called a tie.
+/// Predictions of measured runs are about this far off on average (docs/accuracy.md). It stands for
+/// the error of a calibration where the profile states none.
 constexpr double kErrorOfPredictions = 0.05;
 /// The gap that suffices for an alternative.
 constexpr Factor kGap{kOne.billionths / 1000};
@@ -258,6 +259,53 @@ std::string difference_text(const Prediction& other, const Prediction& plan) {
   return text.empty() ? "nothing" : text;
 }
 
+/// Returns what has to be measured to tell an alternative from the plan; nothing where the times
+/// are not known to be estimates, or tell them apart.
+std::optional<io::AlternativeTie> tie_of(const PlanDocument& other, const PlanDocument& plan) {
+  const std::optional<Factor>& error = plan.original_profile().calibration_error;
+  if (!error || !are_within_error(other.prediction.iteration, plan.prediction.iteration, *error)) {
+    return std::nullopt;
+  }
+  return io::AlternativeTie{*error, deciding_measurement(plan.plan, other.plan)};
+}
+
+/// Says which alternatives are a tie with the plan, and for each measurement which of them it tells
+/// apart from the plan; empty where there are none.
+std::string ties_text(const std::vector<Alternative>& found, const PlanDocument& plan,
+                      const report::TextStyle& style) {
+  std::vector<std::pair<std::string, std::vector<std::size_t>>> measurements;
+  std::size_t ties = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::optional<io::AlternativeTie> tie = tie_of(found[i].document, plan);
+    if (!tie) continue;
+    ++ties;
+    const auto known = std::find_if(measurements.begin(), measurements.end(),
+                                    [&](const auto& some) { return some.first == tie->measure; });
+    if (known == measurements.end()) {
+      measurements.push_back({tie->measure, {i + 1}});
+    } else {
+      known->second.push_back(i + 1);
+    }
+  }
+  if (ties == 0) return "";
+  const std::optional<Factor>& error = plan.original_profile().calibration_error;
+  std::string text = report::fill_lines(
+      fmt::format("{} of them {} a tie with the plan, within the calibration's error of {} "
+                  "(docs/accuracy.md). To decide, measure:",
+                  ties, ties == 1 ? "is" : "are",
+                  report::show_percent(static_cast<double>(error->billionths) /
+                                       static_cast<double>(kOne.billionths))),
+      0, style);
+  for (const auto& [measurement, positions] : measurements) {
+    constexpr std::size_t kIndent = 2;
+    text +=
+        "\n  " + report::fill_lines(fmt::format("{} {}: {}", positions.size() == 1 ? "row" : "rows",
+                                                fmt::join(positions, ", "), measurement),
+                                    kIndent, style);
+  }
+  return text + '\n';
+}
+
 }  // namespace
 
 std::string Alternative::options() const {
@@ -288,7 +336,8 @@ void write_alternatives(const std::string& directory, const AlternativesEnd& alt
 }
 
 std::vector<io::AlternativeResult> alternative_results(
-    const AlternativesEnd& alternatives, const std::optional<std::string>& directory) {
+    const AlternativesEnd& alternatives, const PlanDocument& plan,
+    const std::optional<std::string>& directory) {
   std::vector<io::AlternativeResult> some;
   for (const Alternative& alternative : alternatives.found) {
     const PlanDocument& document = alternative.document;
@@ -299,6 +348,7 @@ std::vector<io::AlternativeResult> alternative_results(
     result.iteration = document.prediction.iteration;
     result.lower_bound = document.prediction.lower_bound;
     result.most_memory = document.prediction.most_memory();
+    result.tie = tie_of(document, plan);
   }
   return some;
 }
@@ -347,7 +397,9 @@ std::string alternatives_text(const AlternativesEnd& alternatives, const PlanDoc
           0, style);
       text += '\n';
     }
-    if (ties > 0) {
+    if (plan.original_profile().calibration_error) {
+      text += ties_text(alternatives.found, plan, style);
+    } else if (ties > 0) {
       text += report::fill_lines(
           fmt::format("{} of them {} within {:.0f} % of the plan, about the error of predictions "
                       "(docs/accuracy.md): what differs most decides, once it is measured",

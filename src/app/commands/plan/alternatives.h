@@ -69,12 +69,15 @@ void add_alternative_outputs(const std::string& directory, std::int64_t count,
 void write_alternatives(const std::string& directory, const AlternativesEnd& alternatives,
                         command_line::Results& results);
 
-/// Returns the alternatives for programs, with their files in the directory if they are written.
+/// Returns the alternatives for programs, with their files in the directory if they are written,
+/// and those that are a tie with the plan.
 std::vector<io::AlternativeResult> alternative_results(const AlternativesEnd& alternatives,
+                                                       const PlanDocument& plan,
                                                        const std::optional<std::string>& directory);
 
 /// Returns a table of the alternatives beside the plan: how much slower each is, by how much it
-/// provably is, what differs, and which are within the error of predictions.
+/// provably is, what differs, and which are within the error of predictions: where the profile
+/// states that of its calibration, these are a tie, and what to measure decides.
 std::string alternatives_text(const AlternativesEnd& alternatives, const PlanDocument& plan,
                               const report::TextStyle& style);
 

@@ -252,7 +252,8 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
     io::ResultDocument result{
         .command = "plan", .exit_code = code, .plans = {result_of(document, output)}};
     if (finding.alternatives) {
-      result.alternatives = alternative_results(*finding.alternatives, request.alternatives_folder);
+      result.alternatives =
+          alternative_results(*finding.alternatives, document, request.alternatives_folder);
     }
     print_result(std::move(result), &topology, console);
     return code;

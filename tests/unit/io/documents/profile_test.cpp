@@ -221,6 +221,23 @@ TEST_CASE("a profile may state the number format that it is computed in") {
         Faults{R"(/precision: expected "fp32", "tf32", "bf16" or "fp16", got "int8")"});
 }
 
+TEST_CASE("a profile may state how far off the calibration of its times is") {
+  CHECK_FALSE(io::read_profile(kProfileText, "f.json").calibration_error);
+  const std::string text =
+      replaced(kProfileText, R"("device": "D")", R"("calibration_error": 0.051939653,
+  "device": "D")");
+  const ModelProfile profile = io::read_profile(text, "f.json");
+  CHECK(profile.calibration_error == Factor{51'939'653});
+  CHECK(io::write_profile(profile) == text);
+  for (const char* number : {"-0.1", "1000.000000001"}) {
+    CHECK(
+        profile_faults(replaced(text, "0.051939653", number)) ==
+        Faults{std::string("/calibration_error: expected a number from 0 to 1000 with at most nine "
+                           "decimal places, got ") +
+               number});
+  }
+}
+
 TEST_CASE("an operation is kept as JSON text in one form") {
   const std::string text = replaced(
       kProfileText, R"("name": "a",)",
@@ -239,7 +256,8 @@ TEST_CASE("every fault of a profile is told with its place, in the order of the 
                "got 7",
                "/color: expected one of the keys \"schema\", \"name\", \"source\", \"notes\", "
                "\"warnings\", "
-               "\"global_batch_size\", \"sample\", \"blocks\", \"precision\", \"device\", "
+               "\"global_batch_size\", \"sample\", \"blocks\", \"precision\", "
+               "\"calibration_error\", \"device\", "
                "\"tensor_parallel\", "
                "\"batch_scaling\", "
                "\"optimizer\" or \"layers\", got an unknown key",
