@@ -92,8 +92,9 @@ class DappleSearch {
   double slowest_ = 1;
   IndexedVector<NodeIndex, Node> nodes_;
   IndexedVector<CutIndex, CutStates> cuts_;
-  // Stage columns of the current cut, by placement and form.
+  // Stage columns of the current cut, by the first placement alike and form, and by placement.
   std::map<std::pair<PlacementIndex, StageForm>, StageColumn> columns_;
+  std::map<std::pair<PlacementIndex, StageForm>, const StageColumn*> columns_of_placements_;
   SearchOutcome outcome_;
   // All placements in front of it are counted against the allowance.
   PlacementIndex next_to_count_;
@@ -202,8 +203,8 @@ void DappleSearch::prepend_stage(CutIndex cut, PlacementIndex placement,
 }
 
 const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, StageForm form) {
-  const auto found = columns_.find({placement, form});
-  if (found != columns_.end()) return found->second;
+  const StageColumn*& known = columns_of_placements_[{placement, form}];
+  if (known != nullptr) return *known;
   const Placement& place = placements_.at(placement);
   // Replicas have equal shares, so the slowest device limits the stage.
   double slowest = 1;
@@ -211,27 +212,32 @@ const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, 
   const CutIndex first = prefix_.first_begin_within(
       cut, slowest * static_cast<double>(place.devices.size()), effort_.incumbent);
   const std::int32_t stages = cut.value - first.value;
+  // It counts for every placement, so that the search does not depend on which of them are alike.
   allowance_.spend(stages);
+  const std::pair key{placements_.first_alike(placement), form};
+  const auto alike = columns_.find(key);
+  if (alike != columns_.end()) {
+    known = &alike->second;
+    return *known;
+  }
   allowance_.keep(stages * Bytes{sizeof(StageBound)});
-  const StageColumn& column =
-      columns_
-          .emplace(std::pair{placement, form},
-                   make_stage_column(costs_,
-                                     {.devices = place.devices,
-                                      .samples = kEqualShares,
-                                      .reductions = {&place.reduction}},
-                                     {.first = first,
-                                      .last = cut.previous(),
-                                      .end = cut,
-                                      .micro_batch_size = problem_.micro_batch_size,
-                                      .num_micro_batches = micro_batches_,
-                                      .form = form,
-                                      .ignore_memory = problem_.ignore_memory,
-                                      .gradients = problem_.gradients,
-                                      .hold_all = problem_.gpipe}))
-          .first->second;
+  known = &columns_
+               .emplace(key, make_stage_column(costs_,
+                                               {.devices = place.devices,
+                                                .samples = kEqualShares,
+                                                .reductions = {&place.reduction}},
+                                               {.first = first,
+                                                .last = cut.previous(),
+                                                .end = cut,
+                                                .micro_batch_size = problem_.micro_batch_size,
+                                                .num_micro_batches = micro_batches_,
+                                                .form = form,
+                                                .ignore_memory = problem_.ignore_memory,
+                                                .gradients = problem_.gradients,
+                                                .hold_all = problem_.gpipe}))
+               .first->second;
   tables_.add_to(allowance_);
-  return column;
+  return *known;
 }
 
 /// Counts new placements against the allowance: their devices, the use of each server, and the load
@@ -252,6 +258,7 @@ void DappleSearch::forget_columns() {
     allowance_.keep({-static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
   }
   columns_.clear();
+  columns_of_placements_.clear();
 }
 
 /// The sum of the speeds of the devices that a placement leaves free.

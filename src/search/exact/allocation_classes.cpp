@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dapple/cost/compatible.h"
+#include "dapple/search/placement/placement.h"
 
 namespace dapple::search {
 namespace {
@@ -32,12 +33,7 @@ bool fit_together(const DeviceAllocation& a, const DeviceAllocation& b,
 bool have_same_bounds(const DeviceAllocation& a, const DeviceAllocation& b,
                       const Topology& topology) {
   return a.devices_per_replica == b.devices_per_replica && a.reduction.is_as_fast_as(b.reduction) &&
-         a.samples == b.samples &&
-         std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
-                    [&](DeviceIndex x, DeviceIndex y) {
-                      return topology.device(x).kind == topology.device(y).kind &&
-                             topology.memory_limit(x) == topology.memory_limit(y);
-                    });
+         a.samples == b.samples && have_same_kinds(a.devices, b.devices, topology);
 }
 
 void sort_distinct(std::vector<TransferShape>& shapes) {

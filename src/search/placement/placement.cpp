@@ -83,6 +83,14 @@ std::vector<DeviceIndex> take_devices(std::vector<std::int32_t>& used,
   return devices;
 }
 
+bool have_same_kinds(const std::vector<DeviceIndex>& a, const std::vector<DeviceIndex>& b,
+                     const Topology& topology) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](DeviceIndex x, DeviceIndex y) {
+    return topology.device(x).kind == topology.device(y).kind &&
+           topology.memory_limit(x) == topology.memory_limit(y);
+  });
+}
+
 const std::vector<PlacementIndex>& PlacementTable::options(PlacementIndex behind,
                                                            std::int32_t replicas) {
   const auto [entry, is_new] = options_.try_emplace({behind, replicas});
@@ -120,7 +128,21 @@ PlacementIndex PlacementTable::index_of(const std::vector<std::int32_t>& used,
                          .devices = std::move(devices),
                          .kinds = std::move(kinds),
                          .reduction = std::move(reduction)});
+  first_alike_.push_back(find_alike(entry->second));
   return entry->second;
+}
+
+/// Finds the first placement alike to the last one, which may be that one.
+PlacementIndex PlacementTable::find_alike(PlacementIndex placement) {
+  const Placement& own = at(placement);
+  std::vector<PlacementIndex>& different = different_[own.devices.size()];
+  const auto found = std::find_if(different.begin(), different.end(), [&](PlacementIndex other) {
+    return at(other).reduction.is_as_fast_as(own.reduction) &&
+           have_same_kinds(at(other).devices, own.devices, topology_);
+  });
+  if (found != different.end()) return *found;
+  different.push_back(placement);
+  return placement;
 }
 
 }  // namespace dapple::search

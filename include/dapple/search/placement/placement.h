@@ -54,6 +54,11 @@ struct Placement {
   AllReduceModel reduction;
 };
 
+/// Whether two stages on these devices have replicas of the same kinds with the same memory limits,
+/// in the same order. O(devices).
+bool have_same_kinds(const std::vector<DeviceIndex>& a, const std::vector<DeviceIndex>& b,
+                     const Topology& topology);
+
 /// Numbers placements in the order in which they are first requested; equal placements have one
 /// number.
 class PlacementTable {
@@ -67,15 +72,22 @@ class PlacementTable {
   const std::vector<PlacementIndex>& options(PlacementIndex behind, std::int32_t replicas);
 
   const Placement& at(PlacementIndex placement) const { return placements_[placement]; }
+  /// Returns the first placement whose stages cost as much: its devices are of the same kinds with
+  /// the same memory limits, in the same order, and reduce as fast. O(1).
+  PlacementIndex first_alike(PlacementIndex placement) const { return first_alike_[placement]; }
   /// The index of the placement that is numbered next; all placements stand before it.
   PlacementIndex end_index() const { return placements_.end_index(); }
 
  private:
   PlacementIndex index_of(const std::vector<std::int32_t>& used,
                           const std::vector<std::int32_t>& taken);
+  PlacementIndex find_alike(PlacementIndex placement);
 
   const Topology& topology_;
   IndexedVector<PlacementIndex, Placement> placements_;
+  IndexedVector<PlacementIndex, PlacementIndex> first_alike_;
+  // The placements that are alike to none before them, by their number of devices.
+  std::map<std::size_t, std::vector<PlacementIndex>> different_;
   std::map<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>, PlacementIndex>
       indices_;
   std::map<std::pair<PlacementIndex, std::int32_t>, std::vector<PlacementIndex>> options_;
