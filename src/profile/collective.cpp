@@ -8,12 +8,16 @@
 namespace dapple {
 namespace {
 
-/// Returns how long a port is busy with `moved` / `members` bytes, but no more than kMaxCount.
-Duration busy_time(Wide moved, std::int64_t members, Bandwidth bandwidth) {
-  const Wide divisor = Wide{members} * bandwidth.bytes_per_second;
+/// Returns so many nanoseconds, rounded up in ticks, but no more than kMaxCount.
+Duration quotient(Wide numerator, Wide denominator) {
   // Every plan with such a time is refused, as its iteration leaves the range.
-  if (moved * kNanosecondsPerSecond / divisor > kMaxCount) return {kMaxCount};
-  return round_up(Ticks{divide_up(moved * kNanosecondsPerSecond * kTicksPerNanosecond, divisor)});
+  if (numerator / denominator > kMaxCount) return {kMaxCount};
+  return round_up(Ticks{divide_up(numerator * kTicksPerNanosecond, denominator)});
+}
+
+/// Returns how long a port is busy with `moved` / `members` bytes.
+Duration busy_time(Wide moved, std::int64_t members, Bandwidth bandwidth) {
+  return quotient(moved * kNanosecondsPerSecond, Wide{members} * bandwidth.bytes_per_second);
 }
 
 /// Returns the time of an all-reduce, or of one of its halves, from the ring's links.
@@ -32,14 +36,50 @@ Duration send_receive_time(Bytes size, const GroupRing& ring) {
   return {divide_up(all_reduce_time(ring.members * size, ring).ns, 2 * (ring.members - 1))};
 }
 
+/// Whether some copies of a token may go to a server together.
+bool merges(const std::optional<MergedCopies>& merged, const GroupRing& ring) {
+  return merged && merged->copies > 1 && ring.passes_servers();
+}
+
+/// Returns the part of its tensor, in billionths rounded up, that a member sends to other servers
+/// where each token goes once to every server that has one of its experts. They are as likely to
+/// be any of all experts, of which each server has as many. O(copies).
+std::int64_t merged_billionths(const MergedCopies& merged, std::int64_t servers) {
+  // Nine digits more than are used, so that what has few digits is not rounded.
+  constexpr Wide kSpare = 1'000'000'000;
+  constexpr Wide kWhole = Wide{1'000'000'000} * kOne.billionths;
+  // How likely it is that no copy of a token is for a certain server.
+  Wide none = kWhole * kSpare;
+  for (std::int64_t chosen = 0; chosen < merged.copies && none > 0; ++chosen) {
+    const std::int64_t elsewhere = (servers - 1) * merged.experts - servers * chosen;
+    none = std::max<Wide>(0, none * elsewhere / (servers * (merged.experts - chosen)));
+  }
+  const Wide some = kWhole - (none + kSpare / 2) / kSpare;
+  return divide_up((servers - 1) * some, merged.copies * (kWhole / kOne.billionths));
+}
+
+/// Returns how long the port of a member to other servers is busy with an all-to-all.
+Duration busy_between_servers(Bytes size, const GroupRing& ring,
+                              const std::optional<MergedCopies>& merged) {
+  const std::int64_t others = ring.members - ring.members_in_server;
+  const Duration one_by_one =
+      busy_time(Wide{others} * size.count, ring.members, ring.between_servers);
+  if (!merges(merged, ring)) return one_by_one;
+  const std::int64_t sent = merged_billionths(*merged, ring.members / ring.members_in_server);
+  // A billionth of a second is a nanosecond. Rounding up may have made it more.
+  return std::min(one_by_one,
+                  quotient(Wide{sent} * size.count, ring.between_servers.bytes_per_second));
+}
+
 /// Returns the time in which a member sends its parts for all others to them.
-Duration all_to_all_time(Bytes size, const GroupRing& ring) {
-  const auto busy = [&](std::int64_t receivers, Bandwidth bandwidth) {
-    return busy_time(Wide{receivers} * size.count, ring.members, bandwidth);
-  };
-  return std::max(busy(ring.members_in_server - 1, ring.within_server),
-                  busy(ring.members - ring.members_in_server, ring.between_servers)) +
-         ring.latency;
+Duration all_to_all_time(Bytes size, const GroupRing& ring,
+                         const std::optional<MergedCopies>& merged) {
+  // Where copies are merged, a member also sends on those that have come from each other server.
+  const std::int64_t sources =
+      merges(merged, ring) ? ring.members / ring.members_in_server : std::int64_t{1};
+  const Duration within = busy_time(Wide{sources} * (ring.members_in_server - 1) * size.count,
+                                    ring.members, ring.within_server);
+  return std::max(within, busy_between_servers(size, ring, merged)) + ring.latency;
 }
 
 /// Returns the numbers of samples, from one to `most`, at which the time per sample can be least:
@@ -140,10 +180,11 @@ Duration measured_time(const std::vector<MeasuredReduction>& measured, Bytes siz
                                           (next->size - before.size).count)};
 }
 
-Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring) {
+Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring,
+                         const std::optional<MergedCopies>& merged) {
   if (ring.members < 2 || size.count == 0) return {};
   if (kind == CollectiveKind::AllReduce) return all_reduce_time(size, ring);
-  if (kind == CollectiveKind::AllToAll) return all_to_all_time(size, ring);
+  if (kind == CollectiveKind::AllToAll) return all_to_all_time(size, ring, merged);
   if (kind == CollectiveKind::SendReceive) return send_receive_time(size, ring);
   if (ring.measured.empty()) return time_on_links(ring.members - 1, size, ring);
   return {divide_up(all_reduce_time(size, ring).ns, 2)};
@@ -163,8 +204,8 @@ Duration collectives_time(const std::vector<Collective>& collectives, std::int64
   Duration time;
   for (const Collective& collective : collectives) {
     const GroupRing& ring = group.ring(collective.over);
-    const Duration one =
-        collective_time(collective.kind, samples * collective.size_per_sample, ring);
+    const Duration one = collective_time(collective.kind, samples * collective.size_per_sample,
+                                         ring, collective.merged);
     time += collective.count * (one - hidden_of(one, collective, ring, core));
   }
   return time;
@@ -176,14 +217,14 @@ bool GroupShape::passes_servers() const {
                      [](const GroupRing& some) { return some.passes_servers(); });
 }
 
-NicUse nic_use(CollectiveKind kind, Bytes size, const GroupRing& ring) {
+NicUse nic_use(CollectiveKind kind, Bytes size, const GroupRing& ring,
+               const std::optional<MergedCopies>& merged) {
   if (!ring.passes_servers() || size.count == 0) return {};
-  const Duration time = collective_time(kind, size, ring);
+  const Duration time = collective_time(kind, size, ring, merged);
   // Every device sends what is for other servers, or its part of what the rings of its server send.
   Duration busy;
   if (kind == CollectiveKind::AllToAll) {
-    busy = busy_time(Wide{ring.members - ring.members_in_server} * size.count, ring.members,
-                     ring.between_servers);
+    busy = busy_between_servers(size, ring, merged);
   } else if (kind == CollectiveKind::SendReceive) {
     busy = busy_time(size.count, ring.members_in_server, ring.between_servers);
   } else {
@@ -199,7 +240,8 @@ PassTraffic nic_use(const std::vector<Collective>& collectives, std::int64_t sam
   PassTraffic sum;
   for (const Collective& collective : collectives) {
     const GroupRing& ring = group.ring(collective.over);
-    const NicUse use = nic_use(collective.kind, samples * collective.size_per_sample, ring);
+    const NicUse use =
+        nic_use(collective.kind, samples * collective.size_per_sample, ring, collective.merged);
     const PassTraffic one = traffic_of(use, hidden_of(use.time, collective, ring, core));
     sum.in_turn += collective.count * one.in_turn;
     sum.beside += collective.count * one.beside;
@@ -219,7 +261,7 @@ double least_collectives_per_sample(const std::vector<Collective>& collectives, 
     double least = 1e300;
     for (const std::int64_t samples : turning_points(collective, most, ring, core)) {
       const Bytes size = samples * collective.size_per_sample;
-      const Duration whole = collective_time(collective.kind, size, ring);
+      const Duration whole = collective_time(collective.kind, size, ring, collective.merged);
       const CoreTimes times = is_beside ? core.at(samples) : CoreTimes{};
       const Duration exposed = whole - hidden_of(whole, collective, ring, times);
       // Rounding up twice added less than two nanoseconds, and rounding the hidden part down less

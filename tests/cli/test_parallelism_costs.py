@@ -47,7 +47,9 @@ SUBJECTS = (
     "a collective over expert-tensor ranks",
     "data-parallel ranks in a group", "a group of several servers", "tensor ranks on several servers", "a ring between servers",
     "a ring through a part of each server", "an all-to-all between servers",
-    "an all-to-all through a part of each server", "servers of one device in a group",
+    "an all-to-all through a part of each server", "copies that are merged",
+    "copies that are sent on", "merged copies within a server", "one copy that could be merged",
+    "as many copies as there are experts", "servers of one device in a group",
     "a reduction in a group", "a reduction in a group of several servers",
     "a reduction of experts in a group", "sharded optimizer state in a group", "all state sharded",
     "optimizer state sharded over some ranks", "groups with the same shards of optimizer state",
@@ -447,7 +449,8 @@ class GroupRing:
     """Devices of a group that have collectives in common.
 
     Each server has `near` of them. In an all-to-all they send to each other with the bandwidth
-    `within` and to those of other servers with the bandwidth `between`.
+    `within` and to those of other servers with the bandwidth `between`. Where copies are merged, a
+    member of each other server sends on what it has received.
     """
 
     def __init__(self, members, near, bandwidth, latency, within, between, points):
@@ -460,14 +463,26 @@ class GroupRing:
         return (round_up(occupation(Fraction(rounds * size, self.members), self.bandwidth))
                 + rounds * self.latency)
 
-    def time(self, kind, size):
+    def crossing(self, merged):
+        """The part of its tensor that a member sends to other servers: of each token one to each
+        that has one of its experts, of which there are equally many sets of each size."""
+        servers, apart = self.members // self.near, Fraction(self.members - self.near, self.members)
+        if merged is None or servers == 1:
+            return apart
+        copies, experts = merged["copies"], merged["experts"]
+        elsewhere = math.comb(experts - experts // servers, copies)
+        once = (servers - 1) * (1 - Fraction(elsewhere, math.comb(experts, copies))) / copies
+        return min(apart, Fraction(math.ceil(once * 10**9), 10**9))
+
+    def time(self, kind, size, merged=None):
         if size == 0 or self.members == 1:
             return 0
         if kind == "all-to-all":
-            ways = [(self.near - 1, self.within), (self.members - self.near, self.between)]
-            return self.latency + max(
-                round_up(occupation(Fraction(others * size, self.members), bandwidth))
-                for others, bandwidth in ways if others > 0)
+            merges = merged is not None and merged["copies"] > 1
+            near = Fraction(self.near - 1, self.near if merges else self.members)
+            ways = [(near, self.within), (self.crossing(merged), self.between)]
+            return self.latency + max(round_up(occupation(part * size, bandwidth))
+                                      for part, bandwidth in ways if part > 0)
         if kind == "send-receive":
             rounds, of_all = 2 * (self.members - 1), self.members * size
             if self.points:
@@ -480,7 +495,7 @@ class GroupRing:
             return divide_up(passes * whole, 2)
         return self.by_links(passes * (self.members - 1), size)
 
-    def subjects(self, kind, size):
+    def subjects(self, kind, size, merged):
         """Which of SUBJECTS a collective that takes time is about."""
         passes, is_exchange = self.near < self.members, kind == "all-to-all"
         name = "an all-to-all" if is_exchange else "a ring"
@@ -490,6 +505,15 @@ class GroupRing:
         return {subject for subject, is_met in {
             f"{name} between servers": passes,
             f"{name} through a part of each server": passes and self.near > 1,
+            "copies that are merged":
+                passes and merged and self.time(kind, size, merged) < self.time(kind, size),
+            "copies that are sent on": passes and merged and (
+                self.time(kind, size, merged) > self.latency
+                + round_up(occupation(self.crossing(merged) * size, self.between))),
+            "merged copies within a server": not passes and merged,
+            "one copy that could be merged": passes and merged and merged["copies"] == 1,
+            "as many copies as there are experts":
+                passes and merged and merged["copies"] == merged["experts"],
             "a measured collective": points,
             "a measured send-receive": points and kind == "send-receive",
             "a collective below its table": points and size < points[0],
@@ -804,15 +828,15 @@ class Plan:
     def layers_of(self, stage):
         return range(*self.stages[stage])
 
-    def collective(self, stage, device, ring, kind, size):
+    def collective(self, stage, device, ring, kind, size, merged=None):
         """Nanoseconds of a collective in a group."""
         server = self.topology.servers[self.topology.devices[device].server]
         of_servers = [rings[ring] for rings in self.topology.rings.values()]
         own = self.topology.rings[server.group["name"]][ring]
-        time = own.time(kind, size)
+        time = own.time(kind, size, merged)
         if time > 0:
-            self.met[stage] |= own.subjects(kind, size)
-            if any(other.time(kind, size) != time for other in of_servers):
+            self.met[stage] |= own.subjects(kind, size, merged)
+            if any(other.time(kind, size, merged) != time for other in of_servers):
                 self.met[stage].add("groups on servers with other links")
         return time
 
@@ -822,7 +846,7 @@ class Plan:
         for one in self.model.figures[layer].get(f"{way}_collectives", []):
             kind, over = one["kind"], one.get("over", "tensor")
             size = divide_up(samples, self.form.ranks) * one["bytes_per_sample"]
-            time = self.collective(stage, device, over, kind, size)
+            time = self.collective(stage, device, over, kind, size, one.get("merged"))
             if time > 0:
                 self.met[stage] |= {f"{'an' if kind[0] == 'a' else 'a'} {kind} in a layer",
                                     f"a collective over {over.removesuffix('s')} ranks"}
@@ -1304,8 +1328,16 @@ class Draw:
                 one["count"] = self.random.randint(1, 5)
             if one["kind"] == "send-receive" and self.chance(0.7):
                 one["beside"] = self.choice("forward_core", "backward_core")
+            if one["kind"] == "all-to-all" and ranks == "experts" and self.chance(0.6):
+                one["merged"] = self.draw_merged(experts)
             drawn.append(one)
         return drawn
+
+    def draw_merged(self, ranks):
+        """Copies of each token for different ones of all experts."""
+        experts = ranks * self.choice(1, 2, 3, 16, 64)
+        copies = self.choice(1, 2, 3, 8, experts, self.random.randint(1, experts))
+        return {"copies": min(copies, experts), "experts": experts}
 
     def draw_variants(self, parameters, needs_experts, layer):
         """The variant that is used and others that are not, in any order."""

@@ -42,6 +42,17 @@ inline Measurement variant_measurement(Dice& dice, const Measurement& whole, std
           .workspace = size_part(whole.workspace)};
 }
 
+/// Copies that a dispatcher merges, for some all-to-alls between experts, without a roll of the
+/// dice, which would change the problems.
+inline std::optional<MergedCopies> merged_copies(const Collective& one, const Parallelism& form) {
+  const std::int64_t size = one.size_per_sample.count;
+  if (one.kind != CollectiveKind::AllToAll || one.over != CollectiveMembers::Experts ||
+      size % 3 == 0) {
+    return std::nullopt;
+  }
+  return MergedCopies{.copies = 1 + size / 3 % 4, .experts = form.experts * (2 + size / 12 % 4)};
+}
+
 /// Collectives over any of the form's ranks.
 inline std::vector<Collective> collectives(Dice& dice, const Parallelism& form) {
   std::vector<CollectiveMembers> over;
@@ -59,6 +70,7 @@ inline std::vector<Collective> collectives(Dice& dice, const Parallelism& form) 
     if (made.back().kind == CollectiveKind::SendReceive && dice.chance(75)) {
       made.back().beside = dice.chance(50) ? Beside::ForwardCore : Beside::BackwardCore;
     }
+    made.back().merged = merged_copies(made.back(), form);
   }
   return made;
 }
@@ -276,10 +288,11 @@ class Ring {
     if (problem.topology.network) network_ = *problem.topology.network;
   }
 
-  std::int64_t ns(CollectiveKind kind, std::int64_t bytes) const {
+  std::int64_t ns(CollectiveKind kind, std::int64_t bytes,
+                  const std::optional<MergedCopies>& merged = {}) const {
     if (members_.count == 1 || bytes == 0) return 0;
     const std::int64_t others = members_.count - 1;
-    if (kind == CollectiveKind::AllToAll) return all_to_all_ns(bytes);
+    if (kind == CollectiveKind::AllToAll) return all_to_all_ns(bytes, merged);
     if (kind == CollectiveKind::SendReceive) return send_receive_ns(bytes);
     const bool is_whole = kind == CollectiveKind::AllReduce;
     for (const BusBandwidthTable& table : servers_.bus_bandwidth) {
@@ -341,18 +354,41 @@ class Ring {
     }
     return ring_ns(1, bytes, 1, link());
   }
-  std::int64_t all_to_all_ns(std::int64_t bytes) const {
-    const auto sent = [&](std::int64_t receivers, std::int64_t bandwidth) {
+  std::int64_t all_to_all_ns(std::int64_t bytes, const std::optional<MergedCopies>& merged) const {
+    const auto sent = [&](std::int64_t part, std::int64_t whole, std::int64_t bandwidth) {
       const Wide ticks =
-          ceiling(Wide{receivers} * bytes * 1'000'000'000 * 1024, Wide{members_.count} * bandwidth);
+          ceiling(Wide{part} * bytes * 1'000'000'000 * 1024, Wide{whole} * bandwidth);
       return static_cast<std::int64_t>(ceiling(ticks, 1024));
     };
-    std::int64_t time = sent(in_server() - 1, servers_.links.port.bandwidth.bytes_per_second);
+    const std::int64_t port = servers_.links.port.bandwidth.bytes_per_second;
+    const std::int64_t nic = std::max<std::int64_t>(1, nics() / devices());
+    const std::int64_t near = in_server();
+    std::int64_t time = sent(near - 1, members_.count, port);
     if (passes_servers()) {
-      time = std::max(
-          time, sent(members_.count - in_server(), std::max<std::int64_t>(1, nics() / devices())));
+      std::int64_t away = sent(members_.count - near, members_.count, nic);
+      if (merged && merged->copies > 1) {
+        // All copies of all members for each other one of a server pass within it.
+        time = sent(near - 1, near, port);
+        away = std::min(away, sent(merged_part(*merged), 1'000'000'000, nic));
+      }
+      time = std::max(time, away);
     }
     return time + link().latency.ns;
+  }
+  /// The billionths of a tensor that pass to other servers, each token once to each that has an
+  /// expert of it.
+  std::int64_t merged_part(const MergedCopies& merged) const {
+    const std::int64_t servers = members_.count / in_server();
+    const Wide all = subsets(merged.experts, merged.copies);
+    const Wide elsewhere = subsets(merged.experts - merged.experts / servers, merged.copies);
+    return static_cast<std::int64_t>(
+        ceiling((servers - 1) * (all - elsewhere) * 1'000'000'000, merged.copies * all));
+  }
+  /// The number of sets of so many of `count` things.
+  static Wide subsets(std::int64_t count, std::int64_t chosen) {
+    Wide sets = 1;
+    for (std::int64_t i = 0; i < chosen; ++i) sets = sets * (count - i) / (i + 1);
+    return sets;
   }
 
   Members members_;
@@ -496,7 +532,7 @@ inline std::vector<Measurement> times_by_hand(const Problem& problem, const Para
         step =
             (one.beside == Beside::ForwardCore ? core.forward : core.backward).ns / members.count;
       }
-      const std::int64_t time = ring.ns(one.kind, samples * one.size_per_sample.count);
+      const std::int64_t time = ring.ns(one.kind, samples * one.size_per_sample.count, one.merged);
       sum.ns += one.count * (time > step ? time - step : 0);
     }
     return sum;

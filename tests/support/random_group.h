@@ -37,6 +37,12 @@ inline void make_devices_groups(Dice& dice, ModelProfile& profile) {
       list->push_back({.kind = kCollectiveKinds[dice.roll(0, 4)],
                        .over = kCollectiveMembers[dice.roll(0, 2)],
                        .size_per_sample = {dice.roll(0, 2'000'000)}});
+      if (list->back().kind == CollectiveKind::AllToAll &&
+          list->back().over == CollectiveMembers::Experts) {
+        // Without a roll of the dice, which would change the problems.
+        list->back().merged =
+            MergedCopies{.copies = 1 + list->back().size_per_sample.count % 4, .experts = 12};
+      }
       if (list->back().kind != CollectiveKind::SendReceive) continue;
       list->back().beside = dice.chance(50) ? Beside::ForwardCore : Beside::BackwardCore;
       for (Measurement& point : layer.measurements) {

@@ -2,14 +2,16 @@
 //
 // Source: Patarasu and Yuan 2009 (ring all-reduce); Korthikanti et al. 2022 section 4.2.2 (an
 // all-reduce is a reduce-scatter and an all-gather); GShard (Lepikhin et al. 2020) section 3
-// (all-to-all between experts); Liu et al. 2023 section 3 (ring attention passes keys and values on
-// while it computes).
+// (all-to-all between experts); DeepSeek-V3 (DeepSeek-AI 2024) section 3.2.2 (a token is sent once
+// to each server with experts of it); Liu et al. 2023 section 3 (ring attention passes keys and
+// values on while it computes).
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <iterator>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -60,6 +62,16 @@ struct CoreTimes {
   friend bool operator==(const CoreTimes&, const CoreTimes&) = default;
 };
 
+/// What an all-to-all sends where a dispatcher merges: so many copies of each token, for different
+/// ones of all experts. Those for experts of one other server are sent there once, to a member that
+/// sends them on.
+struct MergedCopies {
+  std::int64_t copies = 1;
+  std::int64_t experts = 1;
+
+  friend bool operator==(const MergedCopies&, const MergedCopies&) = default;
+};
+
 /// Equal collective operations, one after another, for every micro-batch.
 struct Collective {
   CollectiveKind kind = CollectiveKind::AllReduce;
@@ -70,6 +82,8 @@ struct Collective {
   std::int64_t count = 1;
   /// Nothing but for send-receives.
   Beside beside = Beside::Nothing;
+  /// Nothing but for all-to-alls over experts whose dispatcher merges.
+  std::optional<MergedCopies> merged = {};
 
   friend bool operator==(const Collective&, const Collective&) = default;
 };
@@ -194,10 +208,14 @@ struct GroupShape {
 /// 2(n-1)/n * size / bandwidth + 2(n-1) * latency, or what was measured: below the smallest
 /// measurement no more than that. An all-gather and a reduce-scatter take half of it each. In an
 /// all-to-all, each member sends 1/n of its tensor to every other one, over its ports within and
-/// between servers at the same time, and the latency counts once. A send-receive takes size /
-/// bandwidth + latency, or a (n-1)-th of an all-gather of the tensors of all members, if that was
-/// measured. Links count as busy for no more than kMaxCount nanoseconds. O(log measurements).
-Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring);
+/// between servers at the same time, and the latency counts once. Where copies are merged, it
+/// sends each token once to every other server that balanced routing makes it expect, in billionths
+/// of its tensor rounded up, and sends on what it receives so (docs/model.md, section 2.3). A
+/// send-receive takes size / bandwidth + latency, or a (n-1)-th of an all-gather of the tensors of
+/// all members, if that was measured. Links count as busy for no more than kMaxCount nanoseconds.
+/// O(log measurements + copies).
+Duration collective_time(CollectiveKind kind, Bytes size, const GroupRing& ring,
+                         const std::optional<MergedCopies>& merged = {});
 
 /// Lower bound on collective_time() over a tensor of `size` bytes or any larger one, which may take
 /// less where that was measured. O(measurements).
@@ -212,8 +230,9 @@ Duration collectives_time(const std::vector<Collective>& collectives, std::int64
 
 /// Returns what one collective over a tensor of `size` bytes takes of the NIC of one of its
 /// devices: collective_time(), for which the NIC may be busy all the time or less, where latencies
-/// or ports within servers decide. Nothing within one server. O(log measurements).
-NicUse nic_use(CollectiveKind kind, Bytes size, const GroupRing& ring);
+/// or ports within servers decide. Nothing within one server. O(log measurements + copies).
+NicUse nic_use(CollectiveKind kind, Bytes size, const GroupRing& ring,
+               const std::optional<MergedCopies>& merged = {});
 
 /// Returns what all collectives for `samples` samples of a data-parallel rank take of its NIC. What
 /// of one is hidden is beside; the NIC is busy in it, and in the rest, in proportion to their

@@ -23,4 +23,7 @@ inline constexpr std::int64_t kMaxContextParallel = 1024;
 /// The largest number of devices of a group, of experts on different devices, and of shards.
 inline constexpr std::int64_t kMaxGroup = 65'536;
 
+/// The largest number of experts of a layer.
+inline constexpr std::int64_t kMaxExperts = 1 << 20;
+
 }  // namespace dapple

@@ -166,7 +166,22 @@ std::string times_on(const std::vector<std::string>& devices) {
   return text;
 }
 
-Collective read_collective(const Field& field) {
+/// Reads how a dispatcher merges copies for the ranks of a variant, between which its experts are
+/// divided.
+MergedCopies read_merged(const Field& field, std::int64_t ranks) {
+  ObjectReader object(field);
+  const Field field_of_experts = object.field("experts");
+  const auto experts = read_integer(field_of_experts, {1, kMaxExperts});
+  if (experts && *experts % ranks != 0) {
+    field_of_experts.refuse(fmt::format("a multiple of the {} expert-parallel ranks", ranks));
+  }
+  const std::int64_t copies =
+      required_integer(object.field("copies"), {1, experts.value_or(kMaxExperts)});
+  object.finish();
+  return {.copies = copies, .experts = experts.value_or(kMaxExperts)};
+}
+
+Collective read_collective(const Field& field, const Parallelism& degrees) {
   ObjectReader object(field);
   Collective collective;
   std::vector<std::string_view> names;
@@ -187,11 +202,18 @@ Collective read_collective(const Field& field) {
       beside.refuse("no such key, as only send-receives pass beside the core of attention");
     }
   }
+  if (const Field merged = object.field("merged"); merged.present()) {
+    collective.merged = read_merged(merged, degrees.experts);
+    if (kind && (collective.kind != CollectiveKind::AllToAll ||
+                 collective.over != CollectiveMembers::Experts)) {
+      merged.refuse("no such key, as only all-to-alls over experts merge copies");
+    }
+  }
   object.finish();
   return collective;
 }
 
-std::vector<Collective> read_collectives(const Field& field) {
+std::vector<Collective> read_collectives(const Field& field, const Parallelism& degrees) {
   if (!field.present()) return {};
   const ArrayReader array(field, "an array of collectives");
   std::vector<Collective> collectives;
@@ -201,7 +223,7 @@ std::vector<Collective> read_collectives(const Field& field) {
     return {};
   }
   for (std::size_t i = 0; i < array.size(); ++i) {
-    collectives.push_back(read_collective(array.at(i)));
+    collectives.push_back(read_collective(array.at(i), degrees));
   }
   return collectives;
 }
@@ -252,8 +274,10 @@ LayerVariant read_variant(const Field& field, const std::vector<std::string>& ot
     field.add(fmt::format("expected {}, as the layer has, got {}", times_on(other_devices),
                           times_on(devices)));
   }
-  variant.forward_collectives = read_collectives(object.field("forward_collectives"));
-  variant.backward_collectives = read_collectives(object.field("backward_collectives"));
+  variant.forward_collectives =
+      read_collectives(object.field("forward_collectives"), variant.parallelism);
+  variant.backward_collectives =
+      read_collectives(object.field("backward_collectives"), variant.parallelism);
   object.finish();
   return variant;
 }

@@ -104,6 +104,12 @@ void write_collectives(JsonWriter& writer, const char* key,
       writer.key("beside").text(collective.beside == Beside::ForwardCore ? "forward_core"
                                                                          : "backward_core");
     }
+    if (collective.merged) {
+      writer.key("merged").open_object(JsonWriter::Layout::Line);
+      writer.key("copies").integer(collective.merged->copies);
+      writer.key("experts").integer(collective.merged->experts);
+      writer.close();
+    }
     writer.close();
   }
   writer.close();

@@ -7,6 +7,7 @@
 #include "../../support/dice.h"
 #include "../../support/scaled.h"
 #include "dapple/profile/collective.h"
+#include "dapple/profile/limits.h"
 
 namespace dapple {
 namespace {
@@ -46,6 +47,70 @@ TEST_CASE("an all-to-all sends within and between servers at the same time") {
   CHECK(collective_time(CollectiveKind::AllToAll, {400}, four) == Duration{100 + 3});
   four.members_in_server = 4;
   CHECK(collective_time(CollectiveKind::AllToAll, {400}, four) == Duration{30 + 3});
+}
+
+TEST_CASE("a merging dispatcher sends a token once to each other server, where it is sent on") {
+  GroupRing four = ring(4);
+  four.members_in_server = 2;
+  four.within_server = bytes_per_ns(10);
+  four.between_servers = bytes_per_ns(2);
+  const MergedCopies two_of_eight{.copies = 2, .experts = 8};
+  const auto exchange = [](std::int64_t size, const GroupRing& over, const MergedCopies& merged) {
+    return collective_time(CollectiveKind::AllToAll, {size}, over, merged);
+  };
+  // No copy is for the other server in 4 * 3 of 8 * 7 cases. Of 1,400 tokens with two copies of a
+  // byte, 11/14 cross: 1,100 bytes in 550 ns, one more as 11/28 is rounded up, and not half of
+  // 2,800 in 700. Within a server each member sends half of what all have for it, in 140 ns.
+  CHECK(exchange(2800, four, two_of_eight) == Duration{551 + 3});
+  CHECK(nic_use(CollectiveKind::AllToAll, {2800}, four, two_of_eight) == NicUse{{551 + 3}, {551}});
+  CHECK(collective_time(CollectiveKind::AllToAll, {2800}, four) == Duration{700 + 3});
+  // At 2 B/ns these 1,400 bytes take longer; straight from their senders it would be half of them.
+  four.within_server = bytes_per_ns(2);
+  CHECK(exchange(2800, four, two_of_eight) == Duration{700 + 3});
+  CHECK(nic_use(CollectiveKind::AllToAll, {2800}, four, two_of_eight) == NicUse{{700 + 3}, {551}});
+  // All of four experts are chosen, so that one of four copies crosses.
+  CHECK(nic_use(CollectiveKind::AllToAll, {1000}, four, MergedCopies{4, 4}).busy == Duration{125});
+  // On three servers of two of six experts each: neither copy is for one of them in 4 * 3 of 6 * 5
+  // cases, so that 2 * 3/5 of 500 tokens cross.
+  GroupRing three = ring(3);
+  three.members_in_server = 1;
+  three.between_servers = bytes_per_ns(1);
+  CHECK(exchange(1000, three, {.copies = 2, .experts = 6}) == Duration{600 + 3});
+  const std::vector<Collective> list{{.kind = CollectiveKind::AllToAll,
+                                      .size_per_sample = {500},
+                                      .count = 2,
+                                      .merged = MergedCopies{.copies = 2, .experts = 6}}};
+  const GroupShape group = group_of(three);
+  CHECK(collectives_time(list, 2, group, {}) == Duration{2 * 603});
+  CHECK(nic_use(list, 2, group, {}) == PassTraffic{2 * NicUse{{603}, {600}}, {}});
+  // 300 ns and latencies a sample, of two samples less what rounding adds.
+  CHECK(least_collectives_per_sample(list, 2, group, {}) == 2 * (603 - 2) / 2.0);
+}
+
+TEST_CASE("what has nothing to merge takes as long as without merging") {
+  for (const std::int64_t size : {10, 999, 1000, 123'456'789}) {
+    const auto same = [&](const GroupRing& some, const MergedCopies& merged) {
+      return collective_time(CollectiveKind::AllToAll, {size}, some, merged) ==
+                 collective_time(CollectiveKind::AllToAll, {size}, some) &&
+             nic_use(CollectiveKind::AllToAll, {size}, some, merged) ==
+                 nic_use(CollectiveKind::AllToAll, {size}, some);
+    };
+    GroupRing six = ring(6);
+    six.members_in_server = 2;
+    six.within_server = bytes_per_ns(1);
+    six.between_servers = bytes_per_ns(3);
+    // One copy of each token.
+    CHECK(same(six, {.copies = 1, .experts = 12}));
+    CHECK_FALSE(same(six, {.copies = 2, .experts = 12}));
+    // One server.
+    six.members_in_server = 6;
+    CHECK(same(six, {.copies = 2, .experts = 12}));
+    // One expert on each server, so that no two copies are for one.
+    GroupRing three = ring(3);
+    three.members_in_server = 1;
+    three.between_servers = bytes_per_ns(1);
+    CHECK(same(three, {.copies = 2, .experts = 3}));
+  }
 }
 
 TEST_CASE("a NIC is busy with what its devices send to other servers") {
@@ -151,6 +216,11 @@ TEST_CASE("figures up to the largest that files hold do not overflow") {
   const GroupRing slowest{.members = 2, .bandwidth = {1}, .latency = {5}};
   CHECK(collective_time(CollectiveKind::AllGather, {kMaxCount}, slowest) ==
         Duration{kMaxCount + 5});
+  // All of 2^20 experts are chosen: 65,535 of as many copies cross, 62,499,046.3 billionths.
+  const GroupRing servers{
+      .members = kMaxGroup, .bandwidth = {1}, .latency = {}, .between_servers = {kMaxCount}};
+  CHECK(collective_time(CollectiveKind::AllToAll, {kMaxCount}, servers,
+                        MergedCopies{kMaxExperts, kMaxExperts}) == Duration{62'499'047});
 }
 
 TEST_CASE("the least time per sample is below that of every number of samples") {
