@@ -21,6 +21,7 @@ struct Division {
   bool has_dropout = false;
   bool has_fused_attention = true;
   ContextExchange context_exchange = ContextExchange::AllGather;
+  bool merges_copies = false;
   bool keeps_gathered_inputs = false;
   bool keeps_activated_gates = false;
   bool keeps_core_output_twice = false;

@@ -102,6 +102,7 @@ class Estimator {
             .has_dropout = architecture_.has_dropout,
             .has_fused_attention = options_.has_fused_attention,
             .context_exchange = options_.context_exchange,
+            .merges_copies = options_.merges_copies,
             .keeps_gathered_inputs = options_.framework.keeps_gathered_inputs,
             .keeps_activated_gates = options_.framework.keeps_activated_gates,
             .keeps_core_output_twice = options_.framework.keeps_core_output_twice,
@@ -275,7 +276,8 @@ std::vector<Collective> merged(const std::vector<Collective>& collectives) {
   for (const Collective& one : collectives) {
     const auto same = std::find_if(sums.begin(), sums.end(), [&](const Collective& sum) {
       return sum.kind == one.kind && sum.over == one.over &&
-             sum.size_per_sample == one.size_per_sample && sum.beside == one.beside;
+             sum.size_per_sample == one.size_per_sample && sum.beside == one.beside &&
+             sum.merged == one.merged;
     });
     if (same == sums.end()) {
       sums.push_back(one);

@@ -50,13 +50,17 @@ std::vector<Collective> gathered_again(const Division& division) {
 /// Adds the all-to-alls that send `rows` rows of each device to their experts and back and, where
 /// devices share these, the all-gather of the rows that have come to any of them and the
 /// reduce-scatter of what each makes of them.
-void add_exchange(const Division& division, std::int64_t rows, std::vector<Collective>& list) {
+void add_exchange(const ExpertsShape& shape, const Division& division, std::int64_t rows,
+                  std::vector<Collective>& list) {
   if (division.form.experts == 1) return;
   const Wide size = Wide{division.bytes} * rows * division.hidden;
   list.push_back({.kind = CollectiveKind::AllToAll,
                   .over = CollectiveMembers::Experts,
                   .size_per_sample = {capped(size)},
                   .count = 2});
+  if (division.merges_copies) {
+    list.back().merged = MergedCopies{.copies = shape.chosen, .experts = shape.experts};
+  }
   const std::int64_t sharing = division.form.expert_tensor;
   if (sharing == 1) return;
   for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::ReduceScatter}) {
@@ -153,9 +157,9 @@ void add_experts(const ExpertsShape& shape, const Division& division, LayerEstim
   all.exists = true;
   all.kept += kept;
   all.work = products + others;
-  add_exchange(division, sent, all.collectives);
-  add_exchange(division, sent, layer.forward_collectives);
-  add_exchange(division, sent, layer.backward_collectives);
+  add_exchange(shape, division, sent, all.collectives);
+  add_exchange(shape, division, sent, layer.forward_collectives);
+  add_exchange(shape, division, sent, layer.backward_collectives);
   layer.part(RecomputedPart::ExpertActivation) = {.exists = true,
                                                   .kept = inner.kept_activation(),
                                                   .work = inner.activation(),

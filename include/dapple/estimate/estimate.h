@@ -48,6 +48,8 @@ struct EstimateOptions {
   bool has_sequence_parallelism = true;
   /// How context-parallel ranks exchange keys and values.
   ContextExchange context_exchange = ContextExchange::AllGather;
+  /// Whether the copies of a token for experts of one other server are sent there once.
+  bool merges_copies = false;
   /// The largest degrees for which there are variants, which are powers of two.
   std::int64_t max_tensor = 8;
   std::int64_t max_context = 1;

@@ -46,6 +46,8 @@ struct Runtime {
   bool has_sequence_parallelism = true;
   /// How its context-parallel ranks exchange keys and values, if that is said.
   std::optional<ContextExchange> context_exchange = {};
+  /// Whether the copies of a token for experts of one other server are sent there once.
+  bool merges_copies = false;
   /// The least time of a pass of a layer, in place of the calibration's.
   std::optional<Duration> launch_floor = {};
 

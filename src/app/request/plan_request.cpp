@@ -238,6 +238,7 @@ void estimate_for(const Runtime& runtime, const command_line::Options& options,
   if (!options.has("context-kind") && runtime.context_exchange) {
     estimate.context_exchange = *runtime.context_exchange;
   }
+  estimate.merges_copies = runtime.merges_copies;
   if (!runtime.has_sequence_parallelism) estimate.has_sequence_parallelism = false;
   request.launch_floor = runtime.launch_floor;
 }

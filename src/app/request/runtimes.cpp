@@ -23,9 +23,9 @@ command_line::OptionSpec runtime_option(const std::string& text) {
               "It says whether a stage computes while it sends and receives, whether "
               "gradients are reduced during the last backward, which depths there are, and "
               "what is kept in memory; and for configurations how the vocabulary is padded, "
-              "whether there is sequence parallelism and how context ranks exchange keys and "
-              "values. profiles/runtimes has deepspeed, megatron, "
-              "nanotron, "
+              "whether there is sequence parallelism, how context ranks exchange keys and "
+              "values, and how tokens reach their experts. profiles/runtimes has deepspeed, "
+              "megatron, nanotron, "
               "nanotron-ddp, torchtitan and dapple-exec; others are described by a file "
               "(docs/formats.md)."};
 }

@@ -71,6 +71,11 @@ std::optional<ContextExchange> read_context_exchange(const Field& field) {
   return kContextExchanges[read_choice(field, names).value_or(0)];
 }
 
+/// Reads "all-to-all", also where it is absent, or "merging".
+bool read_dispatcher(const Field& field) {
+  return field.present() && read_choice(field, {"all-to-all", "merging"}) == 1U;
+}
+
 }  // namespace
 
 Transfers read_transfers(const Field& field) {
@@ -111,6 +116,7 @@ Runtime read_runtime(const Field& field) {
     runtime.has_sequence_parallelism = read_boolean(sequence).value_or(true);
   }
   runtime.context_exchange = read_context_exchange(object.field("context"));
+  runtime.merges_copies = read_dispatcher(object.field("dispatcher"));
   if (const Field floor = object.field("launch_floor"); floor.present()) {
     runtime.launch_floor = read_duration(floor);
   }
@@ -142,6 +148,7 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   }
   if (!runtime.has_sequence_parallelism) writer.key("sequence_parallel").boolean(false);
   if (runtime.context_exchange) writer.key("context").text(to_string(*runtime.context_exchange));
+  if (runtime.merges_copies) writer.key("dispatcher").text("merging");
   if (runtime.launch_floor) writer.key("launch_floor").text(duration_text(*runtime.launch_floor));
   write_sources(writer, runtime.sources);
   writer.close();

@@ -93,6 +93,7 @@ void take_runtime(const std::string& text, MeasuredRun& run) {
   run.options.vocabulary_multiple = run.runtime->vocabulary_multiple;
   run.options.context_exchange =
       run.runtime->context_exchange.value_or(run.options.context_exchange);
+  run.options.merges_copies = run.runtime->merges_copies;
 }
 
 std::vector<Column> columns() {

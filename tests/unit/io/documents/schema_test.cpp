@@ -169,6 +169,7 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"runtime/properties/boundaries", boundaries},
       {"runtime/properties/context", names<ContextExchange>()},
       {"runtime/properties/depths", Names{"any", "least"}},
+      {"runtime/properties/dispatcher", Names{"all-to-all", "merging"}},
       {"runtime/properties/gradient_overlap", overlaps},
       {"runtime/properties/transfers", transfers},
       {"result/properties/command", Names{"plan", "simulate", "validate", "verify"}},
