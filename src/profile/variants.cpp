@@ -116,14 +116,32 @@ GatheredParameters gathered_by(const ModelProfile& profile, std::size_t layer) {
   return gathered;
 }
 
-/// Adds the kinds of the collectives over context ranks of a layer or variant.
-template <class Figures>
-void add_context_kinds(const Figures& figures, std::set<CollectiveKind>& kinds) {
+/// Calls `use` with each collective of a layer or variant.
+template <class Figures, class Use>
+void for_each_collective(const Figures& figures, const Use& use) {
   for (const auto* list : {&figures.forward_collectives, &figures.backward_collectives}) {
-    for (const Collective& some : *list) {
-      if (some.over == CollectiveMembers::Context) kinds.insert(some.kind);
+    for (const Collective& some : *list) use(some);
+  }
+}
+
+/// Calls `use` with each collective of the layers in one form.
+template <class Use>
+void for_each_collective(const ModelProfile& profile, const Parallelism& form, const Use& use) {
+  for (const Layer& layer : profile.layers) {
+    const LayerVariant* const variant = variant_of(layer, form);
+    if (variant != nullptr) {
+      for_each_collective(*variant, use);
+    } else {
+      for_each_collective(layer, use);
     }
   }
+}
+
+/// Returns what adds the kind of a collective over context ranks.
+auto adding_context_kinds(std::set<CollectiveKind>& kinds) {
+  return [&kinds](const Collective& some) {
+    if (some.over == CollectiveMembers::Context) kinds.insert(some.kind);
+  };
 }
 
 /// Returns the way to exchange keys and values that has these kinds of collectives.
@@ -173,9 +191,10 @@ std::string indivisible_blocks(const std::vector<DividedBlocks>& blocks, const P
 
 std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile) {
   std::set<CollectiveKind> kinds;
+  const auto add = adding_context_kinds(kinds);
   for (const Layer& layer : profile.layers) {
-    add_context_kinds(layer, kinds);
-    for (const LayerVariant& variant : layer.variants) add_context_kinds(variant, kinds);
+    for_each_collective(layer, add);
+    for (const LayerVariant& variant : layer.variants) for_each_collective(variant, add);
   }
   return exchange_by(kinds);
 }
@@ -183,15 +202,15 @@ std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile) 
 std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile,
                                                    const Parallelism& form) {
   std::set<CollectiveKind> kinds;
-  for (const Layer& layer : profile.layers) {
-    const LayerVariant* const variant = variant_of(layer, form);
-    if (variant != nullptr) {
-      add_context_kinds(*variant, kinds);
-    } else {
-      add_context_kinds(layer, kinds);
-    }
-  }
+  for_each_collective(profile, form, adding_context_kinds(kinds));
   return exchange_by(kinds);
+}
+
+bool merges_copies(const ModelProfile& profile, const Parallelism& form) {
+  bool merges = false;
+  for_each_collective(profile, form,
+                      [&](const Collective& some) { merges = merges || some.merged.has_value(); });
+  return merges;
 }
 
 std::vector<Parallelism> parallelisms_of(const ModelProfile& profile) {

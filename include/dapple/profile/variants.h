@@ -23,6 +23,10 @@ std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile);
 std::optional<ContextExchange> context_exchange_of(const ModelProfile& profile,
                                                    const Parallelism& form);
 
+/// Whether figures in one form are of a dispatcher that merges copies of tokens. O(collectives +
+/// layers * variants).
+bool merges_copies(const ModelProfile& profile, const Parallelism& form);
+
 /// Returns the forms of parallelism that every layer has a variant for, ascending, no parallelism
 /// first; none with sharded state, which needs no variants. A layer of which no variant is of
 /// expert parallelism has no experts: under expert parallelism its variant for the other degrees

@@ -96,6 +96,10 @@ Export export_megatron(const ExportSubject& subject) {
     result.text +=
         fmt::format("  --expert-model-parallel-size {}\n  --expert-tensor-parallel-size {}\n",
                     form.experts, form.expert_tensor);
+    // Megatron-LM merges copies by DeepEP alone.
+    if (merges_copies(profile, form)) {
+      result.text += "  --moe-token-dispatcher-type flex\n  --moe-enable-deepep\n";
+    }
   }
   // Without either Megatron-LM computes in single precision.
   if (is_half_precision(profile)) result.text += fmt::format("  --{}\n", profile.precision);
