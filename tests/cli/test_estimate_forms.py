@@ -58,7 +58,8 @@ SUBJECTS = (
     "context parallelism by all-gather", "context parallelism by ring",
     "context parallelism by all-to-all", "a ring of two", "a ring of more", "a ring of a decoder",
     "a ring once more for the core alone", "a ring once more for all", "all-to-alls of one size",
-    "all-to-alls of several sizes",
+    "all-to-alls of several sizes", "experts with a dispatcher that merges",
+    "experts recomputed with a dispatcher that merges",
     "an odd sequence", "expert parallelism", "expert parallelism beside tensor parallelism",
     "expert parallelism beside context parallelism",
     "shared experts under expert and tensor parallelism", "experts that tensors do not divide",
@@ -439,7 +440,8 @@ class Options:
     def __init__(self, sequence=None, decoder_sequence=None, precision="bf16", fused=True,
                  sequence_parallel=True, max_tensor=8, max_context=1, max_experts=64,
                  recompute=(("full",),), gradient_bytes=4, imbalance="1", framework=None,
-                 vocabulary_multiple=1, max_expert_tensor=1, context_kind="all-gather"):
+                 vocabulary_multiple=1, max_expert_tensor=1, context_kind="all-gather",
+                 merges=False):
         self.sequence = sequence
         self.decoder_sequence = decoder_sequence
         self.precision, self.fused = precision, fused
@@ -452,6 +454,7 @@ class Options:
         self.vocabulary_multiple = vocabulary_multiple
         self.max_expert_tensor = max_expert_tensor
         self.context_kind = context_kind
+        self.merges = merges  # as a runtime has it, and no option
 
     def arguments(self):
         """As the program takes them."""
@@ -480,11 +483,11 @@ class Collectives:
     """Those of a forward or of a backward."""
 
     def __init__(self):
-        self.count = collections.Counter()  # by kind, ranks and bytes
+        self.count = collections.Counter()  # by kind, ranks, bytes and what is said of some kinds
 
-    def add(self, kind, size, over="tensor", count=1, beside=None):
+    def add(self, kind, size, over="tensor", count=1, said=None):
         if count:
-            self.count[kind, over, size, beside] += count
+            self.count[kind, over, size, said] += count
 
     def merge(self, other):
         self.count.update(other.count)
@@ -731,7 +734,8 @@ class Estimate:
             kept += self.kept_of_gathered(x * n * h, form)
         if form.experts > 1:
             for one in figures.forward, figures.backward:
-                one.add("all-to-all", x * sent * h, "experts", 2)
+                one.add("all-to-all", x * sent * h, "experts", 2,
+                        (feed.used, feed.count) if self.options.merges else None)
                 if form.sharing > 1:
                     one.add("all-gather", x * rows * h, "expert-tensor")
                     one.add("reduce-scatter", x * rows * h, "expert-tensor")
@@ -769,9 +773,9 @@ class Estimate:
                 more, spared = more + work, spared + kept
                 if form.sequence and (form.experts == 1 or block.feed.shared):
                     figures.backward.add("all-gather", size)
-                for (kind, over, exchanged, _), count in figures.forward.count.items():
+                for (kind, over, exchanged, said), count in figures.forward.count.items():
                     if over in ("experts", "expert-tensor") and kind != "send-receive":
-                        figures.backward.add(kind, exchanged, over, count)
+                        figures.backward.add(kind, exchanged, over, count, said)
             if "moe_act" in recomputed:
                 more, spared = more + activations, spared + of_activations
         else:
@@ -1022,6 +1026,9 @@ class Estimate:
                 one.groups == one.heads for block in blocks for one in block.attentions),
             "all-to-alls of several sizes": spread and any(
                 one.groups < one.heads for block in blocks for one in block.attentions),
+            "experts with a dispatcher that merges": form.experts > 1 and self.options.merges,
+            "experts recomputed with a dispatcher that merges":
+                form.experts > 1 and self.options.merges and "moe" in form.recomputed,
             "expert parallelism": form.experts > 1,
             "expert parallelism beside tensor parallelism": form.experts > 1 and t > 1,
             "expert parallelism beside context parallelism":
@@ -1407,7 +1414,7 @@ class Draw:
             sets[tuple(part for part in drawn if part != "moe_act" or "moe" not in drawn)] = None
         recompute = list(sets)
         self.random.shuffle(recompute)
-        return Options(
+        options = Options(
             sequence=None if model.patches else self.tokens,
             decoder_sequence=self.even(1, 4096) if model.decoder and self.chance(0.6) else None,
             precision=self.choice("bf16", "bf16", "fp16", "tf32", "fp32"),
@@ -1418,7 +1425,12 @@ class Draw:
             framework=self.choice(None, "drawn" if self.gpus else "nanotron"),
             vocabulary_multiple=self.choice(1, 1, 2, 3, 64, 128),
             max_expert_tensor=self.choice(1, 1, 2, 4, 4, 8),
-            context_kind=self.choice("all-gather", "ring", "all-to-all"))
+            context_kind=self.choice("all-gather", "ring", "all-to-all"),
+            merges=self.gpus is None and any(block.has_experts for block in model.blocks)
+            and self.chance(0.7))
+        if options.merges:
+            options.max_tensor = 8  # which plan has for all
+        return options
 
 
 def differences(ours, theirs, place=""):
@@ -1436,7 +1448,11 @@ def differences(ours, theirs, place=""):
 
 def keyed_collectives(entries):
     """Collectives of a file by kind, ranks and bytes, where no two entries are alike in these."""
-    keyed = {(one["kind"], one.get("over", "tensor"), one["bytes_per_sample"], one.get("beside")):
+    def said(one):
+        merged = one.get("merged")
+        return (merged["copies"], merged["experts"]) if merged else one.get("beside")
+
+    keyed = {(one["kind"], one.get("over", "tensor"), one["bytes_per_sample"], said(one)):
              one.get("count", 1) for one in entries}
     return keyed if len(keyed) == len(entries) else entries
 
@@ -1469,9 +1485,29 @@ def keyed_layers(layers):
 
 class EstimateForms(ToolTest):
     def estimate(self, config, options, gpu, gpus=None):
+        if options.merges:
+            return self.estimate_for_runtime(config, options, gpu)
         more = ["--gpus", self.write("gpus.json", gpus)] if gpus else []
         return self.run_tool("estimate", self.write("config.json", config), "--gpu", gpu, "-o",
                              "profile.json", *options.arguments(), *more)
+
+    def estimate_for_runtime(self, config, options, gpu):
+        """The same for a runtime whose dispatcher merges, as a plan for one GPU has it."""
+        device = next(each["name"] for each in json.loads(GPUS.read_text())["gpus"]
+                      if gpu in (each["name"], *each.get("also", [])))
+        runtime = {"schema": "dapple-runtime/1", "name": "own", "source": "drawn",
+                   "transfers": "overlapped", "gradient_overlap": "buckets", "depths": "any",
+                   "dispatcher": "merging"}
+        topology = {"schema": "dapple-topology/1", "name": "one", "source": "drawn",
+                    "devices": {device: {"memory": "80 GiB", "reserved": "0 B"}},
+                    "servers": [{"name": "node", "count": 1, "device": device, "devices": 1}]}
+        run = self.run_tool("plan", "--model", self.write("config.json", config), "--topo",
+                            self.write("topology.json", topology), "--runtime",
+                            self.write("runtime.json", runtime), "--global-batch", "1",
+                            "--unlimited-memory", "-o", "plan.json", *options.arguments())
+        if run.returncode == DONE:
+            self.write("profile.json", self.read("plan.json")["model"]["profile"])
+        return run
 
     def compare(self, seed):
         """What differs in the case of a seed, and the subjects that it is about."""
