@@ -124,6 +124,13 @@ class Dispatcher(ToolTest):
             self.assertEqual(run.returncode, DONE, run.stderr)
             self.assertEqual(self.read("back.json")["predicted"]["iteration_ns"],
                              self.read("plan.json")["predicted"]["iteration_ns"])
+            self.assertNotIn("deepep", run.stderr)
+        self.write("back.sh", script.replace(")\n", flags + ")\n", 1))
+        run = self.run_tool("import", "plan", "back.sh", "--model", "m.json", "--topo", "t.json",
+                            "-o", "back.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("--moe-enable-deepep is left out: the profile prices a copy of each token for "
+                      "every expert", self.read("back.json")["warnings"])
 
     # What is refused.
 

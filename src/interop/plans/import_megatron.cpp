@@ -10,6 +10,7 @@
 
 #include "dapple/core/error.h"
 #include "dapple/profile/limits.h"
+#include "dapple/profile/variants.h"
 #include "interop/graphs/transformer_blocks.h"
 #include "interop/plans/plan_formats.h"
 #include "interop/plans/plan_sketch.h"
@@ -226,6 +227,12 @@ void MegatronImporter::warn_of_others(std::vector<std::string>& warnings) const 
     if (script_.has(option)) {
       warnings.push_back(fmt::format("{} is left out: {}", option, effect));
     }
+  }
+  const ModelProfile& profile = ground_.profile;
+  if (script_.has("--moe-enable-deepep") && !merges_copies(profile, profile.parallelism)) {
+    warnings.emplace_back(
+        "--moe-enable-deepep is left out: the profile prices a copy of each token for every "
+        "expert");
   }
 }
 
