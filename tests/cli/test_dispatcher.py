@@ -125,12 +125,21 @@ class Dispatcher(ToolTest):
             self.assertEqual(self.read("back.json")["predicted"]["iteration_ns"],
                              self.read("plan.json")["predicted"]["iteration_ns"])
             self.assertNotIn("deepep", run.stderr)
+        for asked in (flags, "  --moe-token-dispatcher-type flex\n", "  --moe-enable-deepep\n"):
+            self.assertIn("that the dispatcher merges copies of tokens is left out: the profile prices "
+                          "a copy of each token for every expert", self.warnings_of(script, asked))
+        self.verified_plan(profile(exchange(MERGED)), topology(), "--pin", f"experts={RANKS}")
+        for asked in ("", "  --moe-token-dispatcher-type alltoall\n"):
+            self.assertIn("that the dispatcher sends a copy of each token for every expert is left out: "
+                          "the profile prices copies that are merged", self.warnings_of(script, asked))
+
+    def warnings_of(self, script, flags):
+        """Of the plan that a script with more flags is imported as, for the inputs of the last plan."""
         self.write("back.sh", script.replace(")\n", flags + ")\n", 1))
         run = self.run_tool("import", "plan", "back.sh", "--model", "m.json", "--topo", "t.json",
                             "-o", "back.json")
         self.assertEqual(run.returncode, DONE, run.stderr)
-        self.assertIn("--moe-enable-deepep is left out: the profile prices a copy of each token for "
-                      "every expert", self.read("back.json")["warnings"])
+        return self.read("back.json")["warnings"]
 
     # What is refused.
 

@@ -337,6 +337,23 @@ class Targets(ToolTest):
             reasons = {record["reason"] for record in self.read("plan.json")["parallelisms"]}
             self.assertIn("dapple-exec has no such recomputation", " ".join(reasons))
 
+    def test_forms_that_only_fit_at_fewer_micro_batches_in_flight_do_not_lower_the_bound(self):
+        # Some of these forms fit at smaller depths than Megatron-LM's alone. That no plan of them fits
+        # at its own is proven by a search, and not left to the bound of their work.
+        profile = tool.ROOT / "profiles" / "mixtral-8x7b.json"
+        made = self.run_tool("--model", profile, "--topo", tool.ROOT / "topologies" / "4x8xA100.json",
+                             "--time-scale", "2", "--global-batch", "64", "--shard", "optimizer",
+                             "--for", "megatron", "--runtime", "megatron", "--pin", "tensor=4",
+                             "--no-baselines", "--quiet", "-o", "moe.plan.json")
+        self.assertEqual(made.returncode, DONE, made.stderr)
+        plan = self.read("moe.plan.json")
+        open_forms = [form for form in plan["parallelisms"] if form["reason"].startswith("none was found")]
+        self.assertTrue(open_forms)
+        iteration = plan["predicted"]["iteration_ns"]
+        for form in open_forms:
+            self.assertEqual(form["lower_bound_ns"], iteration)
+        self.assertEqual(plan["predicted"]["lower_bound_ns"], iteration)
+
     def test_what_nanotron_does_not_cut_is_refused(self):
         ground = self.four_blocks()
         for pins in (("stages=4",), ("stages=2", "cut=block.1"), ("stages=2", "join=block.3"),

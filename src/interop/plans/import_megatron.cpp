@@ -228,11 +228,19 @@ void MegatronImporter::warn_of_others(std::vector<std::string>& warnings) const 
       warnings.push_back(fmt::format("{} is left out: {}", option, effect));
     }
   }
-  const ModelProfile& profile = ground_.profile;
-  if (script_.has("--moe-enable-deepep") && !merges_copies(profile, profile.parallelism)) {
+  // The dispatcher "flex" merges copies by DeepEP where no other of its backends is named.
+  const std::optional<ShellOption> dispatcher = script_.value("--moe-token-dispatcher-type");
+  const bool merges =
+      script_.has("--moe-enable-deepep") || (dispatcher && dispatcher->value == "flex");
+  const bool is_priced = merges_copies(ground_.profile, ground_.profile.parallelism);
+  if (merges && !is_priced) {
     warnings.emplace_back(
-        "--moe-enable-deepep is left out: the profile prices a copy of each token for every "
-        "expert");
+        "that the dispatcher merges copies of tokens is left out: the profile prices a copy of "
+        "each token for every expert");
+  } else if (!merges && is_priced) {
+    warnings.emplace_back(
+        "that the dispatcher sends a copy of each token for every expert is left out: the profile "
+        "prices copies that are merged");
   }
 }
 

@@ -70,6 +70,10 @@ struct Part {
 /// Which of the DAPPLE planner's plans are made of each part before any is searched.
 enum class FirstPlans { Opening, All };
 
+/// With more devices than this, first plans of a part are only looked for below the fastest one of
+/// any part. With so many or fewer they take little time, and show what other forms are good for.
+constexpr std::int32_t kMostDevicesWithoutLimit = 32;
+
 /// The part of the time limit that first plans of all parts may take together.
 constexpr double kPartOfLookingAhead = 0.5;
 
@@ -301,17 +305,19 @@ void ParallelismComparison::take_plan_of_other_layers(Part& part) const {
   }
 }
 
-/// Returns the context for the first plan of a part. Where there is one already, such as that of a
-/// part in which other layers recompute, only plans faster than those found for any part are
-/// looked for.
+/// Returns the context for the first plan of a part. Where there is one already, and there are many
+/// devices, or many such parts as only some layers of a stage recompute, only plans faster than
+/// those found for any part are looked for.
 PlanningContext ParallelismComparison::context_to_look_ahead(Part& part,
                                                              const PlannerOptions& options,
                                                              Duration fastest) {
-  const bool has_limit =
+  const bool may_limit =
       !restriction_ && context_.pool == nullptr && !asks_for_families(context_.options);
-  if (has_limit && !part.parallelism.recomputed_layers.is_all()) take_plan_of_other_layers(part);
+  const bool is_in_some_layers = !part.parallelism.recomputed_layers.is_all();
+  if (may_limit && is_in_some_layers) take_plan_of_other_layers(part);
   PlanningContext context = context_of(part, options);
-  if (!has_limit || part.first.is_infinite()) return context;
+  const bool are_many = context_.topology.device_count() > kMostDevicesWithoutLimit;
+  if (!may_limit || part.first.is_infinite() || !(are_many || is_in_some_layers)) return context;
   context.to_beat = std::min(fastest, part.first);
   context.only_faster = true;
   return context;

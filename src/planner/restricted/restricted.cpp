@@ -131,7 +131,8 @@ class RestrictedPlanner {
   }
 
   void take(Infeasible infeasible) {
-    if (infeasible.stopped || !infeasible.is_certain) leave_open();
+    const bool has_none = infeasible.is_certain || infeasible.lower_bound.is_infinite();
+    if (infeasible.stopped || !has_none) leave_open(infeasible.lower_bound);
     is_stopped_ = is_stopped_ || infeasible.stopped;
     if (infeasible.stopped) return;
     const bool is_shortage = !infeasible.conflict;
@@ -141,14 +142,16 @@ class RestrictedPlanner {
     if (is_closer) closest_ = std::move(infeasible);
   }
 
-  /// Lowers the bound for a part for which nothing was proven, to the one that holds for all plans.
-  void leave_open() {
+  /// Lowers the bound for a part in which no plan was found, to `proven` or, if that is more, to
+  /// the one that holds for all plans.
+  void leave_open(Duration proven = {}) {
+    has_open_ = true;
     if (context_.options.planner != PlannerKind::Exact) {
       is_proven_ = false;
-    } else if (!has_open_) {
-      bound_ = std::min(bound_, work_lower_bound(context_));
+      return;
     }
-    has_open_ = true;
+    if (!work_bound_) work_bound_ = work_lower_bound(context_);
+    bound_ = std::min(bound_, std::max(proven, *work_bound_));
   }
 
   /// Replaces the baseline of the DAPPLE planner, which was made for one part, by its plan for the
@@ -210,8 +213,10 @@ class RestrictedPlanner {
   bool has_baselines_ = false;
   // Whether the bound holds for all parts.
   bool is_proven_ = true;
-  // Whether nothing was proven of some part. The bound then includes the one of all plans.
+  // Whether some part may have plans although none was found.
   bool has_open_ = false;
+  // The bound that holds for all plans, once it is needed.
+  std::optional<Duration> work_bound_;
   bool is_stopped_ = false;
   Duration bound_ = Duration::infinite();
   std::int64_t states_ = 0;

@@ -36,8 +36,10 @@ class RestrictedFamilies {
       }
       const auto& infeasible = std::get<Infeasible>(made);
       // For looped families and split backwards some other plan may fit although none was found.
-      const bool is_open = infeasible.stopped || !infeasible.is_certain;
-      const std::optional<Duration> bound = is_open ? bound_of_open() : std::nullopt;
+      const bool has_none = infeasible.is_certain || infeasible.lower_bound.is_infinite();
+      const bool is_open = infeasible.stopped || !has_none;
+      const std::optional<Duration> bound =
+          is_open ? bound_of_open(infeasible.lower_bound) : std::nullopt;
       if (is_open) is_proven_ = is_proven_ && bound;
       bound_ = std::min(bound_, bound.value_or(bound_));
       records_.push_back(
@@ -70,12 +72,12 @@ class RestrictedFamilies {
     return make_restricted_plan(context_.with(options), restriction);
   }
 
-  /// Returns the bound of a family for which nothing was proven: the one that holds for all plans.
-  std::optional<Duration> bound_of_open() {
-    if (!work_bound_ && context_.options.planner == PlannerKind::Exact) {
-      work_bound_ = work_lower_bound(context_);
-    }
-    return work_bound_;
+  /// Returns the bound of a family of which no plan was found: `proven` or, if that is more, the
+  /// one that holds for all plans.
+  std::optional<Duration> bound_of_open(Duration proven) {
+    if (context_.options.planner != PlannerKind::Exact) return std::nullopt;
+    if (!work_bound_) work_bound_ = work_lower_bound(context_);
+    return std::max(proven, *work_bound_);
   }
 
   void take(ScheduleFamily family, MadePlan made) {
