@@ -95,8 +95,7 @@ void FamilyComparison::take_first(const MadePlan& first) {
 void FamilyComparison::take_none(const Infeasible& none) {
   if (none.shortage) missing_ = none.missing();
   is_first_stopped_ = none.stopped;
-  may_first_fit_ = context_.options.every_family &&
-                   (none.stopped || (!none.is_certain && !none.lower_bound.is_infinite()));
+  may_first_fit_ = context_.options.every_family && (none.stopped || !none.is_proven());
   if (!may_first_fit_ || context_.options.planner != PlannerKind::Exact) return;
   bound_of_first_ = std::max(none.lower_bound, work_lower_bound(context_));
 }
@@ -314,7 +313,7 @@ Infeasible FamilyComparison::with_all_families(Infeasible none) const {
       few != nullptr ? few->replicas > few->devices
                      : none.conflict && std::holds_alternative<TooFewSamples>(*none.conflict);
   if (none.stopped || is_by_pins) return none;
-  const bool fits_no_pipeline = none.is_certain || none.lower_bound.is_infinite();
+  const bool fits_no_pipeline = none.is_proven();
   const bool counts_first = context_.options.every_family && !fits_no_pipeline;
   Duration bound = counts_first ? none.lower_bound : Duration::infinite();
   for (const ExaminedFamily& examined : examined_) {

@@ -480,9 +480,8 @@ void ParallelismComparison::take(Part& part, MadePlan made) {
 
 void ParallelismComparison::take(Part& part, Infeasible infeasible) {
   part.missing = infeasible.missing();
-  const bool is_none = infeasible.is_certain || infeasible.lower_bound.is_infinite();
   if (part.lower_bound) part.lower_bound = std::max(*part.lower_bound, infeasible.lower_bound);
-  if (is_none && !infeasible.stopped) {
+  if (infeasible.is_proven() && !infeasible.stopped) {
     part.lower_bound.reset();
     part.is_complete = true;
     part.outcome = ParallelismOutcomeKind::NoneFits;

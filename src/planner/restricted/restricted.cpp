@@ -131,8 +131,7 @@ class RestrictedPlanner {
   }
 
   void take(Infeasible infeasible) {
-    const bool has_none = infeasible.is_certain || infeasible.lower_bound.is_infinite();
-    if (infeasible.stopped || !has_none) leave_open(infeasible.lower_bound);
+    if (infeasible.stopped || !infeasible.is_proven()) leave_open(infeasible.lower_bound);
     is_stopped_ = is_stopped_ || infeasible.stopped;
     if (infeasible.stopped) return;
     const bool is_shortage = !infeasible.conflict;

@@ -36,8 +36,7 @@ class RestrictedFamilies {
       }
       const auto& infeasible = std::get<Infeasible>(made);
       // For looped families and split backwards some other plan may fit although none was found.
-      const bool has_none = infeasible.is_certain || infeasible.lower_bound.is_infinite();
-      const bool is_open = infeasible.stopped || !has_none;
+      const bool is_open = infeasible.stopped || !infeasible.is_proven();
       const std::optional<Duration> bound =
           is_open ? bound_of_open(infeasible.lower_bound) : std::nullopt;
       if (is_open) is_proven_ = is_proven_ && bound;

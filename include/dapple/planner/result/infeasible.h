@@ -131,6 +131,8 @@ struct Infeasible {
   /// The cheapest remedy that was found to work.
   Remedy remedy = {};
 
+  /// Whether it is proven that no plan fits, by the least memory that plans need or by a search.
+  bool is_proven() const { return is_certain || lower_bound.is_infinite(); }
   /// Returns the memory that is missing, none where that is not the reason.
   Bytes missing() const { return shortage ? shortage->missing() : Bytes{}; }
 };

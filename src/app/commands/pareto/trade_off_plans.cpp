@@ -135,8 +135,7 @@ void PlanComparer::search(TradeOffPlan plan) {
       take(plan, std::move(*made));
     } else {
       const auto& infeasible = std::get<planner::Infeasible>(result);
-      const bool has_no_plans =
-          !infeasible.stopped && (infeasible.is_certain || infeasible.lower_bound.is_infinite());
+      const bool has_no_plans = !infeasible.stopped && infeasible.is_proven();
       plan.remark = has_no_plans ? "no plan fits" : "none found";
       if (infeasible.missing() > Bytes{}) {
         plan.remark += fmt::format(", {}{} short", infeasible.is_least_shortage ? "at least " : "",
