@@ -1,6 +1,8 @@
 #include "dapple/cost/cost_model.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -168,9 +170,62 @@ CostModel::CostModel(const ModelProfile& profile, const Topology& topology,
     others_.emplace_back(
         new CostModel(form, topology, dapple::devices_per_replica(profile, form), this));
   }
+  if (!others_.empty()) find_alike_forms();
 }
 
 CostModel::~CostModel() = default;
+
+/// Finds which forms differ only in the layers that recompute, and which of them stand for others.
+void CostModel::find_alike_forms() {
+  std::vector<CostModel*> forms{this};
+  for (const auto& other : others_) forms.push_back(other.get());
+  std::map<Parallelism, std::vector<CostModel*>> by_rest;
+  for (CostModel* const form : forms) {
+    if (form->profile_.recomputing.empty()) continue;
+    Parallelism rest = form->profile_.parallelism;
+    rest.recomputed_layers = {};
+    by_rest[rest].push_back(form);
+  }
+  for (const auto& [rest, alike] : by_rest) {
+    for (CostModel* const form : alike) {
+      std::copy_if(alike.begin(), alike.end(), std::back_inserter(form->alike_),
+                   [&](const CostModel* other) { return other != form; });
+      form->compare_with(forms);
+    }
+  }
+}
+
+/// Finds which of all forms stand for this one, in which only some layers recompute.
+void CostModel::compare_with(const std::vector<CostModel*>& forms) {
+  may_recompute_before_.push_back(0);
+  for (const Layer& layer : profile_.recomputing.front().layers) {
+    may_recompute_before_.push_back(may_recompute_before_.back() + (layer.recomputes ? 1 : 0));
+  }
+  const Parallelism& own = profile_.parallelism;
+  const LayerSelection selection = own.recomputed_layers;
+  for (const CostModel* form : forms) {
+    const Parallelism& other = form->profile_.parallelism;
+    is_beside_none_ = is_beside_none_ || other == without_recomputation(own);
+    Parallelism in_own_layers = other;
+    in_own_layers.recomputed_layers = selection;
+    if (in_own_layers != own || selection.kind() != LayerSelection::Kind::First) continue;
+    const LayerSelection others = other.recomputed_layers;
+    const bool is_shorter =
+        others.kind() == LayerSelection::Kind::First && others.number() < selection.number();
+    if (others.is_all()) most_all_ = selection.number();
+    if (is_shorter) most_all_ = std::max(most_all_, others.number());
+  }
+}
+
+bool CostModel::repeats_another_form(LayerRange layers) const {
+  if (may_recompute_before_.empty()) return false;
+  const std::int64_t count = may_recompute_before_[static_cast<std::size_t>(layers.end)] -
+                             may_recompute_before_[static_cast<std::size_t>(layers.begin)];
+  const LayerSelection selection = profile_.parallelism.recomputed_layers;
+  const bool none_recomputes =
+      selection.kind() == LayerSelection::Kind::EveryNth ? count < selection.number() : count == 0;
+  return none_recomputes ? is_beside_none_ : count <= most_all_;
+}
 
 std::vector<std::int32_t> CostModel::larger_groups() const {
   std::set<std::int32_t> sizes;
@@ -197,10 +252,7 @@ const LayerTable& CostModel::table(std::int64_t samples, std::int32_t device_kin
   const DeviceKind& kind = topology_.description().devices[static_cast<std::size_t>(device_kind)];
   const std::optional<TimeSource> source = time_source(profile_, kind);
   check(source.has_value(), "a device kind without times was costed");
-  const LayerTable& made =
-      tables_->layers.try_emplace(key, profile_, samples, *source).first->second;
-  tables_->kept += made.kept();
-  return made;
+  return make_table(samples, device_kind, {*source});
 }
 
 const LayerTable& CostModel::least_table(std::int64_t samples) const {
@@ -209,9 +261,26 @@ const LayerTable& CostModel::least_table(std::int64_t samples) const {
   const std::pair key{samples, kLeastOfKinds};
   const auto found = tables_->layers.find(key);
   if (found != tables_->layers.end()) return found->second;
-  const std::vector<TimeSource> sources = least_time_sources(profile_, topology_);
+  return make_table(samples, kLeastOfKinds, least_time_sources(profile_, topology_));
+}
+
+/// Makes a table. Where a form that differs only in the layers that recompute has one, all but that
+/// is copied from it.
+const LayerTable& CostModel::make_table(std::int64_t samples, std::int32_t device_kind,
+                                        const std::vector<TimeSource>& sources) const {
+  const std::pair key{samples, device_kind};
+  const LayerTable* other = nullptr;
+  for (const CostModel* form : alike_) {
+    const auto found = form->tables_->layers.find(key);
+    if (found == form->tables_->layers.end()) continue;
+    other = &found->second;
+    break;
+  }
+  auto& tables = tables_->layers;
   const LayerTable& made =
-      tables_->layers.try_emplace(key, profile_, samples, sources).first->second;
+      (other == nullptr ? tables.try_emplace(key, profile_, samples, sources)
+                        : tables.try_emplace(key, *other, profile_.parallelism.recomputed_layers))
+          .first->second;
   tables_->kept += made.kept();
   return made;
 }
@@ -229,9 +298,11 @@ void CostModel::forget_tables() const {
 }
 
 Bytes CostModel::boundary_size(std::int32_t cut, std::int64_t samples) const {
-  // Sizes are the same on all kinds of devices.
-  const std::int32_t any_kind = topology_.device(DeviceIndex{0}).kind;
-  return table(samples, any_kind).boundary(cut);
+  // Sizes are the same on all kinds of devices, so any table with these samples has them.
+  const auto& tables = tables_->layers;
+  const auto known = tables.lower_bound({samples, std::numeric_limits<std::int32_t>::min()});
+  if (known != tables.end() && known->first.first == samples) return known->second.boundary(cut);
+  return table(samples, topology_.device(DeviceIndex{0}).kind).boundary(cut);
 }
 
 /// Returns the size of what these layers make of `samples` samples.

@@ -206,6 +206,15 @@ LayerTable::LayerTable(const ModelProfile& profile, std::int64_t samples,
   if (!profile.recomputing.empty()) add_recomputing(profile, samples, sources);
 }
 
+LayerTable::LayerTable(const LayerTable& other, LayerSelection recomputed) : LayerTable(other) {
+  check(!recomputing_.empty(), "no layers recompute that others could take the place of");
+  selection_ = recomputed;
+  stride_ = 1;
+  added_ = {};
+  workspace_of_nth_.clear();
+  if (selection_.kind() == LayerSelection::Kind::EveryNth) add_every_nth();
+}
+
 /// Adds the table of the same layers with all of them recomputing.
 void LayerTable::add_recomputing(const ModelProfile& profile, std::int64_t samples,
                                  const std::vector<TimeSource>& sources) {

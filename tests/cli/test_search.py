@@ -265,10 +265,17 @@ class Gaps(ToolTest):
         self.assertEqual(result.returncode, DONE, result.stderr)
 
     def test_diagrams_close_what_the_exact_search_has_no_room_for(self):
-        # All placements are tried, but most searches would keep more than 64 MiB.
+        # All placements are tried on two kinds of devices, but some searches would keep more than
+        # 64 MiB.
+        topology = json.loads(
+            (tool.ROOT / "topologies" / "16x1xV100-10g.json").read_text(encoding="utf-8"))
+        [server], [(kind, device)] = topology["servers"], topology["devices"].items()
+        topology["devices"]["slower"] = {**device, "time_scale": {kind: 1.1}}
+        topology["servers"] = [{**server, "count": 8},
+                               {**server, "count": 8, "name": "slower", "device": "slower"}]
         plan, warnings = self.gap_warnings(
             "--model", tool.ROOT / "profiles" / "resnet-50.json", "--topo",
-            tool.ROOT / "topologies" / "16x1xV100-10g.json", "--memory-limit", "64 MiB")
+            self.write("kinds.json", topology), "--memory-limit", "64 MiB")
         self.assertEqual((plan["predicted"]["optimality_gap"], warnings), (0, []))
         self.assertEqual(plan["search_space"]["planner"], "diagrams")
         self.assertEqual(self.run_tool("verify", "plan.json").returncode, DONE)

@@ -49,6 +49,11 @@ class CostModel {
   /// The largest of these numbers, 1 if there is none. O(forms).
   std::int32_t largest_group() const;
 
+  /// Whether only some layers recompute in this form, and stages of these layers are the same in
+  /// another form that stands for this one: all of the layers recompute there, or none does, or all
+  /// do although it has fewer of the first ones. O(1).
+  bool repeats_another_form(LayerRange layers) const;
+
   const ModelProfile& profile() const { return profile_; }
   const Topology& topology() const { return topology_; }
   std::int32_t layer_count() const { return static_cast<std::int32_t>(profile_.layers.size()); }
@@ -167,6 +172,11 @@ class CostModel {
   BoundaryCost transfers_between(const Plan& plan, std::size_t from, std::size_t to) const;
   void add_skips(const Plan& plan, PlanCost& cost) const;
 
+  void find_alike_forms();
+  void compare_with(const std::vector<CostModel*>& forms);
+  const LayerTable& make_table(std::int64_t samples, std::int32_t device_kind,
+                               const std::vector<TimeSource>& sources) const;
+
   struct Tables;
   const ModelProfile& profile_;
   const Topology& topology_;
@@ -184,6 +194,14 @@ class CostModel {
   std::unique_ptr<LargerGroups> groups_;
   // Form 1, form 2 and so on.
   std::vector<std::unique_ptr<CostModel>> others_;
+  // Those of all forms that differ from this one only in the layers that recompute.
+  std::vector<const CostModel*> alike_;
+  // Where only some layers recompute: by cut, the number of layers before it that can; whether
+  // there is also the form in which none does; and where the first ones do, up to how many layers
+  // of a stage all recompute in another form that stands for this one, 0 if there is none.
+  std::vector<std::int32_t> may_recompute_before_;
+  bool is_beside_none_ = false;
+  std::int64_t most_all_ = 0;
 };
 
 }  // namespace dapple

@@ -53,6 +53,9 @@ class LayerTable {
   /// least one source.
   LayerTable(const ModelProfile& profile, std::int64_t samples,
              const std::vector<TimeSource>& sources);
+  /// The figures of the same layers where others of every stage recompute. Requires: some of them
+  /// do in `other`.
+  LayerTable(const LayerTable& other, LayerSelection recomputed);
 
   /// Return the sum over the layers, where each layer's time or size is rounded up on its own.
   /// Collectives are part of the times.

@@ -10,12 +10,20 @@
 #include "dapple/cost/compatible.h"
 #include "dapple/planner/candidates/evaluate.h"
 #include "dapple/planner/candidates/explain.h"
+#include "dapple/planner/candidates/score.h"
 #include "dapple/simulate/device_memory.h"
 #include "dapple/topology/servers_of_kind.h"
 #include "planner/candidates/candidate_evaluator.h"
 
 namespace dapple::planner {
 namespace {
+
+/// Fills in what a plan has from its profile.
+void complete(Plan& plan, const ModelProfile& profile) {
+  fill_gradient_buckets(plan, profile);
+  plan.skip_tensors = profile.skip_tensors;
+  plan.boundaries = profile.boundaries;
+}
 
 /// The time of the whole global batch at once on the fastest device, memory ignored; where stages
 /// differ, with every layer in its fastest form of those with groups of the plan's own size.
@@ -152,9 +160,7 @@ int threads_for(const Plan& plan, Replicas replicas) {
 
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
                     SimulationMode mode, const std::function<void()>& beside) {
-  fill_gradient_buckets(plan, profile);
-  plan.skip_tensors = profile.skip_tensors;
-  plan.boundaries = profile.boundaries;
+  complete(plan, profile);
   const CostModel model(profile, topology);
   Evaluation evaluation;
   evaluation.costs = model.plan_cost(plan);
@@ -211,6 +217,20 @@ Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& top
   predict(evaluation, plan, times, busy, topology);
   evaluation.prediction.devices = device_figures(evaluation, busy, peaks);
   return evaluation;
+}
+
+std::optional<Duration> iteration_below(Duration most, Plan& plan, const CostModel& costs,
+                                        const PlannerOptions& options) {
+  complete(plan, costs.profile());
+  const PlanCost cost = costs.plan_cost(plan);
+  const SimulationMode mode = options.mode();
+  const bool fits = options.ignore_memory ||
+                    simulate::memory_shortages(generate(plan, mode.replicas), cost).empty();
+  if (!fits) return std::nullopt;
+  Score score;
+  const Duration iteration =
+      simulate_and_count({plan, cost, costs.topology(), mode}, score, {}, most);
+  return iteration < most ? std::optional(iteration) : std::nullopt;
 }
 
 std::vector<Violation> check_plan(const Plan& plan, const ModelProfile& profile,

@@ -64,7 +64,9 @@ class DiagramPlanner {
     Duration bound;
     // The plans that its last restricted diagram found.
     std::vector<search::Candidate> candidates = {};
-    bool has_too_many_paths = false;
+    // Whether higher thresholds prove no more by paths: either all have been gone through, of which
+    // the one with the least bound is known, or they are too many.
+    bool are_paths_done = false;
   };
 
   /// The steps up to which diagrams may be compiled, and those of each of them.
@@ -129,7 +131,9 @@ ExactPlans DiagramPlanner::run(std::vector<SimulatedPlan> known) {
   }
   find_plans();
   prove();
-  return {.best = best_, .record = record(), .lower_bound = bound()};
+  ExactPlans plans{.best = best_, .record = record(), .lower_bound = bound()};
+  for (const Subproblem& some : problems_) plans.bounds.push_back(some.bound);
+  return plans;
 }
 
 /// Compiles narrow restricted diagrams below thresholds that rise from the least bound to that of
@@ -254,14 +258,15 @@ void DiagramPlanner::raise_bounds(Duration threshold, std::size_t width, std::in
 }
 
 /// Goes through the paths of relaxed diagrams one by one, and keeps the bounds that this proves.
-/// Where that takes too long below one threshold, it takes longer below higher ones.
+/// Where that takes too long below one threshold, it takes longer below higher ones, and where it
+/// finds the path with the least bound, that path is below higher ones, too.
 void DiagramPlanner::go_through_paths(Duration threshold) {
   compile(threshold, search::Cuts::All,
           {.last = kSearchLimits.diagram_steps, .each = kSearchLimits.path_steps},
           [&](Subproblem& some, search::DecisionDiagram& diagram) {
-            if (some.has_too_many_paths) return;
+            if (some.are_paths_done) return;
             some.bound = std::max(some.bound, diagram.bound_of_paths());
-            some.has_too_many_paths = diagram.is_over();
+            some.are_paths_done = diagram.is_over() || some.bound < threshold;
           });
   tell_progress();
 }

@@ -60,6 +60,8 @@ class ExactPlanner {
 
  private:
   // The phases of a run, and their steps.
+  void make_searches();
+  void raise_bounds(const std::vector<Duration>& known);
   void prepare();
   bool has_unsearched() const;
   void search_and_simulate();
@@ -119,8 +121,9 @@ class ExactPlanner {
   std::int64_t actions_of_last_batch_ = 0;
   std::size_t order_ = 0;
   std::int64_t work_of_completion_ = 0;
-  // Lower bound on every plan that was known at first, and the part of the budgets to take.
-  Duration known_bound_;
+  // Whether more is known of the problems than the searches have proven.
+  bool are_bounded_ = false;
+  // The part of the budgets to take.
   std::int64_t part_ = 1;
   bool has_nic_bounds_ = false;
   // The bytes kept by all candidates that were left unsettled.
@@ -129,13 +132,14 @@ class ExactPlanner {
 
 ExactPlans ExactPlanner::run(KnownPlans known) {
   best_ = std::move(known.best);
-  known_bound_ = known.lower_bound;
   part_ = known.part;
+  make_searches();
+  raise_bounds(known.bounds);
   prepare();
   if (known.may_use_diagrams && has_unsearched() && !is_stopped_()) {
     ExactPlans plans = plan_by_diagrams(context_, best_);
     best_ = plans.best;
-    known_bound_ = std::max(known_bound_, plans.lower_bound);
+    raise_bounds(plans.bounds);
     part_ = kSearchLimits.part_after_diagrams;
     if (bound_anywhere() >= threshold() || is_stopped_()) return plans;
     record_.states += plans.record.states;
@@ -155,14 +159,23 @@ bool ExactPlanner::has_unsearched() const {
   });
 }
 
-/// Makes the searches and computes their completion bounds, within what is left of the steps and
-/// the memory for all of them.
-void ExactPlanner::prepare() {
+void ExactPlanner::make_searches() {
   record_.cut = micro_batch_sizes(context_.options).cut;
   for (const search::SearchProblem& problem : search_problems(context_)) {
     searches_.push_back(
         std::make_unique<search::ExactSearch>(context_.profile, context_.topology, problem));
   }
+}
+
+/// Raises the bounds of the searches to those that are known of their problems, if there are any.
+void ExactPlanner::raise_bounds(const std::vector<Duration>& known) {
+  for (std::size_t i = 0; i < known.size(); ++i) searches_[i]->raise_bound(known[i], threshold());
+  are_bounded_ = are_bounded_ || !known.empty();
+}
+
+/// Computes the completion bounds of the searches that are not closed, within what is left of the
+/// steps and the memory for all of them.
+void ExactPlanner::prepare() {
   const std::int64_t all_steps = all_completion_steps(context_) / part_;
   for (std::size_t first = 0; first < searches_.size();
        first += kSearchLimits.completions_in_parallel) {
@@ -177,8 +190,10 @@ void ExactPlanner::prepare() {
                   spent.kept.count) /
                  part},
         .should_stop = [this] { return is_stopped_(); }};
-    parallel_for(count, context_.options.threads,
-                 [&](std::size_t i) { searches_[first + i]->prepare(threshold(), limits); });
+    parallel_for(count, context_.options.threads, [&](std::size_t i) {
+      search::ExactSearch& search = *searches_[first + i];
+      if (!are_bounded_ || search.bound() < threshold()) search.prepare(threshold(), limits);
+    });
   }
   work_of_completion_ = spent_by_searches().work;
 }
@@ -379,7 +394,7 @@ void ExactPlanner::exhaust_depths(std::int64_t budget) {
   while (actions_ < std::min(last, progress + kSearchLimits.stagnation / part_) && !is_stopped_()) {
     sort_open_candidates();
     const std::pair before{bound(), best()};
-    const Duration enough = std::min(threshold(), std::max(known_bound_, bound_of_untried()));
+    const Duration enough = std::min(threshold(), bound_of_untried());
     const auto end =
         std::find_if(open_candidates_.begin(), open_candidates_.end(),
                      [&](const OpenCandidate& some) { return some.candidate.bound >= enough; });
@@ -502,8 +517,7 @@ Duration ExactPlanner::bound_of_unsearched() const {
 /// Returns a lower bound on plans with any placement, (C9) of docs/bounds.md, which is what is
 /// proven. The search itself follows bound(), which covers only the placements that it enumerates.
 Duration ExactPlanner::bound_anywhere() const {
-  const Duration least = std::min(bound(), bound_of_untried());
-  return std::max(least, std::min(best(), known_bound_));
+  return std::min(bound(), bound_of_untried());
 }
 
 /// Returns a lower bound on the plans that have not become candidates, with any placement.
@@ -587,10 +601,9 @@ void ExactPlanner::add_cuts(SearchRecord& record) const {
   } else if (const auto count = std::count_if(searches_.begin(), searches_.end(),
                                               [&](const auto& search) {
                                                 return !search->is_prepared() &&
-                                                       search->bound() < best() &&
-                                                       search->bound() >= known_bound_;
+                                                       search->bound() < best();
                                               });
-             count > 0 && !is_stopped_()) {
+             count > 0 && !are_bounded_ && !is_stopped_()) {
     record.cut.push_back(cut_too_long(count, static_cast<std::int64_t>(searches_.size())));
   }
   if (!covers_allowed_placements()) {

@@ -16,14 +16,18 @@ struct ExactPlans {
   SearchRecord record;
   // Lower bound on the iteration of every plan of the space.
   Duration lower_bound;
+  // The same for each search problem of the space, in the order of search_problems(); none if it is
+  // not known by problem.
+  std::vector<Duration> bounds = {};
 };
 
-/// The plans and the bound from which the exact planner starts.
+/// The plans and the bounds from which the exact planner starts.
 struct KnownPlans {
   // Best first.
   std::vector<SimulatedPlan> best;
-  // Lower bound on the iteration of every plan of the space.
-  Duration lower_bound = {};
+  // Lower bounds on the iteration of every plan of each search problem, in the order of
+  // search_problems(), or none.
+  std::vector<Duration> bounds = {};
   // The planner takes one of so many parts of its budgets.
   std::int64_t part = 1;
   // Whether decision diagrams come first if part of the search would take too long.

@@ -149,7 +149,7 @@ ExactPlans search_shared(const PlanningContext& context, std::vector<SimulatedPl
   const bool is_forced = context.diagrams != Diagrams::WhereLarge && has_room_for_diagrams(context);
   if (!is_for_diagrams(context) && !is_forced) {
     return plan_exactly(context, {.best = std::move(known),
-                                  .lower_bound = {},
+                                  .bounds = {},
                                   .may_use_diagrams = has_room_for_diagrams(context)});
   }
   const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
@@ -165,7 +165,7 @@ ExactPlans search_shared(const PlanningContext& context, std::vector<SimulatedPl
   const bool is_closed = plans.lower_bound >= context.threshold(best);
   if (!is_followed || is_closed || StopQuestion(context.progress)()) return plans;
   ExactPlans exact = plan_exactly(context, {.best = std::move(plans.best),
-                                            .lower_bound = plans.lower_bound,
+                                            .bounds = std::move(plans.bounds),
                                             .part = kSearchLimits.part_after_diagrams});
   add_counts(plans.record, exact.record);
   return exact;
@@ -247,7 +247,7 @@ ExactPlans search_space(const PlanningContext& context, std::vector<SimulatedPla
     plans.record.complete = false;
     return plans;
   }
-  ExactPlans all = plan_exactly(context, {.best = std::move(plans.best), .lower_bound = {}});
+  ExactPlans all = plan_exactly(context, {.best = std::move(plans.best)});
   add_counts(plans.record, all.record);
   return all;
 }

@@ -41,7 +41,8 @@ UniformFamilies uniform_families(const PlannerOptions& options,
 
 std::optional<BaselinePlan> best_uniform(const std::vector<AskedParallelism>& asked,
                                          const PlanningContext& context, UniformFamilies families,
-                                         Duration to_beat) {
+                                         Duration to_beat,
+                                         const std::map<Parallelism, Duration>& bounds) {
   const StopQuestion is_stopped(context.progress);
   // The baselines ignore pins.
   PlannerOptions options = context.options;
@@ -53,7 +54,10 @@ std::optional<BaselinePlan> best_uniform(const std::vector<AskedParallelism>& as
     const Topology topology{inputs->topology};
     const PlanningContext of_form{inputs->profile, topology, options, context.progress};
     const Duration most = best ? best->figures.iteration : to_beat;
-    if (!most.is_infinite() && work_lower_bound(of_form) >= most) continue;
+    if (!most.is_infinite()) {
+      const auto known = bounds.find(form.parallelism);
+      if ((known == bounds.end() ? work_lower_bound(of_form) : known->second) >= most) continue;
+    }
     auto found = best_of_form(of_form, most, families);
     if (is_stopped()) return std::nullopt;
     if (!found) continue;

@@ -3,6 +3,7 @@
 // and numbers of stages.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -28,9 +29,11 @@ UniformFamilies uniform_families(const PlannerOptions& options,
 /// families, of the forms that have groups, of equals the first; its plan names the form, and so
 /// does its shape. Nothing if none was found to fit, or if the search was stopped before the last
 /// form was looked at. Where `to_beat` is finite, only faster plans are looked for. `context` is
-/// that of the devices themselves.
+/// that of the devices themselves. `bounds` are what is known of work_lower_bound() by form,
+/// without pins.
 std::optional<BaselinePlan> best_uniform(const std::vector<AskedParallelism>& asked,
                                          const PlanningContext& context, UniformFamilies families,
-                                         Duration to_beat = Duration::infinite());
+                                         Duration to_beat = Duration::infinite(),
+                                         const std::map<Parallelism, Duration>& bounds = {});
 
 }  // namespace dapple::planner

@@ -128,9 +128,10 @@ std::optional<SimulatedPlan> in_whole(const PlanOfOneKind& found, const PlanInpu
       device = of_kind[device.position()];
     }
   }
-  const Evaluation evaluation = evaluate(plan, inputs.profile, topology, options.mode());
-  if (!options.ignore_memory && !evaluation.shortages.empty()) return std::nullopt;
-  simulated.iteration = evaluation.prediction.iteration;
+  const auto iteration =
+      iteration_below(Duration::infinite(), plan, CostModel(inputs.profile, topology), options);
+  if (!iteration) return std::nullopt;
+  simulated.iteration = *iteration;
   return simulated;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -66,6 +67,18 @@ struct Part {
 
   bool is_mixed() const { return !stage_forms.empty(); }
 };
+
+/// Whether every plan of a part with one form is one of a mixed part, too, of which all groups have
+/// that form's size.
+bool covers(const Part& mixed, const Part& part) {
+  if (!mixed.is_mixed() || part.is_mixed()) return false;
+  std::vector<Parallelism> forms = mixed.stage_forms;
+  forms.push_back(mixed.parallelism);
+  const std::int64_t size = part.parallelism.group_size();
+  return std::find(forms.begin(), forms.end(), part.parallelism) != forms.end() &&
+         std::all_of(forms.begin(), forms.end(),
+                     [&](const Parallelism& form) { return form.group_size() == size; });
+}
 
 /// Which of the DAPPLE planner's plans are made of each part before any is searched.
 enum class FirstPlans { Opening, All };
@@ -167,6 +180,12 @@ class ParallelismComparison {
   void take_plan_of_other_layers(Part& part) const;
   PlanningContext context_to_look_ahead(Part& part, const PlannerOptions& options,
                                         Duration fastest);
+  /// Whether nothing but the fastest plan and what is proven of the others is asked for.
+  bool only_fastest_counts() const {
+    return !restriction_ && context_.pool == nullptr && !asks_for_families(context_.options);
+  }
+  bool has_first_plan_in_mixed(const Part& part) const;
+  const Part* search_mixed_in_front();
   void search(Part& part);
   void settle_mixed_plan();
   void take(Part& part, MadePlan made);
@@ -196,7 +215,8 @@ class ParallelismComparison {
   // Those of the part of the best plan.
   Parallelism best_parallelism_;
   std::vector<Parallelism> best_stage_forms_;
-  Parallelism first_searched_;
+  // The part whose search made the baselines.
+  std::optional<Parallelism> first_searched_;
   std::optional<BaselinePlan> best_uniform_;
   std::optional<Infeasible> closest_;
 };
@@ -293,14 +313,14 @@ void ParallelismComparison::take_plan_of_one_kind() {
 /// plan of a part, unless none of them fits there.
 void ParallelismComparison::take_plan_of_other_layers(Part& part) const {
   const Parallelism form = without_recomputation(part.parallelism);
+  const CostModel costs(part.inputs->profile, part.topology);
   for (const Part& other : parts_) {
-    if (other.first.is_infinite() || without_recomputation(other.parallelism) != form) continue;
+    if (other.first.is_infinite() || other.is_mixed()) continue;
+    if (without_recomputation(other.parallelism) != form) continue;
     Plan plan = other.first_plan;
-    const Evaluation evaluation =
-        evaluate(plan, part.inputs->profile, part.topology, context_.options.mode());
-    if (!context_.options.ignore_memory && !evaluation.shortages.empty()) continue;
-    if (evaluation.prediction.iteration >= part.first) continue;
-    part.first = evaluation.prediction.iteration;
+    const auto iteration = iteration_below(part.first, plan, costs, context_.options);
+    if (!iteration) continue;
+    part.first = *iteration;
     part.first_plan = std::move(plan);
   }
 }
@@ -311,8 +331,7 @@ void ParallelismComparison::take_plan_of_other_layers(Part& part) const {
 PlanningContext ParallelismComparison::context_to_look_ahead(Part& part,
                                                              const PlannerOptions& options,
                                                              Duration fastest) {
-  const bool may_limit =
-      !restriction_ && context_.pool == nullptr && !asks_for_families(context_.options);
+  const bool may_limit = only_fastest_counts();
   const bool is_in_some_layers = !part.parallelism.recomputed_layers.is_all();
   if (may_limit && is_in_some_layers) take_plan_of_other_layers(part);
   PlanningContext context = context_of(part, options);
@@ -366,10 +385,12 @@ void ParallelismComparison::look_ahead() {
   make_first_plans(FirstPlans::Opening);
   start_from_best_uniform();
   sort_by_first_plans();
-  // Those in which only some layers recompute follow the others, whose plans they may have.
+  // Those in which only some layers of every stage recompute follow the others, whose plans they
+  // may have. They come last, as stages that differ in these layers are mostly faster.
   std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
     const auto key = [](const Part& part) {
-      return std::pair(part.is_mixed(), !part.parallelism.recomputed_layers.is_all());
+      return std::pair(!part.is_mixed() && !part.parallelism.recomputed_layers.is_all(),
+                       part.is_mixed());
     };
     return key(a) < key(b);
   });
@@ -392,6 +413,7 @@ void ParallelismComparison::make_first_plans(FirstPlans plans) {
     if (is_over()) break;
     if (only_opening && !part.parallelism.recomputed_layers.is_all()) continue;
     if (are_asked_for && *part.lower_bound >= fastest) continue;
+    if (has_first_plan_in_mixed(part)) continue;
     // A faster plan of another family would not be asked for.
     if (!are_asked_for && part.is_first_of_one_kind) continue;
     begin(part);
@@ -415,6 +437,38 @@ void ParallelismComparison::make_first_plans(FirstPlans plans) {
       if (part.is_settled) take(part, std::move(infeasible));
     }
   }
+}
+
+/// Whether only some layers of every stage recompute in a part, and a mixed part that has all of
+/// its plans has a first plan.
+bool ParallelismComparison::has_first_plan_in_mixed(const Part& part) const {
+  return only_fastest_counts() && !part.parallelism.recomputed_layers.is_all() &&
+         std::any_of(parts_.begin(), parts_.end(), [&](const Part& mixed) {
+           return !mixed.first.is_infinite() && covers(mixed, part);
+         });
+}
+
+/// Searches the mixed part with the fastest first plan before all others, if none of one form is as
+/// fast, and returns it, or null. What it proves holds for the parts that it covers, too, so that
+/// these need not be searched where it is closed.
+const Part* ParallelismComparison::search_mixed_in_front() {
+  if (!only_fastest_counts()) return nullptr;
+  Part* mixed = nullptr;
+  Duration fastest_of_one_form = Duration::infinite();
+  for (Part& part : parts_) {
+    if (!part.is_mixed()) {
+      fastest_of_one_form = std::min(fastest_of_one_form, part.first);
+    } else if (mixed == nullptr || part.first < mixed->first) {
+      mixed = &part;
+    }
+  }
+  if (mixed == nullptr || mixed->first >= fastest_of_one_form) return nullptr;
+  search(*mixed);
+  for (Part& part : parts_) {
+    if (!covers(*mixed, part) || !part.lower_bound || !mixed->lower_bound) continue;
+    part.lower_bound = std::max(*part.lower_bound, *mixed->lower_bound);
+  }
+  return mixed;
 }
 
 /// Tells that a part is searched from now on.
@@ -469,9 +523,10 @@ void ParallelismComparison::take(Part& part, MadePlan made) {
   part.outcome = ParallelismOutcomeKind::Found;
   part.is_complete = made.document.search.complete;
   part.open = made.document.search.open;
-  const bool is_better = !best_ || prediction.iteration < best_->document.prediction.iteration ||
-                         (prediction.iteration == best_->document.prediction.iteration &&
-                          !part.is_mixed() && part.parallelism < best_parallelism_);
+  const bool is_better =
+      !best_ || prediction.iteration < best_->document.prediction.iteration ||
+      (prediction.iteration == best_->document.prediction.iteration && !part.is_mixed() &&
+       (!best_stage_forms_.empty() || part.parallelism < best_parallelism_));
   if (!is_better) return;
   best_parallelism_ = part.parallelism;
   best_stage_forms_ = part.stage_forms;
@@ -583,8 +638,14 @@ void ParallelismComparison::start_from_best_uniform() {
   // What a target runtime cannot express is never chosen, and made for comparison only.
   if (asked_.size() == 1 || (restriction_ && !options.baselines)) return;
   const Duration fastest = fastest_first_plan();
+  std::map<Parallelism, Duration> bounds;
+  for (const Part& part : parts_) {
+    if (!part.is_mixed() && part.lower_bound && options.pins.empty()) {
+      bounds.emplace(part.parallelism, *part.lower_bound);
+    }
+  }
   best_uniform_ = best_uniform(asked_, context_, uniform_families(options, restriction_),
-                               options.baselines ? Duration::infinite() : fastest);
+                               options.baselines ? Duration::infinite() : fastest, bounds);
   if (!best_uniform_ || restriction_) return;
   const Baseline& figures = best_uniform_->figures;
   const bool is_faster = figures.feasible && figures.iteration < fastest;
@@ -601,7 +662,8 @@ void ParallelismComparison::start_from_best_uniform() {
 /// Searches the part of the best plan again, from that plan and with its baselines, where these
 /// were made for another part.
 void ParallelismComparison::renew_baselines() {
-  if (!context_.options.baselines || best_parallelism_ == first_searched_ || is_stopped_()) return;
+  if (!context_.options.baselines || !best_stage_forms_.empty() || is_stopped_()) return;
+  if (best_parallelism_ == first_searched_) return;
   Part* const part = part_of(best_parallelism_, best_stage_forms_);
   check(part != nullptr, "the plan is of no part of the space");
   MadePlan found = *std::exchange(best_, std::nullopt);
@@ -761,6 +823,7 @@ std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
   refuse_without_parts();
   take_plan_of_one_kind();
   look_ahead();
+  const Part* const in_front = search_mixed_in_front();
   for (Part& part : parts_) {
     if (part.is_mixed()) continue;
     const bool is_first = !best_;
@@ -769,7 +832,7 @@ std::variant<MadePlan, Infeasible> ParallelismComparison::run() {
   }
   if (best_) renew_baselines();
   for (Part& part : parts_) {
-    if (part.is_mixed()) search(part);
+    if (part.is_mixed() && &part != in_front) search(part);
   }
   if (best_ && !best_stage_forms_.empty()) settle_mixed_plan();
   return best_ ? std::variant<MadePlan, Infeasible>(finish()) : explain();

@@ -245,11 +245,15 @@ StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request) {
   StageColumn column;
   column.first = request.first;
-  column.stages.resize(column.position_of(request.last.next()));
+  StageBound left_out;
+  left_out.depth_limit = 0;
+  column.stages.resize(column.position_of(request.last.next()), left_out);
   ColumnBuilder builder(costs, stage, request);
   for (CutIndex begin = request.end.previous(); begin >= request.first; begin = begin.previous()) {
     builder.grow_to(begin);
-    if (begin > request.last) continue;
+    const bool is_left_out =
+        costs.in(request.form.form).repeats_another_form(layers_between(begin, request.end));
+    if (begin > request.last || is_left_out) continue;
     const StageBound bound = builder.stage_from(begin);
     column.memory_limits = column.memory_limits || bound.depth_limit < request.num_micro_batches;
     column.at(begin) = bound;

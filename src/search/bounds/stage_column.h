@@ -25,7 +25,7 @@ struct StageColumn {
   // The lowest beginning of a stage in the column.
   CutIndex first;
   // By beginning, from `first` on, as far as asked for. A depth_limit of 0 says that the stage does
-  // not fit.
+  // not fit, or that one in another form stands for it (CostModel::repeats_another_form()).
   std::vector<StageBound> stages;
   // Whether some stage cannot hold all micro-batches.
   bool memory_limits = false;

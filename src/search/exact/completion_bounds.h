@@ -1,6 +1,6 @@
 // Completion bounds: lower bounds on what the stages in front of a cut add to the part behind it,
-// wherever they are placed. They close nodes of the exact search. The equations are (C5) to (C7) of
-// docs/bounds.md; those of one function are in completion_function.h.
+// wherever they are placed. They close nodes of the exact search. The equations are (C5) to (C7)
+// and (C10) of docs/bounds.md; those of one function are in completion_function.h.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,9 @@
 #include "dapple/search/placement/placement_space.h"
 #include "dapple/search/search_problem.h"
 #include "search/bounds/completion_function.h"
-#include "search/bounds/prefix_bound.h"
-#include "search/bounds/transfer_shape.h"
 #include "search/exact/allocation_classes.h"
-#include "search/exact/stage_column_cache.h"
+#include "search/exact/completion_stages.h"
+#include "search/exact/least_labels.h"
 #include "search/table_count.h"
 
 namespace dapple::search {
@@ -60,25 +59,23 @@ class CompletionBounds {
   std::int64_t function_count() const { return function_count_; }
   Bytes kept_bytes() const {
     return allowance_.kept() + choice_count_ * Bytes{sizeof(CompletionFunction)} +
-           classes_.kept_bytes();
+           classes().kept_bytes();
   }
   std::int64_t work() const { return allowance_.work(); }
 
  private:
-  /// The stages that begin at a cut on devices of one class.
+  /// The stages of one kind that begin at a cut.
   struct Extension {
-    CutIndex cut;
-    AllocationClassIndex devices;
+    CompletionStages::Kind kind;
     // All devices in use, these included.
     AllocationClassIndex used_after;
-    StageForm form = {};
     // The cut if (C5) is tracked for these stages, otherwise kNoCut.
     CutIndex tracked_begin = CompletionFunction::kNoCut;
   };
   /// Counts a step and what is kept. Returns whether the allowance has ended.
   bool must_stop() {
-    allowance_.keep(classes_.kept_bytes() - classes_kept_);
-    classes_kept_ = classes_.kept_bytes();
+    allowance_.keep(classes().kept_bytes() - bytes_of_classes_);
+    bytes_of_classes_ = classes().kept_bytes();
     tables_.add_to(allowance_);
     return !allowance_.spend(1);
   }
@@ -86,42 +83,38 @@ class CompletionBounds {
   void keep(std::int64_t functions) {
     allowance_.keep(functions * Bytes{sizeof(CompletionFunction)});
   }
-  void enumerate();
-  void extend_state(CutIndex cut, AllocationClassIndex used);
-  bool is_tried(StageForm form, AllocationClassIndex devices) const;
+  AllocationClasses& classes() { return stages_.classes(); }
+  const AllocationClasses& classes() const { return stages_.classes(); }
+  static CompletionStages::Kind last_stage(const CompletionFunction& function) {
+    return {function.last_stage, function.last_deals};
+  }
+  void enumerate_below(Bytes most_of_labels);
+  void enumerate(const LeastLabels& behind);
+  void extend_state(CutIndex cut, AllocationClassIndex used, const LeastLabels& behind);
   std::vector<CompletionFunction> functions_before(CutIndex cut, AllocationClassIndex used,
-                                                   AllocationClassIndex devices, bool deals);
-  BoundaryBound bound_dealt(CutIndex cut, const CompletionFunction& front,
-                            AllocationClasses::Side back);
-  void append_stages(const std::vector<CompletionFunction>& functions, const Extension& extension);
-  void append_stage(const CompletionFunction& function, const StageBound& stage,
-                    const Extension& extension, CutIndex end);
+                                                   CompletionStages::Kind stage);
+  void append_stage(const CompletionFunction& function, const CompletionStages::Stage& stage,
+                    const Extension& extension, const BoundLabel* behind);
   CompletionFunction append_boundary(const CompletionFunction& function,
                                      const BoundaryBound& boundary, CutIndex cut) const;
-  bool is_heavy(CutIndex cut, AllocationClasses::Side stage) const;
+  bool is_heavy(CutIndex cut, CompletionStages::Kind stage) const;
   void leave_idle(CutIndex cut);
   AllocationClassIndex free_class(UseIndex used);
-  const StageColumn& column(CutIndex end, AllocationClassIndex devices, StageForm form);
 
-  const CostModel& costs_;
   PlacementSpace& placements_;
   const SearchProblem& problem_;
   CutIndex end_of_model_;
-  std::vector<StageForm> forms_;
   Duration threshold_;
   Allowance allowance_;
   TableCount tables_;
-  Bytes classes_kept_;
+  Bytes bytes_of_classes_;
   Duration least_;
   std::size_t most_alike_;
   bool is_stopped_ = false;
-  AllocationClasses classes_;
-  StageColumnCache columns_;
-  PrefixBound work_;
+  CompletionStages stages_;
   // By cut, then devices in use; no function of a list dominates another one.
   IndexedVector<CutIndex, IndexedVector<AllocationClassIndex, std::vector<CompletionFunction>>>
       kept_;
-  std::map<std::tuple<CutIndex, AllocationClassIndex, StageForm>, StageColumn> least_columns_;
   // The class of the devices that a use leaves free; kUnknown until it is asked for.
   IndexedVector<UseIndex, AllocationClassIndex> free_classes_;
   static constexpr AllocationClassIndex kUnknown{-1};
@@ -130,9 +123,6 @@ class CompletionBounds {
   std::map<std::tuple<CutIndex, AllocationClassIndex, std::int32_t, bool>,
            std::vector<CompletionFunction>>
       choices_;
-  // Boundaries where micro-batches are dealt on some side.
-  std::map<std::tuple<CutIndex, AllocationClasses::Side, AllocationClasses::Side>, BoundaryBound>
-      dealt_boundaries_;
   std::int64_t function_count_ = 0;
   std::int64_t choice_count_ = 0;
 };

@@ -207,7 +207,7 @@ void ExactSearch::Search::raise_bound(Duration bound, Duration threshold) {
 
 /// Drops all nodes, as no plan is below the threshold.
 void ExactSearch::Search::close() {
-  if (root_ == RootState::Open) root_ = RootState::Fathomed;
+  if (root_ != RootState::Expanded) root_ = RootState::Fathomed;
   open_ = {};
   waiting_ = {};
 }

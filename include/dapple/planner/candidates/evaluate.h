@@ -7,11 +7,13 @@
 
 #include "dapple/core/error.h"
 #include "dapple/core/quantity.h"
+#include "dapple/cost/cost_model.h"
 #include "dapple/cost/memory.h"
 #include "dapple/cost/plan_cost.h"
 #include "dapple/plan/plan.h"
 #include "dapple/plan/prediction.h"
 #include "dapple/plan/simulation_mode.h"
+#include "dapple/planner/request/planner_options.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/schedule/schedule.h"
 #include "dapple/timeline/timeline.h"
@@ -39,6 +41,12 @@ int threads_for(const Plan& plan, Replicas replicas);
 /// on a second thread, beside the simulation. Requires: validate(plan, ...) is empty.
 Evaluation evaluate(Plan& plan, const ModelProfile& profile, const Topology& topology,
                     SimulationMode mode, const std::function<void()>& beside = {});
+
+/// Returns the iteration that evaluate() predicts, without simulating what else it does; nothing if
+/// some device has too little memory, unless that is ignored, or the iteration is `most` or longer.
+/// Fills in the plan's gradient buckets if it has none. Requires: as evaluate().
+std::optional<Duration> iteration_below(Duration most, Plan& plan, const CostModel& costs,
+                                        const PlannerOptions& options);
 
 /// Returns the faults of a plan for its model and topology, with their places: in structure,
 /// schedule and memory.

@@ -33,7 +33,7 @@ class ExactSearch {
   /// bounded or put behind a completion function. From here on, plans whose bound is `threshold` or
   /// more are dropped. If the allowance ends first, the bound is that of the work alone, and
   /// nothing can be searched.
-  /// Requires: it is called once, before any other function.
+  /// Requires: it is called once, and before it no function but raise_bound() and bound().
   void prepare(Duration threshold, const Allowance::Limits& limits);
   /// Whether prepare() was completed, so that plans can be searched.
   bool is_prepared() const;

@@ -50,6 +50,21 @@ TEST_CASE("candidates come by rising bound, each of them once, below the thresho
   CHECK(search.open({150}) == 0);
 }
 
+TEST_CASE("functions that no part behind completes below the threshold are not kept") {
+  // Two devices, three layers of 10 forward and 20 backward, four micro-batches. Two layers in one
+  // stage have 4 * 60 = 240 to do. Behind a first stage of one layer they begin 10 later, which is
+  // not below 245. In front of one they have to wait 10 for the first gradient if they hold two
+  // micro-batches, but not with three. So no function of one layer is kept, and that of two layers
+  // for one device in use, and for two of which one is idle.
+  const ModelProfile profile =
+      small::model_of(std::vector<small::LayerFigures>(3, {.forward = 10, .backward = 20}));
+  const Topology topology(small::cluster({.servers = 1, .devices = 2}));
+  search::ExactSearch search(profile, topology, {.global_batch_size = 4, .micro_batch_size = 1});
+  search.prepare({245}, {.should_stop = kNeverStop});
+  CHECK(search.bound() == Duration{240});
+  CHECK(search.kept() == 2);
+}
+
 TEST_CASE("a stage may have less work than the part of it without its first layer") {
   // One device, two samples, three layers of 30, of which every second one recomputes: the second
   // in 1, the last in 100. All three take 2 * 91. The last two would take 2 * 160, which is not
@@ -93,16 +108,18 @@ TEST_CASE(
 }
 
 TEST_CASE("once the end of the allowance is noticed no more stages are bounded") {
-  // One step is allowed, which is counted at first. On each of 1 to 15 devices three more are
-  // counted before their stages are given up: one stage, and one function with recomputation and
-  // one without. Before stages on 16 devices are bounded, a step is counted, and each of the 5 x 3
-  // numbers in the layer tables of 1 to 6, 8 and 16 samples, and the end is noticed.
+  // One step is allowed. It is counted for the first stage in front of which there may be others:
+  // that of the second layer, on one device. Its column counts two more, the form with
+  // recomputation one, at which the end is noticed, and the label of the stage one. Each of 14
+  // larger numbers of devices counts one in each form before its stages are given up, and the
+  // boundaries in front count 16. Then a last step is counted, and the 5 x 3 numbers in the layer
+  // table of 16 samples.
   const ModelProfile profile = two_layers();
   const Topology topology(small::cluster({.servers = 1, .devices = 16}));
   search::ExactSearch search(profile, topology, {.global_batch_size = 16, .micro_batch_size = 16});
   search.prepare({10'000}, {.work = 1, .should_stop = kNeverStop});
   CHECK(!search.is_prepared());
-  CHECK(search.work() == 1 + 15 * 3 + 1 + 8 * (5 * 3));
+  CHECK(search.work() == 1 + 2 + 1 + 1 + 14 * 2 + 16 + 1 + 5 * 3);
 }
 
 TEST_CASE("no number of replicas stands for others where they shard state") {
