@@ -156,7 +156,7 @@ void CompletionBounds::extend_state(CutIndex cut, AllocationClassIndex used,
   }
 }
 
-/// Returns the functions of a state, with the boundary to a stage on `devices` appended. At the
+/// Returns the functions of a state, with the boundary to a stage of that kind appended. At the
 /// first cut that is the function of no stages, which is all zero.
 std::vector<CompletionFunction> CompletionBounds::functions_before(CutIndex cut,
                                                                    AllocationClassIndex used,
