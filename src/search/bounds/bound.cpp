@@ -89,6 +89,15 @@ bool is_no_larger(const BoundLabel& a, const BoundLabel& b) {
          a.end <= b.end && a.tail <= b.tail && a.occupied <= b.occupied;
 }
 
+BoundLabel componentwise_minimum(const BoundLabel& a, const BoundLabel& b) {
+  return {.round_trip = std::min(a.round_trip, b.round_trip),
+          .last_trip = std::min(a.last_trip, b.last_trip),
+          .span = std::min(a.span, b.span),
+          .end = std::min(a.end, b.end),
+          .tail = std::min(a.tail, b.tail),
+          .occupied = std::min(a.occupied, b.occupied)};
+}
+
 Duration occupied_by(Transfers transfers, Duration forward, Duration backward) {
   switch (transfers) {
     case Transfers::Overlapped:

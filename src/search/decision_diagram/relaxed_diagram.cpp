@@ -9,15 +9,6 @@
 namespace dapple::search {
 namespace {
 
-BoundLabel componentwise_minimum(const BoundLabel& a, const BoundLabel& b) {
-  return {.round_trip = std::min(a.round_trip, b.round_trip),
-          .last_trip = std::min(a.last_trip, b.last_trip),
-          .span = std::min(a.span, b.span),
-          .end = std::min(a.end, b.end),
-          .tail = std::min(a.tail, b.tail),
-          .occupied = std::min(a.occupied, b.occupied)};
-}
-
 /// The largest difference of two labels in any component.
 Duration distance(const BoundLabel& a, const BoundLabel& b) {
   const auto between = [](Duration x, Duration y) { return std::max(x, y) - std::min(x, y); };

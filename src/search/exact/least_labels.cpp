@@ -11,16 +11,6 @@ BoundLabel label_of_none() {
   return {never, never, never, never, never, never};
 }
 
-/// Lowers every component of `least` to that of `other`.
-void lower_to(BoundLabel& least, const BoundLabel& other) {
-  least.round_trip = std::min(least.round_trip, other.round_trip);
-  least.last_trip = std::min(least.last_trip, other.last_trip);
-  least.span = std::min(least.span, other.span);
-  least.end = std::min(least.end, other.end);
-  least.tail = std::min(least.tail, other.tail);
-  least.occupied = std::min(least.occupied, other.occupied);
-}
-
 /// Returns a label with the boundary in front of it: (C3) as a line of the label. The port's terms
 /// are (B4) and (B9), those of transfers that block are (B13).
 BoundLabel with_boundary(const BoundLabel& behind, const BoundaryBound& boundary,
@@ -85,7 +75,7 @@ void LeastLabels::compute(CutIndex cut) {
       for (std::size_t back = 0; back < kinds.size(); ++back) {
         const BoundaryBound* boundary = boundaries[front * kinds.size() + back];
         if (boundary == nullptr || behind[back].end >= threshold_) continue;
-        lower_to(least, with_boundary(behind[back], *boundary, transfers));
+        least = componentwise_minimum(least, with_boundary(behind[back], *boundary, transfers));
       }
     }
   }
@@ -114,13 +104,15 @@ BoundLabel LeastLabels::least_label(CutIndex cut, std::size_t kind,
   for (const CompletionStages::Stage& stage : stages) {
     if (!stages_.may_be_behind(stage.end, used_after)) continue;
     if (stage.end == stages_.end_of_model()) {
-      lower_to(least, initial_label(stage.figures, stage.work.num_micro_batches));
+      least =
+          componentwise_minimum(least, initial_label(stage.figures, stage.work.num_micro_batches));
       continue;
     }
     const BoundLabel* next = behind(stage.end, kind, used_after);
     if (next == nullptr) continue;
     // The boundary is part of the label.
-    lower_to(least, extend_label(stage.figures, {}, *next, stage.work.num_micro_batches));
+    const BoundLabel longer = extend_label(stage.figures, {}, *next, stage.work.num_micro_batches);
+    least = componentwise_minimum(least, longer);
   }
   return least;
 }

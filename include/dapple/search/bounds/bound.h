@@ -158,6 +158,9 @@ struct BoundLabel {
 /// Whether no component of `a` is larger than that of `b`.
 bool is_no_larger(const BoundLabel& a, const BoundLabel& b);
 
+/// Returns the label of which each component is the smaller one of both.
+BoundLabel componentwise_minimum(const BoundLabel& a, const BoundLabel& b);
+
 /// Returns the label of the last stage, with which the recursion begins. Here and below
 /// `num_micro_batches` are those of the stage's busiest replica.
 BoundLabel initial_label(const StageBound& stage, std::int64_t num_micro_batches);
