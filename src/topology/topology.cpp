@@ -374,6 +374,12 @@ bool Topology::have_same_uplinks(ServerIndex a, ServerIndex b) const {
          ports_[one.out.position()].bandwidth == ports_[other.out.position()].bandwidth;
 }
 
+std::int32_t Topology::offset_from_alike(DeviceIndex first, DeviceIndex last) const {
+  const Server& front = server(device(first).server);
+  if (!server_rack_.empty() || server(device(last).server).group != front.group) return 0;
+  return front.first_device.value - server(first_server(front.group)).first_device.value;
+}
+
 /// Returns the route between two devices of one server.
 Route Topology::way_inside(const Device& from, const Device& to) const {
   const ServerGroup& group = group_of(from.server);

@@ -169,8 +169,9 @@ DapplePlans DapplePlanner::run() {
                    ? std::vector{usual_gradients(context_.options)}
                    : gradient_synchronizations(context_.options, context_.profile);
   open();
-  if (!context_.only_opening) search_at_both_widths();
-  refine_best();
+  if (context_.dapple_steps != DappleSteps::Opening) search_at_both_widths();
+  kept_.resize(std::min(kept_.size(), kRefined));
+  if (context_.dapple_steps == DappleSteps::All) refine_best();
   return {.best = std::move(kept_), .record = record()};
 }
 
@@ -328,7 +329,6 @@ std::vector<search::Candidate> DapplePlanner::search(search::SearchEffort effort
 
 /// Refines the depths of the best few plans.
 void DapplePlanner::refine_best() {
-  kept_.resize(std::min(kept_.size(), kRefined));
   // The exact search refines depths better, where this is only its start.
   const bool is_start =
       context_.options.planner == PlannerKind::Exact && !context_.options.baselines;

@@ -80,9 +80,6 @@ bool covers(const Part& mixed, const Part& part) {
                      [&](const Parallelism& form) { return form.group_size() == size; });
 }
 
-/// Which of the DAPPLE planner's plans are made of each part before any is searched.
-enum class FirstPlans { Opening, All };
-
 /// With more devices than this, first plans of a part are only looked for below the fastest one of
 /// any part. With so many or fewer they take little time, and show what other forms are good for.
 constexpr std::int32_t kMostDevicesWithoutLimit = 32;
@@ -175,7 +172,7 @@ class ParallelismComparison {
   void sort_by_first_plans();
   Duration fastest_first_plan() const;
   void look_ahead();
-  void make_first_plans(FirstPlans plans);
+  void make_first_plans(DappleSteps steps);
   void begin(const Part& part);
   void take_plan_of_other_layers(Part& part) const;
   PlanningContext context_to_look_ahead(Part& part, const PlannerOptions& options,
@@ -382,7 +379,7 @@ void ParallelismComparison::look_ahead() {
   std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
     return std::pair(a.is_mixed(), *a.lower_bound) < std::pair(b.is_mixed(), *b.lower_bound);
   });
-  make_first_plans(FirstPlans::Opening);
+  make_first_plans(DappleSteps::Opening);
   start_from_best_uniform();
   sort_by_first_plans();
   // Those in which only some layers of every stage recompute follow the others, whose plans they
@@ -394,14 +391,13 @@ void ParallelismComparison::look_ahead() {
     };
     return key(a) < key(b);
   });
-  make_first_plans(FirstPlans::All);
+  make_first_plans(DappleSteps::Searches);
   sort_by_first_plans();
 }
 
 /// Makes the first plan, or only opening plans, of every part whose bound is below the plans
 /// before, until part of the time limit is over.
-void ParallelismComparison::make_first_plans(FirstPlans plans) {
-  const bool only_opening = plans == FirstPlans::Opening;
+void ParallelismComparison::make_first_plans(DappleSteps steps) {
   const PlannerOptions options = options_to_look_ahead();
   std::optional<PartOfSearch> time;
   if (progress_.follower() != nullptr) time.emplace(progress_, kPartOfLookingAhead);
@@ -411,7 +407,7 @@ void ParallelismComparison::make_first_plans(FirstPlans plans) {
   Duration fastest = fastest_first_plan();
   for (Part& part : parts_) {
     if (is_over()) break;
-    if (only_opening && !part.parallelism.recomputed_layers.is_all()) continue;
+    if (steps == DappleSteps::Opening && !part.parallelism.recomputed_layers.is_all()) continue;
     if (are_asked_for && *part.lower_bound >= fastest) continue;
     if (has_first_plan_in_mixed(part)) continue;
     // A faster plan of another family would not be asked for.
@@ -419,7 +415,7 @@ void ParallelismComparison::make_first_plans(FirstPlans plans) {
     begin(part);
     PlanningContext context = context_to_look_ahead(part, options, fastest);
     context.progress = time ? &*time : nullptr;
-    context.only_opening = only_opening;
+    context.dapple_steps = steps;
     auto made = plan_as_restricted(context, restriction_for(restriction_, part.parallelism));
     if (auto* plan = std::get_if<MadePlan>(&made)) {
       // A first plan under another family may be faster.

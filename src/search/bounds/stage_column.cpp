@@ -117,17 +117,29 @@ class ColumnBuilder {
     }
   }
 
-  /// Returns the stage that begins at `begin`, which the column has grown to.
+  /// Whether the stage that begins at `begin` fits memory without its buckets. The column need not
+  /// have grown to it.
+  bool may_fit(CutIndex begin) const {
+    return depth_limit(layers_between(begin, request_.end), Bytes{}) > 0;
+  }
+
+  /// Returns the stage that begins at `begin`, which the column has grown to. Of a stage that does
+  /// not fit nothing but that is computed.
   StageBound stage_from(CutIndex begin) const {
     const LayerRange layers = layers_between(begin, request_.end);
-    const Duration update = least_update(layers);
     StageBound stage;
+    stage.depth_limit = depth_limit(layers, chains_.front().largest());
+    if (stage.depth_limit == 0) return stage;
+    const Duration update = least_update(layers);
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
       const Duration forward = tables_[k]->forward(layers);
       const Duration backward_alone = tables_[k]->backward(layers);
       const Duration backward = backward_alone + (request_.form.recompute ? forward : Duration{});
       const Duration after = chains_[k].after(layers.begin, backward_alone, update);
-      const StageBound replica{.forward = forward, .backward = backward, .after_backward = after};
+      const StageBound replica{.forward = forward,
+                               .backward = backward,
+                               .after_backward = after,
+                               .depth_limit = stage.depth_limit};
       if (k == 0) {
         stage = replica;
       } else if (are_together()) {
@@ -139,7 +151,6 @@ class ColumnBuilder {
     }
     // The slowest replica may have one micro-batch fewer than others where these are dealt.
     if (request_.replicas == Replicas::Together) stage.slowest = {};
-    stage.depth_limit = depth_limit(layers);
     return stage;
   }
 
@@ -188,8 +199,9 @@ class ColumnBuilder {
   }
 
   /// Upper bound K on the micro-batches in flight: those whose stash fits into memory beside all
-  /// else. Buffers at the boundaries are left out. It is 0 if the stage does not fit.
-  std::int64_t depth_limit(LayerRange layers) const {
+  /// else, with a largest bucket of that size. Buffers at the boundaries are left out. It is 0 if
+  /// the stage does not fit.
+  std::int64_t depth_limit(LayerRange layers, Bytes largest_bucket) const {
     std::int64_t depth = request_.num_micro_batches;
     if (request_.ignore_memory) return depth;
     for (const ReplicaKind& kind : kinds_) {
@@ -198,7 +210,7 @@ class ColumnBuilder {
                                                     .depth = 1,
                                                     .depth_before = 0,
                                                     .depth_behind = 0,
-                                                    .largest_bucket = chains_.front().largest(),
+                                                    .largest_bucket = largest_bucket,
                                                     .replicas = replica_count_},
                                                    kind.samples, kind.device_kind);
       const Bytes room = kind.memory_limit - memory.fixed() - memory.recompute_stash;
@@ -243,17 +255,28 @@ std::vector<ReplicaKind> replica_kinds(const Topology& topology,
 
 StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request) {
+  const CostModel& in_form = costs.in(request.form.form);
+  const auto is_left_out = [&](CutIndex begin) {
+    return in_form.repeats_another_form(layers_between(begin, request.end));
+  };
   StageColumn column;
   column.first = request.first;
   StageBound left_out;
   left_out.depth_limit = 0;
   column.stages.resize(column.position_of(request.last.next()), left_out);
   ColumnBuilder builder(costs, stage, request);
-  for (CutIndex begin = request.end.previous(); begin >= request.first; begin = begin.previous()) {
+  // Where models are large, memory rules out most stages, and with them all that buckets of their
+  // gradients take.
+  CutIndex lowest = request.first;
+  for (; lowest <= request.last; lowest = lowest.next()) {
+    if (is_left_out(lowest)) continue;
+    if (builder.may_fit(lowest)) break;
+    column.memory_limits = true;
+  }
+  if (lowest > request.last) return column;
+  for (CutIndex begin = request.end.previous(); begin >= lowest; begin = begin.previous()) {
     builder.grow_to(begin);
-    const bool is_left_out =
-        costs.in(request.form.form).repeats_another_form(layers_between(begin, request.end));
-    if (begin > request.last || is_left_out) continue;
+    if (begin > request.last || is_left_out(begin)) continue;
     const StageBound bound = builder.stage_from(begin);
     column.memory_limits = column.memory_limits || bound.depth_limit < request.num_micro_batches;
     column.at(begin) = bound;

@@ -117,9 +117,9 @@ Bytes sure_size(std::int64_t samples, const BoundaryVolume& volume);
 /// Returns the volume of the boundary at `cut`.
 BoundaryVolume boundary_volume(const CostModel& costs, CutIndex cut, std::int64_t micro_batch_size);
 
-/// Keeps shapes by the indices of the devices in front of and behind a boundary: placements of a
-/// PlacementTable, or allocations of a PlacementSpace.
-template <class DevicesIndex>
+/// Keeps shapes by a key of the devices in front of and behind a boundary: a pair of placements of
+/// a PlacementTable, or of allocations of a PlacementSpace.
+template <class DevicesPair>
 class TransferShapeCache {
  public:
   TransferShapeCache(const CostModel& costs, std::int64_t micro_batch_size, Replicas replicas)
@@ -127,12 +127,11 @@ class TransferShapeCache {
 
   /// Returns the shape between two sets of devices. `sides` is called when they are first
   /// requested. O(log shapes) afterwards.
-  const TransferShape& shape(DevicesIndex front, DevicesIndex back,
+  const TransferShape& shape(const DevicesPair& devices,
                              const std::function<BoundarySides()>& sides) {
-    const std::pair key{front, back};
-    const auto found = shapes_.find(key);
+    const auto found = shapes_.find(devices);
     if (found != shapes_.end()) return found->second;
-    return shapes_.emplace(key, transfer_shape(sides(), micro_batch_size_, costs_, replicas_))
+    return shapes_.emplace(devices, transfer_shape(sides(), micro_batch_size_, costs_, replicas_))
         .first->second;
   }
 
@@ -140,7 +139,7 @@ class TransferShapeCache {
   const CostModel& costs_;
   std::int64_t micro_batch_size_;
   Replicas replicas_;
-  std::map<std::pair<DevicesIndex, DevicesIndex>, TransferShape> shapes_;
+  std::map<DevicesPair, TransferShape> shapes_;
 };
 
 }  // namespace dapple::search

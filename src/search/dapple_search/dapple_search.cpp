@@ -84,7 +84,7 @@ class DappleSearch {
   std::int64_t micro_batches_;
   PlacementTable placements_;
   PrefixBound prefix_;
-  TransferShapeCache<PlacementIndex> shapes_;
+  TransferShapeCache<PlacementPair> shapes_;
   CutIndex end_of_model_;
   // The sum of the speeds of all devices, and the largest and the least of them.
   double all_devices_ = 0;
@@ -225,7 +225,7 @@ const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, 
                .emplace(key, make_stage_column(costs_,
                                                {.devices = place.devices,
                                                 .samples = kEqualShares,
-                                                .reductions = {&place.reduction}},
+                                                .reductions = {&placements_.reduction(placement)}},
                                                {.first = first,
                                                 .last = cut.previous(),
                                                 .end = cut,
@@ -294,6 +294,11 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
     const auto bound_of = [&](const BoundLabel& label) {
       return std::max({rest.busiest, label.end + rest.forward, label.span + rest.round_trip});
     };
+    // The label of the stage alone is no larger than that of any partial plan that begins with it.
+    if (bound_of(initial_label(stage, micro_batches_)) >= effort_.incumbent) {
+      outcome_.states += std::ssize(behind);
+      continue;
+    }
     for (const NodeIndex node : behind) {
       ++outcome_.states;
       BoundLabel label = is_last ? initial_label(stage, micro_batches_)
@@ -322,7 +327,7 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
 /// Bounds the boundary between stages at `cut` whose devices are those of two placements.
 BoundaryBound DappleSearch::boundary_between(CutIndex cut, PlacementIndex front,
                                              PlacementIndex back) {
-  const TransferShape& shape = shapes_.shape(front, back, [&] {
+  const TransferShape& shape = shapes_.shape(placements_.pair(front, back), [&] {
     return BoundarySides{.front = {.devices = placements_.at(front).devices, .samples = {}},
                          .back = {.devices = placements_.at(back).devices, .samples = {}}};
   });

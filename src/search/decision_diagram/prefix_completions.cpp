@@ -103,8 +103,8 @@ void PrefixCompletions::append_stages(const CompletionFunction& function, std::i
       continue;
     }
     const StageBound& stage = column->at(extension.cut);
-    if (stage.work(micro_batches_) >= threshold_) return;
     if (stage.depth_limit == 0) continue;
+    if (stage.work(micro_batches_) >= threshold_) return;
     const LayerRange layers = layers_between(extension.cut, end);
     if (!problem_.pins.allow(layers, stages_.replicas(extension.devices),
                              extension.form.recompute)) {

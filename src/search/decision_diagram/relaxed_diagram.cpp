@@ -250,9 +250,8 @@ void RelaxedDiagram::extend(const Reached& reached, const Extension& extension) 
   for (CutIndex begin = extension.stages.begins_end().previous(); begin >= extension.stages.first;
        begin = begin.previous()) {
     const StageBound& stage = extension.stages.at(begin);
-    if (stage.work(micro_batches_) >= threshold_) continue;
+    if (stage.depth_limit == 0 || stage.work(micro_batches_) >= threshold_) continue;
     if (!allowance_.spend(1 + static_cast<std::int64_t>(nodes.size()))) return;
-    if (stage.depth_limit == 0) continue;
     const PrefixCompletions::PrefixCompletion* front =
         begin == CutIndex{} ? nullptr : completions_.at(begin, left);
     if (begin > CutIndex{} && front == nullptr) continue;

@@ -109,10 +109,9 @@ void RelaxedTree::extend(const Step& next, const Extension& extension) {
   for (CutIndex begin = extension.stages.begins_end().previous(); begin >= extension.stages.first;
        begin = begin.previous()) {
     step.stage = extension.stages.at(begin);
-    if (step.stage.work(micro_batches_) >= threshold_) continue;
+    if (step.stage.depth_limit == 0 || step.stage.work(micro_batches_) >= threshold_) continue;
     const std::int64_t stages = std::ssize(path_) + 1;
     if (!allowance_.spend(kStepsOfAPath + stages)) return;
-    if (step.stage.depth_limit == 0) continue;
     const bool is_first = begin == CutIndex{};
     if (is_first && step.front == BoundaryKind::Local) continue;
     const PrefixCompletions::PrefixCompletion* front =

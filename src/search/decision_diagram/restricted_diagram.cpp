@@ -180,13 +180,10 @@ void RestrictedDiagram::extend(const Node& behind, NodeIndex index, const Device
        node.begin = node.begin.previous()) {
     if (!classes_.is_allowed(node.begin)) continue;
     const StageBound& stage = extension.stages.at(node.begin);
-    if (stage.work(micro_batches_) >= threshold_) continue;
+    if (stage.depth_limit == 0 || stage.work(micro_batches_) >= threshold_) continue;
     if (!allowance_.spend(1)) return;
     const LayerRange layers = layers_between(node.begin, node.end);
-    if (stage.depth_limit == 0 ||
-        !problem_.pins.allow(layers, node.replicas, extension.form.recompute)) {
-      continue;
-    }
+    if (!problem_.pins.allow(layers, node.replicas, extension.form.recompute)) continue;
     const bool is_complete = node.begin == CutIndex{};
     if (!has_allowed_stages(node)) continue;
     const PrefixCompletions::PrefixCompletion* front =

@@ -90,7 +90,7 @@ CompletionBounds::CompletionBounds(const CostModel& costs, PlacementSpace& place
   enumerate_below(Bytes{(limits.kept - allowance_.kept()).count / kPartOfLabels});
   is_stopped_ = is_stopped_ || allowance_.is_over();
   if (is_stopped_) kept_.clear();
-  stages_.release_columns(allowance_);
+  stages_.release_stages(allowance_);
   for (const auto& states : kept_) {
     for (const std::vector<CompletionFunction>& functions : states) {
       function_count_ += static_cast<std::int64_t>(functions.size());

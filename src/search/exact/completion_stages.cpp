@@ -21,6 +21,7 @@ CompletionStages::CompletionStages(const CostModel& costs, PlacementSpace& place
       if (std::any_of(forms_.begin(), forms_.end(), is_of_kind)) kinds_.push_back(kind);
     }
   }
+  stages_.resize(kinds_.size());
 }
 
 /// Whether a stage of that kind may run in that form.
@@ -37,64 +38,75 @@ CutIndex CompletionStages::last_begin(CutIndex end, AllocationClassIndex devices
   return std::min(end.previous(), work_.last_begin_within(end, others, threshold_));
 }
 
-/// Returns the least figures of the stages that end at `end` on devices of a class, up to the last
-/// beginning.
-const StageColumn& CompletionStages::column(CutIndex end, AllocationClassIndex devices,
-                                            StageForm form, Allowance& allowance) {
-  const std::tuple key{end, devices, form};
-  const auto found = least_columns_.find(key);
-  if (found != least_columns_.end()) return found->second;
-  std::vector<StageDevices> representatives;
-  for (const DeviceAllocation* allocation : classes_.allocations(devices)) {
-    if (allocation->devices_per_replica != form.devices_per_replica) continue;
-    if (form.deals && !allocation->samples.empty()) continue;
-    representatives.push_back({.devices = allocation->devices,
-                               .samples = allocation->samples,
-                               .reductions = {&allocation->reduction}});
-  }
-  const StageColumn& column =
-      least_columns_
-          .emplace(key, columns_.least(end, representatives, last_begin(end, devices), form))
-          .first->second;
-  allowance.spend(static_cast<std::int64_t>(column.stages.size() * representatives.size()));
-  allowance.keep({static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
-  return column;
-}
-
 const std::vector<CompletionStages::Stage>& CompletionStages::stages(CutIndex cut, std::size_t kind,
                                                                      Allowance& allowance) {
-  if (cut != cut_ || stages_.empty()) {
-    cut_ = cut;
-    stages_.assign(kinds_.size(), std::nullopt);
+  std::optional<StagesByCut>& known = stages_[kind];
+  if (!known) {
+    known = StagesByCut(end_of_model_.position());
+    for (const StageForm form : forms_) {
+      if (!form.recompute) add_stages(kinds_[kind], form, *known, allowance);
+    }
+    std::int64_t count = 0;
+    for (const std::vector<Stage>& of_cut : *known) count += std::ssize(of_cut);
+    allowance.keep({count * static_cast<std::int64_t>(sizeof(Stage))});
   }
-  std::optional<std::vector<Stage>>& known = stages_[kind];
-  if (known) return *known;
-  known.emplace();
-  for (const StageForm form : forms_) {
-    if (is_tried(form, kinds_[kind])) add_stages(cut, kinds_[kind], form, *known, allowance);
-  }
-  return *known;
+  return (*known)[cut];
 }
 
-/// Adds the stages of one form.
-void CompletionStages::add_stages(CutIndex cut, Kind kind, StageForm form,
-                                  std::vector<Stage>& stages, Allowance& allowance) {
-  const std::int32_t devices = classes_.replicas(kind.devices);
-  const StageWork work{.num_micro_batches = problem_.micro_batches_of(form, devices),
-                       .lanes = form.deals ? devices : 1};
-  const std::int64_t replicas = devices / form.devices_per_replica;
-  for (CutIndex end = cut.next(); end <= end_of_model_; end = end.next()) {
+/// Adds the stages of a form that does not recompute whole stages, and those that do in that form.
+void CompletionStages::add_stages(Kind kind, StageForm form, StagesByCut& stages,
+                                  Allowance& allowance) {
+  StageForm recomputing = form;
+  recomputing.recompute = true;
+  const bool may_recompute = is_tried(recomputing, kind);
+  const bool may_be_plain = is_tried(form, kind);
+  if (!may_be_plain && !may_recompute) return;
+  const std::vector<StageDevices> devices = representatives(kind, form);
+  std::vector<CutIndex> recomputing_ends;
+  for (CutIndex end{1}; end <= end_of_model_; end = end.next()) {
     if (!allowance.spend(1)) return;
-    if (cut > last_begin(end, kind.devices)) continue;
-    const StageColumn& plain = column(end, kind.devices, form.plain(), allowance);
-    if (cut < plain.first) return;
+    const CutIndex last = last_begin(end, kind.devices);
+    const StageColumn plain = columns_.least(end, devices, last, form);
+    allowance.spend(static_cast<std::int64_t>(plain.stages.size() * devices.size()));
+    if (may_be_plain)
+      add_stages(plain, {.kind = kind, .form = form, .last = last, .end = end}, stages);
     // Recomputation does not lower the bound of a stage that can hold all micro-batches without it.
-    if (form.recompute && !is_worth_recomputing(plain, problem_.pins)) continue;
-    const StageBound& stage = column(end, kind.devices, form, allowance).at(cut);
-    if (stage.work(work.num_micro_batches) >= threshold_) return;
-    if (stage.depth_limit == 0) continue;
-    if (!problem_.pins.allow(layers_between(cut, end), replicas, form.recompute)) continue;
-    stages.push_back({.end = end, .figures = stage, .work = work});
+    if (may_recompute && is_worth_recomputing(plain, problem_.pins))
+      recomputing_ends.push_back(end);
+  }
+  for (const CutIndex end : recomputing_ends) {
+    const CutIndex last = last_begin(end, kind.devices);
+    const StageColumn column = columns_.least(end, devices, last, recomputing);
+    if (!allowance.spend(static_cast<std::int64_t>(column.stages.size() * devices.size()))) return;
+    add_stages(column, {.kind = kind, .form = recomputing, .last = last, .end = end}, stages);
+  }
+}
+
+/// Returns one device allocation for each that differs of those of a kind in that form.
+std::vector<StageDevices> CompletionStages::representatives(Kind kind, StageForm form) const {
+  std::vector<StageDevices> devices;
+  for (const DeviceAllocation* allocation : classes_.allocations(kind.devices)) {
+    if (allocation->devices_per_replica != form.devices_per_replica) continue;
+    if (form.deals && !allocation->samples.empty()) continue;
+    devices.push_back({.devices = allocation->devices,
+                       .samples = allocation->samples,
+                       .reductions = {&allocation->reduction}});
+  }
+  return devices;
+}
+
+/// Adds the stages of a column.
+void CompletionStages::add_stages(const StageColumn& column, const ColumnOf& of,
+                                  StagesByCut& stages) const {
+  const std::int32_t devices = classes_.replicas(of.kind.devices);
+  const StageWork work{.num_micro_batches = problem_.micro_batches_of(of.form, devices),
+                       .lanes = of.form.deals ? devices : 1};
+  const std::int64_t replicas = devices / of.form.devices_per_replica;
+  for (CutIndex begin = column.first; begin <= of.last; begin = begin.next()) {
+    const StageBound& stage = column.at(begin);
+    if (stage.depth_limit == 0 || stage.work(work.num_micro_batches) >= threshold_) continue;
+    if (!problem_.pins.allow(layers_between(begin, of.end), replicas, of.form.recompute)) continue;
+    stages[begin].push_back({.end = of.end, .figures = stage, .work = work});
   }
 }
 
@@ -125,11 +137,14 @@ const BoundaryBound& CompletionStages::bound_dealt(CutIndex cut, AllocationClass
   return entry->second;
 }
 
-void CompletionStages::release_columns(Allowance& allowance) {
-  for (const auto& [key, stages] : least_columns_) {
-    allowance.keep({-static_cast<std::int64_t>(stages.stages.size() * sizeof(StageBound))});
+void CompletionStages::release_stages(Allowance& allowance) {
+  for (std::optional<StagesByCut>& of_kind : stages_) {
+    if (!of_kind) continue;
+    for (const std::vector<Stage>& of_cut : *of_kind) {
+      allowance.keep({-std::ssize(of_cut) * static_cast<std::int64_t>(sizeof(Stage))});
+    }
+    of_kind.reset();
   }
-  least_columns_.clear();
 }
 
 }  // namespace dapple::search

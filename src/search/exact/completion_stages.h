@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "dapple/core/indexed_vector.h"
 #include "dapple/cost/cost_model.h"
 #include "dapple/search/allowance.h"
 #include "dapple/search/indices.h"
@@ -16,6 +17,7 @@
 #include "dapple/search/search_problem.h"
 #include "search/bounds/completion_function.h"
 #include "search/bounds/prefix_bound.h"
+#include "search/bounds/stage_column.h"
 #include "search/exact/allocation_classes.h"
 #include "search/exact/stage_column_cache.h"
 
@@ -49,9 +51,8 @@ class CompletionStages {
   };
   /// Returns the stages of a kind, an index into kinds(), that begin at `cut`. Left out are stages
   /// that reach the threshold by their work (B1), or leave more layers than the other devices have
-  /// time for (P1), that do not fit, or for which recomputation lowers no bound. They are kept
-  /// until stages of another cut are asked for. A step is counted for each layer and form, and what
-  /// new columns take. O(forms * layers) for each kind and cut once the columns are known.
+  /// time for (P1), that do not fit, or for which recomputation lowers no bound. Those of a kind
+  /// are made when they are first asked for, where steps and bytes are counted; O(1) afterwards.
   const std::vector<Stage>& stages(CutIndex cut, std::size_t kind, Allowance& allowance);
 
   /// Whether the layers in front of `cut` take less than the threshold on those devices, and
@@ -71,17 +72,25 @@ class CompletionStages {
     return {classes_.replicas(kind.devices), kind.deals};
   }
 
-  /// Releases the columns, which have been counted against that allowance.
-  void release_columns(Allowance& allowance);
+  /// Releases all stages, which have been counted against that allowance.
+  void release_stages(Allowance& allowance);
 
  private:
   bool is_tried(StageForm form, Kind kind) const;
-  void add_stages(CutIndex cut, Kind kind, StageForm form, std::vector<Stage>& stages,
-                  Allowance& allowance);
+  /// By beginning.
+  using StagesByCut = IndexedVector<CutIndex, std::vector<Stage>>;
+  /// Of which stages a column is, and the highest of their beginnings that is tried.
+  struct ColumnOf {
+    Kind kind;
+    StageForm form;
+    CutIndex last;
+    CutIndex end;
+  };
+  void add_stages(Kind kind, StageForm form, StagesByCut& stages, Allowance& allowance);
+  void add_stages(const StageColumn& column, const ColumnOf& of, StagesByCut& stages) const;
+  std::vector<StageDevices> representatives(Kind kind, StageForm form) const;
   CutIndex last_begin(CutIndex end, AllocationClassIndex devices) const;
   bool may_be_on(LayerRange layers, AllocationClassIndex devices) const;
-  const StageColumn& column(CutIndex end, AllocationClassIndex devices, StageForm form,
-                            Allowance& allowance);
 
   const SearchProblem& problem_;
   CutIndex end_of_model_;
@@ -91,10 +100,8 @@ class CompletionStages {
   StageColumnCache columns_;
   PrefixBound work_;
   std::vector<Kind> kinds_;
-  // The cut of the stages that are kept, and these by kind.
-  CutIndex cut_;
-  std::vector<std::optional<std::vector<Stage>>> stages_;
-  std::map<std::tuple<CutIndex, AllocationClassIndex, StageForm>, StageColumn> least_columns_;
+  // By kind.
+  std::vector<std::optional<StagesByCut>> stages_;
   std::map<std::tuple<CutIndex, AllocationClasses::Side, AllocationClasses::Side>, BoundaryBound>
       dealt_boundaries_;
 };

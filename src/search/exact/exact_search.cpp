@@ -133,7 +133,7 @@ class ExactSearch::Search {
   std::int64_t micro_batches_;
   PlacementSpace placements_;
   std::vector<StageForm> forms_;
-  TransferShapeCache<AllocationIndex> shapes_;
+  TransferShapeCache<std::pair<AllocationIndex, AllocationIndex>> shapes_;
   // The same where micro-batches are dealt in front of the boundary, behind it, or both.
   std::map<std::tuple<AllocationIndex, bool, AllocationIndex, bool>, std::vector<TransferShape>>
       dealt_shapes_;
@@ -289,9 +289,9 @@ void ExactSearch::Search::prepend_stages(const ParentNode& parent, const Placeme
   for (node.begin = parent.cut.previous(); node.begin >= stages.first;
        node.begin = node.begin.previous()) {
     node.stage = stages.at(node.begin);
+    if (node.stage.depth_limit == 0 || (!node.is_complete() && !is_room_left)) continue;
     // Longer stages may have less work by (B1), as other layers of theirs recompute.
     if (node.stage.work(micro_batches) >= threshold_) continue;
-    if (node.stage.depth_limit == 0 || (!node.is_complete() && !is_room_left)) continue;
     if (!is_within_pins(node)) continue;
     ++states_;
     ++work_;
@@ -328,7 +328,7 @@ BoundaryBound ExactSearch::Search::boundary_to(const SearchNode& next, Allocatio
   if (deals || next.form.deals) {
     boundary = dealt_boundary_to(next, allocation, deals, volume);
   } else {
-    const TransferShape& shape = shapes_.shape(allocation, next.allocation, [&] {
+    const TransferShape& shape = shapes_.shape({allocation, next.allocation}, [&] {
       return sides_of(placements_, allocation, next.allocation);
     });
     boundary = boundary_bound(shape, volume, micro_batches_, problem_.transfers);

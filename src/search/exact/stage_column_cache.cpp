@@ -6,8 +6,10 @@ namespace dapple::search {
 namespace {
 
 /// Returns figures that bound two stages with the same layers: neither stage is faster or has a
-/// larger depth limit.
+/// larger depth limit. Those of a stage that does not fit bound no plan.
 StageBound least_of(const StageBound& a, const StageBound& b) {
+  if (a.depth_limit == 0) return b;
+  if (b.depth_limit == 0) return a;
   StageBound least = a;
   least.forward = std::min(a.forward, b.forward);
   least.backward = std::min(a.backward, b.backward);

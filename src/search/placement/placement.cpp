@@ -122,26 +122,38 @@ PlacementIndex PlacementTable::index_of(const std::vector<std::int32_t>& used,
   for (const DeviceIndex device : devices) { kinds.push_back(topology_.device(device).kind); }
   std::sort(kinds.begin(), kinds.end());
   kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
-  AllReduceModel reduction(devices, topology_);
+  const std::int32_t offset = topology_.offset_from_alike(devices.front(), devices.back());
   placements_.push_back({.used_after = std::move(used_after),
                          .used_count = used_count,
                          .devices = std::move(devices),
                          .kinds = std::move(kinds),
-                         .reduction = std::move(reduction)});
+                         .offset = offset});
+  first_moved_.push_back(find_moved(entry->second));
   first_alike_.push_back(find_alike(entry->second));
   return entry->second;
 }
 
+/// Finds the first placement with the devices of the last one but for their offset, which may be
+/// that one.
+PlacementIndex PlacementTable::find_moved(PlacementIndex placement) {
+  std::vector<DeviceIndex> devices = at(placement).devices;
+  for (DeviceIndex& device : devices) device.value -= at(placement).offset;
+  return first_with_devices_.try_emplace(std::move(devices), placement).first->second;
+}
+
 /// Finds the first placement alike to the last one, which may be that one.
 PlacementIndex PlacementTable::find_alike(PlacementIndex placement) {
+  if (first_moved_[placement] != placement) return first_alike_[first_moved_[placement]];
   const Placement& own = at(placement);
+  AllReduceModel reduction(own.devices, topology_);
   std::vector<PlacementIndex>& different = different_[own.devices.size()];
   const auto found = std::find_if(different.begin(), different.end(), [&](PlacementIndex other) {
-    return at(other).reduction.is_as_fast_as(own.reduction) &&
+    return reductions_.at(other).is_as_fast_as(reduction) &&
            have_same_kinds(at(other).devices, own.devices, topology_);
   });
   if (found != different.end()) return *found;
   different.push_back(placement);
+  reductions_.emplace(placement, std::move(reduction));
   return placement;
 }
 

@@ -120,6 +120,10 @@ struct PlannerOptions {
 /// none of them. No command asks for the last two: tests compare the searches.
 enum class Diagrams { WhereLarge, First, Only };
 
+/// How far the DAPPLE planner goes: its opening plans, which take a fraction of its time, the
+/// searches that follow, and the refinement of the depths of the best plans.
+enum class DappleSteps { Opening, Searches, All };
+
 /// What a plan is made for. It refers to its parts, which must outlive it.
 struct PlanningContext {
   const ModelProfile& profile;
@@ -138,8 +142,7 @@ struct PlanningContext {
   PlanPool* pool = nullptr;
   /// Whether the DAPPLE planner, too, looks for faster plans than that of the other part only.
   bool only_faster = false;
-  /// Whether the DAPPLE planner makes its opening plans only, which takes a fraction of its time.
-  bool only_opening = false;
+  DappleSteps dapple_steps = DappleSteps::All;
   /// Which spaces decision diagrams search.
   Diagrams diagrams = Diagrams::WhereLarge;
 
@@ -154,7 +157,7 @@ struct PlanningContext {
   /// Returns the same context with other options, which must outlive the result.
   PlanningContext with(const PlannerOptions& others) const {
     return {profile,         topology, others,      progress,     to_beat, first_plan,
-            first_iteration, pool,     only_faster, only_opening, diagrams};
+            first_iteration, pool,     only_faster, dapple_steps, diagrams};
   }
 };
 

@@ -51,7 +51,19 @@ struct Placement {
   std::vector<DeviceIndex> devices;
   /// The distinct kinds of these devices, ascending.
   std::vector<std::int32_t> kinds;
-  AllReduceModel reduction;
+  /// What Topology::offset_from_alike() says of the devices.
+  std::int32_t offset = 0;
+};
+
+/// Two placements, of which everything is known but for the numbers of their devices: what a
+/// transfer between them takes is the same for equal pairs.
+struct PlacementPair {
+  PlacementIndex front;
+  PlacementIndex back;
+  /// The offset of the devices in front less that of the others.
+  std::int32_t offset = 0;
+
+  friend auto operator<=>(const PlacementPair&, const PlacementPair&) = default;
 };
 
 /// Whether two stages on these devices have replicas of the same kinds with the same memory limits,
@@ -75,17 +87,31 @@ class PlacementTable {
   /// Returns the first placement whose stages cost as much: its devices are of the same kinds with
   /// the same memory limits, in the same order, and reduce as fast. O(1).
   PlacementIndex first_alike(PlacementIndex placement) const { return first_alike_[placement]; }
+  /// Returns the all-reduce of the first placement alike, over its own ports. O(log placements).
+  const AllReduceModel& reduction(PlacementIndex placement) const {
+    return reductions_.at(first_alike_[placement]);
+  }
+  /// Returns a pair that is the same for all placements with the same links between them. O(1).
+  PlacementPair pair(PlacementIndex front, PlacementIndex back) const {
+    return {first_moved_[front], first_moved_[back], at(front).offset - at(back).offset};
+  }
   /// The index of the placement that is numbered next; all placements stand before it.
   PlacementIndex end_index() const { return placements_.end_index(); }
 
  private:
   PlacementIndex index_of(const std::vector<std::int32_t>& used,
                           const std::vector<std::int32_t>& taken);
+  PlacementIndex find_moved(PlacementIndex placement);
   PlacementIndex find_alike(PlacementIndex placement);
 
   const Topology& topology_;
   IndexedVector<PlacementIndex, Placement> placements_;
+  // The first placement whose devices are the same but for their offset.
+  IndexedVector<PlacementIndex, PlacementIndex> first_moved_;
+  std::map<std::vector<DeviceIndex>, PlacementIndex> first_with_devices_;
   IndexedVector<PlacementIndex, PlacementIndex> first_alike_;
+  // Of each placement that is alike to none before it.
+  std::map<PlacementIndex, AllReduceModel> reductions_;
   // The placements that are alike to none before them, by their number of devices.
   std::map<std::size_t, std::vector<PlacementIndex>> different_;
   std::map<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>, PlacementIndex>
