@@ -79,6 +79,7 @@ class DiagramPlanner {
   void find_plans();
   void prove();
   bool close(Duration threshold);
+  bool is_least_final() const;
   template <class Use>
   void compile(Duration threshold, search::Cuts cuts, const StepBudget& budget, const Use& use);
   void find_plans_below(Duration threshold, std::size_t width);
@@ -159,7 +160,8 @@ void DiagramPlanner::find_plans() {
 }
 
 /// Raises the bound in steps: below the iteration to beat by a part of it that falls to a quarter
-/// each time, and at last up to the threshold.
+/// each time, and at last up to the threshold. The closer the threshold, the longer a step takes;
+/// one that would probably take more than is left is not begun.
 void DiagramPlanner::prove() {
   const Duration to_beat = std::min(best(), context_.to_beat);
   if (to_beat.is_infinite()) return;
@@ -168,13 +170,16 @@ void DiagramPlanner::prove() {
   for (std::int64_t parts = kSearchLimits.first_gap_parts; parts <= kSearchLimits.last_gap_parts;
        parts *= 4) {
     const Duration below = to_beat - Duration{to_beat.ns / parts};
+    const std::int64_t before = work_;
     if (!close(std::min(below, threshold()))) return;
+    constexpr std::int64_t kLeastGrowth = 2;
+    if (kLeastGrowth * (work_ - before) > kSearchLimits.diagram_steps - work_) return;
   }
   close(threshold());
 }
 
 /// Compiles relaxed diagrams of rising width until all problems are closed below `threshold` or
-/// wider diagrams gain little. Returns whether the proof may go on.
+/// wider diagrams gain little. Returns whether higher thresholds may raise the bound.
 bool DiagramPlanner::close(Duration threshold) {
   for (std::size_t width = kSearchLimits.relaxed_width; width <= kSearchLimits.last_width;
        width *= kSearchLimits.widening) {
@@ -187,8 +192,20 @@ bool DiagramPlanner::close(Duration threshold) {
     const bool is_wider = width > kSearchLimits.relaxed_width;
     if (is_wider && bound() - before < Duration{gap.ns / kSearchLimits.least_gain}) break;
   }
-  if (bound() < threshold && !must_end()) go_through_paths(threshold);
-  return !must_end();
+  // Where the paths below the threshold are too many, those of a part of the gap may be few.
+  for (std::int64_t parts = kSearchLimits.gap_parts_of_paths; parts > 0; parts /= 2) {
+    if (bound() >= threshold || must_end() || is_least_final()) break;
+    const Duration gap = threshold - bound();
+    go_through_paths(bound() + Duration{divide_up(gap.ns, parts)});
+  }
+  return !must_end() && !is_least_final();
+}
+
+/// Whether nothing proves more of a problem with the least bound.
+bool DiagramPlanner::is_least_final() const {
+  return std::any_of(problems_.begin(), problems_.end(), [&](const Subproblem& some) {
+    return some.are_paths_done && some.bound == bound();
+  });
 }
 
 /// Calls use(problem, diagram) for the diagram of each problem that is not closed below

@@ -38,6 +38,7 @@ class ClassStages {
 
   /// The classes that stages are tried on, by rising number of devices of the last device class.
   IndexRange<StageClassIndex> stage_classes() const { return stage_classes_.indices(); }
+  std::size_t stage_class_count() const { return stage_classes_.size(); }
   AllocationClassIndex class_of(StageClassIndex index) const { return stage_classes_[index]; }
   /// Returns the position of a class among those that stages are tried on, or nullopt if they are
   /// not. O(log classes).

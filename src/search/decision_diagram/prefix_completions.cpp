@@ -1,7 +1,6 @@
 #include "search/decision_diagram/prefix_completions.h"
 
 #include <algorithm>
-#include <optional>
 
 namespace dapple::search {
 
@@ -19,6 +18,7 @@ PrefixCompletions::PrefixCompletions(const CostModel& costs, ClassStages& stages
       positions_(static_cast<std::size_t>(costs.layer_count()) + 1) {
   for (CutIndex cut; cut < end_of_model_ && !allowance_.is_over(); cut = cut.next()) {
     ClassStages::Boundaries boundaries(stages_, cut);
+    stages_here_.assign(stages_.stage_class_count() * stages_.forms().size(), std::nullopt);
     if (cut == CutIndex{}) {
       extend(cut, AllocationClasses::kNoDevices, boundaries);
       continue;
@@ -29,6 +29,7 @@ PrefixCompletions::PrefixCompletions(const CostModel& costs, ClassStages& stages
     }
     leave_idle(cut);
   }
+  stages_here_.clear();
   if (!allowance_.is_over()) return;
   positions_.clear();
   functions_.clear();
@@ -75,7 +76,7 @@ void PrefixCompletions::extend(CutIndex cut, AllocationClassIndex used,
       function = with_boundary(front.function, *boundary);
       depth_limit = front.depth_limit;
     }
-    for (const StageForm form : stages_.forms()) {
+    for (std::size_t form = 0; form < stages_.forms().size(); ++form) {
       append_stages(function, depth_limit,
                     {.cut = cut, .devices = devices, .used_after = *used_after, .form = form});
       if (allowance_.is_over()) return;
@@ -83,47 +84,61 @@ void PrefixCompletions::extend(CutIndex cut, AllocationClassIndex used,
   }
 }
 
-/// Appends the stages of `extension`, for every last layer. Stages that reach the threshold by
-/// their work (B1), or leave too much work behind (P1), or reach it with the least label behind
-/// (C1), are left out.
+/// Returns the stages that begin at `cut` on devices of a class, by rising end. Left out are those
+/// that reach the threshold by their work (B1), or leave too much of it to all other devices (P1).
+const std::vector<PrefixCompletions::Stage>& PrefixCompletions::stages_from(const Extension& of) {
+  std::optional<std::vector<Stage>>& known =
+      stages_here_[of.devices.position() * stages_.forms().size() + of.form];
+  if (known) return *known;
+  known.emplace();
+  const StageForm form = stages_.forms()[of.form];
+  for (CutIndex end = of.cut.next(); end <= end_of_model_; end = end.next()) {
+    const ClassStages::Begins begins = stages_.begins(end, of.devices);
+    if (of.cut < begins.first || !allowance_.spend(1)) return *known;
+    if (of.cut > begins.last || !stages_.is_allowed(end)) continue;
+    const StageColumn* column = stages_.column(end, of.devices, form);
+    if (column == nullptr || of.cut < column->first || of.cut >= column->begins_end()) continue;
+    const StageBound& stage = column->at(of.cut);
+    if (stage.depth_limit == 0) continue;
+    if (stage.work(micro_batches_) >= threshold_) return *known;
+    const LayerRange layers = layers_between(of.cut, end);
+    if (!problem_.pins.allow(layers, stages_.replicas(of.devices), form.recompute)) continue;
+    known->push_back({.end = end, .figures = stage});
+  }
+  return *known;
+}
+
+/// Appends the stages of `extension`, for every last layer. Those that leave more work behind than
+/// the devices left have time for (P1), or reach the threshold with the least label behind (C1),
+/// are left out.
 void PrefixCompletions::append_stages(const CompletionFunction& function, std::int64_t depth_limit,
                                       const Extension& extension) {
   const AllocationClassIndex devices_left = stages_.classes().rest(extension.used_after);
   const double left = stages_.capacity(devices_left);
-  for (CutIndex end = left > 0 ? extension.cut.next() : end_of_model_; end <= end_of_model_;
-       end = end.next()) {
-    const ClassStages::Begins begins = stages_.begins(end, extension.devices);
-    if (extension.cut < begins.first || !allowance_.spend(1)) return;
-    if (extension.cut > begins.last || !stages_.is_allowed(end)) continue;
-    const bool is_last = end == end_of_model_;
-    if (!is_last && work_.busiest(layers_between(end, end_of_model_), left) >= threshold_) continue;
-    const StageColumn* column = stages_.column(end, extension.devices, extension.form);
-    if (column == nullptr || extension.cut < column->first ||
-        extension.cut >= column->begins_end()) {
-      continue;
-    }
-    const StageBound& stage = column->at(extension.cut);
-    if (stage.depth_limit == 0) continue;
-    if (stage.work(micro_batches_) >= threshold_) return;
-    const LayerRange layers = layers_between(extension.cut, end);
-    if (!problem_.pins.allow(layers, stages_.replicas(extension.devices),
-                             extension.form.recompute)) {
-      continue;
-    }
-    CompletionFunction grown = with_stage(function, stage, {.num_micro_batches = micro_batches_});
+  const std::vector<Stage>& stages = stages_from(extension);
+  if (!allowance_.spend(std::ssize(stages))) return;
+  // The longer a stage is, the less work is behind it.
+  const auto first = std::partition_point(stages.begin(), stages.end(), [&](const Stage& stage) {
+    return stage.end < end_of_model_ &&
+           (left <= 0 ||
+            work_.busiest(layers_between(stage.end, end_of_model_), left) >= threshold_);
+  });
+  for (auto stage = first; stage != stages.end(); ++stage) {
+    CompletionFunction grown =
+        with_stage(function, stage->figures, {.num_micro_batches = micro_batches_});
     // Merged functions have no trade-off of depths in common.
     grown.crossing = {};
     grown.tail_parts = 0;
     if (grown.own >= threshold_) continue;
-    if (is_last) {
+    if (stage->end == end_of_model_) {
       least_ = std::min(least_, grown.own);
       continue;
     }
-    if (completed(grown, least_label(end, devices_left)) >= threshold_) continue;
-    merge(end, extension.used_after,
+    if (completed(grown, least_label(stage->end, devices_left)) >= threshold_) continue;
+    merge(stage->end, extension.used_after,
           {.function = grown,
            .last_stage = extension.devices,
-           .depth_limit = std::min(depth_limit, stage.depth_limit)});
+           .depth_limit = std::min(depth_limit, stage->figures.depth_limit)});
   }
 }
 

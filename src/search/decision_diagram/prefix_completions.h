@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <vector>
 
 #include "dapple/core/indexed_vector.h"
 #include "dapple/search/allowance.h"
@@ -53,11 +55,18 @@ class PrefixCompletions {
     StageClassIndex devices;
     // All devices in use, these included.
     AllocationClassIndex used_after;
-    StageForm form = {};
+    // An index into ClassStages::forms().
+    std::size_t form = 0;
+  };
+  /// A stage from some cut to `end`.
+  struct Stage {
+    CutIndex end;
+    StageBound figures;
   };
   State* state(CutIndex cut, AllocationClassIndex devices);
   void merge(CutIndex cut, AllocationClassIndex devices, const State& other);
   void extend(CutIndex cut, AllocationClassIndex used, ClassStages::Boundaries& boundaries);
+  const std::vector<Stage>& stages_from(const Extension& of);
   void append_stages(const CompletionFunction& function, std::int64_t depth_limit,
                      const Extension& extension);
   void leave_idle(CutIndex cut);
@@ -71,6 +80,8 @@ class PrefixCompletions {
   Allowance& allowance_;
   const PrefixBound& work_;
   Duration least_;
+  // The stages that begin at the current cut, by class and form, once they are asked for.
+  std::vector<std::optional<std::vector<Stage>>> stages_here_;
   // A deque, as a vector holds a growing table twice while it moves it.
   std::deque<State> functions_;
   // By cut, then devices in use; below zero where there is no function.

@@ -79,7 +79,12 @@ void RelaxedTree::prepend_stages(CutIndex cut, AllocationClassIndex used) {
     const auto used_after = stages_.classes().sum(used, stages_.class_of(devices));
     if (!used_after) continue;
     for (const BoundaryKind front : stages_.boundary_kinds()) {
-      Step step{.stage = {}, .boundary = {}, .label = {}, .devices = devices, .front = front};
+      Step step{.stage = {},
+                .boundary = {},
+                .label = {},
+                .bound = {},
+                .devices = devices,
+                .front = front};
       ClassStages::SharedServers shared = 0;
       if (!path_.empty()) {
         const Step& behind = path_.back();
@@ -126,16 +131,19 @@ void RelaxedTree::extend(const Step& next, const Extension& extension) {
     step.label = path_.empty()
                      ? initial_label(step.stage, micro_batches_)
                      : extend_label(step.stage, step.boundary, path_.back().label, micro_batches_);
-    if (step.label.end >= threshold_) continue;
-    if (!is_first && completed(front->function, step.label) >= threshold_) continue;
+    step.bound = std::max(step.label.end, path_.empty() ? Duration{} : path_.back().bound);
+    if (!is_first) step.bound = std::max(step.bound, completed(front->function, step.label));
+    if (step.bound >= threshold_) continue;
     path_.push_back(step);
     const BeforePart before = is_first ? BeforePart{}
                                        : BeforePart{.end = front->function.end,
                                                     .span = front->function.span,
                                                     .slowest = front->function.slowest};
-    if (bound_of_stages(before) < threshold_) {
+    Duration& bound = path_.back().bound;
+    bound = std::max(bound, bound_of_stages(before));
+    if (bound < threshold_) {
       if (is_first) {
-        threshold_ = std::min(threshold_, std::max(step.label.end, bound_of_depths()));
+        threshold_ = std::min(threshold_, std::max(bound, bound_of_depths()));
       } else {
         prepend_stages(begin, extension.used_after);
       }

@@ -34,6 +34,8 @@ class RelaxedTree {
     // Behind the stage; all zero behind the last one.
     BoundaryBound boundary;
     BoundLabel label;
+    // Lower bound on every plan with the path up to here.
+    Duration bound;
     StageClassIndex devices;
     BoundaryKind front = BoundaryKind::Any;
     // The stages that share servers, this one the first of them.

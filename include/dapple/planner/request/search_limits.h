@@ -105,6 +105,9 @@ struct SearchLimits {
   /// last but one by one of so many; the parts grow fourfold.
   std::int64_t first_gap_parts = 5;
   std::int64_t last_gap_parts = 320;
+  /// The first threshold for paths is above the bound by one of so many parts of the gap that is
+  /// left, the next ones by one of half as many each.
+  std::int64_t gap_parts_of_paths = 4;
   /// With more layers than this, plans are sought with stages that begin at some cuts only.
   std::int64_t many_layers = 256;
 
