@@ -193,10 +193,13 @@ bool DiagramPlanner::close(Duration threshold) {
     if (is_wider && bound() - before < Duration{gap.ns / kSearchLimits.least_gain}) break;
   }
   // Where the paths below the threshold are too many, those of a part of the gap may be few.
-  for (std::int64_t parts = kSearchLimits.gap_parts_of_paths; parts > 0; parts /= 2) {
+  for (std::int64_t parts = kSearchLimits.gap_parts_of_paths; parts > 0;) {
     if (bound() >= threshold || must_end() || is_least_final()) break;
     const Duration gap = threshold - bound();
+    const std::int64_t before = work_;
     go_through_paths(bound() + Duration{divide_up(gap.ns, parts)});
+    const bool are_few = work_ - before < kSearchLimits.path_steps / kSearchLimits.growth_of_paths;
+    parts = are_few && parts > 1 ? 1 : parts / 2;
   }
   return !must_end() && !is_least_final();
 }

@@ -120,7 +120,8 @@ class ColumnBuilder {
   /// Whether the stage that begins at `begin` fits memory without its buckets. The column need not
   /// have grown to it.
   bool may_fit(CutIndex begin) const {
-    return depth_limit(layers_between(begin, request_.end), Bytes{}) > 0;
+    const Bytes no_bucket;
+    return depth_limit(layers_between(begin, request_.end), no_bucket) > 0;
   }
 
   /// Returns the stage that begins at `begin`, which the column has grown to. Of a stage that does

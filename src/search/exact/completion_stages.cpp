@@ -68,17 +68,18 @@ void CompletionStages::add_stages(Kind kind, StageForm form, StagesByCut& stages
     const CutIndex last = last_begin(end, kind.devices);
     const StageColumn plain = columns_.least(end, devices, last, form);
     allowance.spend(static_cast<std::int64_t>(plain.stages.size() * devices.size()));
-    if (may_be_plain)
-      add_stages(plain, {.kind = kind, .form = form, .last = last, .end = end}, stages);
+    if (may_be_plain) {
+      add_column(plain, {.kind = kind, .form = form, .last = last, .end = end}, stages);
+    }
     // Recomputation does not lower the bound of a stage that can hold all micro-batches without it.
-    if (may_recompute && is_worth_recomputing(plain, problem_.pins))
-      recomputing_ends.push_back(end);
+    const bool is_worth_it = is_worth_recomputing(plain, problem_.pins);
+    if (may_recompute && is_worth_it) recomputing_ends.push_back(end);
   }
   for (const CutIndex end : recomputing_ends) {
     const CutIndex last = last_begin(end, kind.devices);
     const StageColumn column = columns_.least(end, devices, last, recomputing);
     if (!allowance.spend(static_cast<std::int64_t>(column.stages.size() * devices.size()))) return;
-    add_stages(column, {.kind = kind, .form = recomputing, .last = last, .end = end}, stages);
+    add_column(column, {.kind = kind, .form = recomputing, .last = last, .end = end}, stages);
   }
 }
 
@@ -96,7 +97,7 @@ std::vector<StageDevices> CompletionStages::representatives(Kind kind, StageForm
 }
 
 /// Adds the stages of a column.
-void CompletionStages::add_stages(const StageColumn& column, const ColumnOf& of,
+void CompletionStages::add_column(const StageColumn& column, const ColumnOf& of,
                                   StagesByCut& stages) const {
   const std::int32_t devices = classes_.replicas(of.kind.devices);
   const StageWork work{.num_micro_batches = problem_.micro_batches_of(of.form, devices),

@@ -87,7 +87,7 @@ class CompletionStages {
     CutIndex end;
   };
   void add_stages(Kind kind, StageForm form, StagesByCut& stages, Allowance& allowance);
-  void add_stages(const StageColumn& column, const ColumnOf& of, StagesByCut& stages) const;
+  void add_column(const StageColumn& column, const ColumnOf& of, StagesByCut& stages) const;
   std::vector<StageDevices> representatives(Kind kind, StageForm form) const;
   CutIndex last_begin(CutIndex end, AllocationClassIndex devices) const;
   bool may_be_on(LayerRange layers, AllocationClassIndex devices) const;

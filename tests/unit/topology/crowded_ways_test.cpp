@@ -158,4 +158,20 @@ TEST_CASE("Servers have the same uplinks in one rack, or alone in racks alike of
 }
 
 }  // namespace
+TEST_CASE("Devices may be moved by whole servers of one kind, where there are no racks") {
+  TopologyDescription description = meshes::two_by_eight();
+  description.servers[0].count = 3;
+  ServerGroup others = description.servers[0];
+  others.name = "other";
+  description.servers.push_back(others);
+  const Topology topology(description);
+  CHECK(topology.offset_from_alike({3}, {7}) == 0);
+  CHECK(topology.offset_from_alike({11}, {20}) == 8);
+  CHECK(topology.offset_from_alike({20}, {20}) == 16);
+  CHECK(topology.offset_from_alike({20}, {24}) == 0);  // of two kinds
+  CHECK(topology.offset_from_alike({30}, {32}) == 0);
+  CHECK(topology.offset_from_alike({32}, {33}) == 8);
+  CHECK(Topology(with_racks(4, {uplinks(2, 2, 5)})).offset_from_alike({8}, {9}) == 0);
+}
+
 }  // namespace dapple

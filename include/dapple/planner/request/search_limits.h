@@ -106,8 +106,10 @@ struct SearchLimits {
   std::int64_t first_gap_parts = 5;
   std::int64_t last_gap_parts = 320;
   /// The first threshold for paths is above the bound by one of so many parts of the gap that is
-  /// left, the next ones by one of half as many each.
+  /// left, the next ones by one of half as many each, or at once by all of it where a walk took so
+  /// many times fewer steps than one may.
   std::int64_t gap_parts_of_paths = 4;
+  std::int64_t growth_of_paths = 64;
   /// With more layers than this, plans are sought with stages that begin at some cuts only.
   std::int64_t many_layers = 256;
 

@@ -108,18 +108,17 @@ TEST_CASE(
 }
 
 TEST_CASE("once the end of the allowance is noticed no more stages are bounded") {
-  // One step is allowed. It is counted for the first stage in front of which there may be others:
-  // that of the second layer, on one device. Its column counts two more, the form with
-  // recomputation one, at which the end is noticed, and the label of the stage one. Each of 14
-  // larger numbers of devices counts one in each form before its stages are given up, and the
-  // boundaries in front count 16. Then a last step is counted, and the 5 x 3 numbers in the layer
-  // table of 16 samples.
+  // One step is allowed. It is counted for the stages on one device that end behind the first
+  // layer, whose column counts one more; those that end behind the second layer count one, at which
+  // the end is noticed. Each of 14 larger numbers of devices counts one before its stages are given
+  // up, and the boundaries in front count 16. Then a last step is counted, and the 5 x 3 numbers in
+  // the layer table of 16 samples.
   const ModelProfile profile = two_layers();
   const Topology topology(small::cluster({.servers = 1, .devices = 16}));
   search::ExactSearch search(profile, topology, {.global_batch_size = 16, .micro_batch_size = 16});
   search.prepare({10'000}, {.work = 1, .should_stop = kNeverStop});
   CHECK(!search.is_prepared());
-  CHECK(search.work() == 1 + 2 + 1 + 1 + 14 * 2 + 16 + 1 + 5 * 3);
+  CHECK(search.work() == 1 + 1 + 1 + 14 + 16 + 1 + 5 * 3);
 }
 
 TEST_CASE("no number of replicas stands for others where they shard state") {

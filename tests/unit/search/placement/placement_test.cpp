@@ -1,8 +1,13 @@
 #include "dapple/search/placement/placement.h"
 
 #include <catch2/catch.hpp>
+#include <map>
+#include <vector>
 
+#include "../../../support/clusters.h"
 #include "../../../support/plans.h"
+#include "dapple/cost/all_reduce.h"
+#include "dapple/cost/transfer.h"
 
 using namespace dapple;
 
@@ -63,4 +68,93 @@ TEST_CASE("a placement is numbered once, and stages never share a device") {
       }
     }
   }
+}
+
+namespace {
+
+/// Two kinds of servers, two of each, whose NICs differ.
+TopologyDescription two_kinds_of_server() {
+  TopologyDescription description = small::cluster({.servers = 2, .devices = 2});
+  ServerGroup other = description.servers.front();
+  other.name = "other";
+  other.devices = 3;
+  for (Nic& nic : other.nics) nic.link.bandwidth.bytes_per_second /= 2;
+  description.servers.push_back(other);
+  return description;
+}
+
+/// Four servers, two in each of two racks whose uplinks are narrow.
+TopologyDescription two_racks() {
+  TopologyDescription description = small::cluster({.servers = 4, .devices = 2});
+  UplinkGroup racks;
+  racks.count = 2;
+  racks.members = 2;
+  racks.bandwidth = Bandwidth{1'000'000};
+  description.racks = {racks};
+  return description;
+}
+
+/// All placements of a stage, and of one in front of it.
+std::vector<std::pair<search::PlacementIndex, search::PlacementIndex>> two_stages(
+    search::PlacementTable& table, std::int32_t devices) {
+  std::vector<std::pair<search::PlacementIndex, search::PlacementIndex>> all;
+  for (std::int32_t back = 1; back < devices; ++back) {
+    for (const auto behind : std::vector(table.options(search::PlacementTable::kNothing, back))) {
+      for (std::int32_t front = 1; front <= devices - back; ++front) {
+        for (const auto before : std::vector(table.options(behind, front))) {
+          all.emplace_back(before, behind);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("placements with equal pairs have the same transfers and all-reduces") {
+  const std::int64_t samples = 12;
+  const auto ends_on = [&](const std::vector<DeviceIndex>& devices) {
+    std::vector<TransferEnd> ends;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      ends.push_back({.device = devices[i],
+                      .samples = replica_share(samples, std::ssize(devices), std::ssize(ends))});
+    }
+    return ends;
+  };
+  for (const TopologyDescription& description :
+       {small::cluster({.servers = 3, .devices = 4}), two_kinds_of_server(), two_racks()}) {
+    const Topology topology(description);
+    search::PlacementTable table(topology);
+    std::map<search::PlacementPair, Duration> times;
+    const auto pairs = two_stages(table, topology.device_count());
+    for (const auto& [front, back] : pairs) {
+      const std::vector<DeviceIndex>& devices = table.at(front).devices;
+      const Duration time = transfer_cost(
+                                ends_on(devices), ends_on(table.at(back).devices),
+                                [](std::int64_t count) { return Bytes{count * 1000}; }, topology)
+                                .time;
+      CHECK(times.try_emplace(table.pair(front, back), time).first->second == time);
+      CHECK(table.reduction(front).is_as_fast_as(AllReduceModel(devices, topology)));
+    }
+  }
+}
+
+TEST_CASE("placements that differ by whole servers are one pair, unless racks tell them apart") {
+  const auto pair_of_last = [](const Topology& topology, search::PlacementTable& table,
+                               std::int32_t servers) {
+    search::PlacementIndex behind = search::PlacementTable::kNothing;
+    for (std::int32_t s = 0; s < servers; ++s) {
+      behind = table.options(behind, topology.server({0}).device_count).front();
+    }
+    const search::PlacementIndex front =
+        table.options(behind, topology.server({0}).device_count).front();
+    return table.pair(front, behind);
+  };
+  const Topology alike = three_servers_of_four();
+  search::PlacementTable table(alike);
+  CHECK(pair_of_last(alike, table, 1) == pair_of_last(alike, table, 2));
+  const Topology racks(two_racks());
+  search::PlacementTable in_racks(racks);
+  CHECK(pair_of_last(racks, in_racks, 1) != pair_of_last(racks, in_racks, 2));
 }
