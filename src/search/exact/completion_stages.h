@@ -79,7 +79,7 @@ class CompletionStages {
   bool is_tried(StageForm form, Kind kind) const;
   /// By beginning.
   using StagesByCut = IndexedVector<CutIndex, std::vector<Stage>>;
-  /// Of which stages a column is, and the highest of their beginnings that is tried.
+  /// The stages in a column, and the highest of their beginnings that is tried.
   struct ColumnOf {
     Kind kind;
     StageForm form;
