@@ -253,9 +253,11 @@ const AllReduceModel::Alternative* AllReduceModel::fastest(Bytes size) const {
 }
 
 Duration AllReduceModel::time(Bytes size) const {
-  const Alternative* alternative = fastest(size);
-  if (alternative == nullptr) return {};
-  const Duration on_links = round_up(busy(*alternative, size)) + latency(*alternative);
+  if (size.count == 0 || alternatives_.empty()) return {};
+  Duration on_links = Duration::infinite();
+  for (const Alternative& alternative : alternatives_) {
+    on_links = std::min(on_links, round_up(busy(alternative, size)) + latency(alternative));
+  }
   return measured_time(measured_, size, on_links);
 }
 

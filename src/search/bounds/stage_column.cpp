@@ -35,7 +35,6 @@ class BucketChain {
     }
     open_ += gradient;
     open_begin_ = layers.begin;
-    open_time_ = least_time(reductions_, open_);
     // Reductions behind the last backward are counted from its end.
     open_ready_ = gradients_.overlaps ? ready : Duration{};
     open_step_ = costs_.optimizer_step(layers) - closed_.all_steps;
@@ -70,7 +69,7 @@ class BucketChain {
 
   Chain with_open(Duration ready) const {
     Chain chain = closed_;
-    chain.reduced = std::max(chain.reduced, ready) + open_time_;
+    chain.reduced = std::max(chain.reduced, ready) + least_time(reductions_, open_);
     chain.stepped = std::max(chain.stepped, chain.reduced) + open_step_;
     chain.all_steps += open_step_;
     return chain;
@@ -83,8 +82,6 @@ class BucketChain {
   // The first layer of the stage so far that adds to the open bucket.
   std::int32_t open_begin_ = 0;
   Duration open_ready_;
-  // The least time of its all-reduce.
-  Duration open_time_;
   Duration open_step_;
   Bytes largest_;
   Chain closed_;
