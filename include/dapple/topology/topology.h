@@ -131,10 +131,10 @@ class Topology {
     return first_interchangeable_[index.position()];
   }
 
-  /// Returns by how many whole servers' devices the devices from `first` to `last` may all be moved
-  /// to the front so that nothing but their numbers changes: the servers stay of one kind, and the
-  /// routes have links that are alike. 0 where their servers are of several kinds or there are
-  /// racks. O(1).
+  /// Returns how many devices the servers have that stand in front of those of `first` to `last`
+  /// and are of the same kind. Devices in this range that are renumbered by so much keep all that
+  /// is known of them but their numbers: kinds, memory, and the links of routes between them. 0 if
+  /// their servers are of several kinds or there are racks. O(1).
   std::int32_t offset_from_alike(DeviceIndex first, DeviceIndex last) const;
 
   /// Returns the number, within the server, of the NIC that a device uses. Requires: the server has

@@ -55,8 +55,8 @@ struct Placement {
   std::int32_t offset = 0;
 };
 
-/// Two placements, of which everything is known but for the numbers of their devices: what a
-/// transfer between them takes is the same for equal pairs.
+/// The placements of two neighbouring stages without the numbers of their devices. Transfers
+/// between the stages take the same time for equal pairs.
 struct PlacementPair {
   PlacementIndex front;
   PlacementIndex back;
