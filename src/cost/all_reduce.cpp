@@ -239,26 +239,19 @@ Duration AllReduceModel::latency(const Alternative& alternative) {
   return sum;
 }
 
-const AllReduceModel::Alternative* AllReduceModel::fastest(Bytes size) const {
-  if (size.count == 0) return nullptr;
-  const Alternative* best = nullptr;
-  Duration least;
+AllReduceModel::Fastest AllReduceModel::fastest(Bytes size) const {
+  Fastest best;
+  if (size.count == 0) return best;
   for (const Alternative& alternative : alternatives_) {
     const Duration time = round_up(busy(alternative, size)) + latency(alternative);
-    if (best != nullptr && time >= least) continue;
-    best = &alternative;
-    least = time;
+    if (best.alternative == nullptr || time < best.time) best = {&alternative, time};
   }
   return best;
 }
 
 Duration AllReduceModel::time(Bytes size) const {
-  if (size.count == 0 || alternatives_.empty()) return {};
-  Duration on_links = Duration::infinite();
-  for (const Alternative& alternative : alternatives_) {
-    on_links = std::min(on_links, round_up(busy(alternative, size)) + latency(alternative));
-  }
-  return measured_time(measured_, size, on_links);
+  const Fastest best = fastest(size);
+  return best.alternative == nullptr ? Duration{} : measured_time(measured_, size, best.time);
 }
 
 bool AllReduceModel::is_as_fast_as(const AllReduceModel& other) const {
@@ -407,12 +400,12 @@ std::vector<AllReducePhase> AllReduceModel::phases(const Alternative& alternativ
 AllReduceCost AllReduceModel::cost(Bytes size) const {
   AllReduceCost cost;
   cost.size = size;
-  const Alternative* alternative = fastest(size);
+  const auto [alternative, on_links] = fastest(size);
   if (alternative == nullptr) return cost;
   cost.algorithm = alternative->algorithm;
   cost.busy = busy(*alternative, size);
   cost.latency = latency(*alternative);
-  cost.time = round_up(cost.busy) + cost.latency;
+  cost.time = on_links;
   cost.phases = phases(*alternative, size);
   std::vector<std::pair<PortIndex, ByteParts>> ports = sum_of(cost.phases);
   cost.ports = in_bytes(ports);

@@ -146,7 +146,12 @@ class AllReduceModel {
   static AllReducePhase phase(const Rings& rings, Bytes size);
   std::vector<AllReducePhase> phases(const Alternative& alternative, Bytes size) const;
   void halve();
-  const Alternative* fastest(Bytes size) const;
+  /// An alternative, null if there is none or nothing to reduce, and its time on idle links.
+  struct Fastest {
+    const Alternative* alternative = nullptr;
+    Duration time;
+  };
+  Fastest fastest(Bytes size) const;
 
   static void merge_ports(Rings& rings, const Topology& topology);
   static Rings flat_ring(const std::vector<DeviceIndex>& devices, const Topology& topology);

@@ -110,7 +110,7 @@ class PlacementTable {
   IndexedVector<PlacementIndex, PlacementIndex> first_moved_;
   std::map<std::vector<DeviceIndex>, PlacementIndex> first_with_devices_;
   IndexedVector<PlacementIndex, PlacementIndex> first_alike_;
-  // Of each placement that is alike to none before it.
+  // The all-reduces of the placements that are alike to none before them.
   std::map<PlacementIndex, AllReduceModel> reductions_;
   // The placements that are alike to none before them, by their number of devices.
   std::map<std::size_t, std::vector<PlacementIndex>> different_;
