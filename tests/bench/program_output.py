@@ -52,13 +52,15 @@ def tokens_per_second(text):
 
 
 def verified(text):
-    """How far gradients and losses are off, and whether dapple-exec takes that for rounding."""
+    """How far gradients and losses are off, and whether dapple-exec takes that for rounding; None
+    where it cannot tell, as rounding may have chosen other experts."""
     def worst(line):
         found = searched(rf"^  {line} +of [0-9,]+ \w+ (?:do not differ|differ by (\S+) at most)$",
                          text)
         return float(found[1] or 0)
-    verdict = searched(r"^  (verified|failed): ", text)[1]
-    return worst("gradients"), worst("losses"), verdict == "verified"
+    verdict = searched(r"^  (verified|failed|undecided): ", text)[1]
+    holds = {"verified": True, "failed": False, "undecided": None}[verdict]
+    return worst("gradients"), worst("losses"), holds
 
 
 def passed_tests(text):

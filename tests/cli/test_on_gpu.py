@@ -50,14 +50,15 @@ class OnGpu(ToolTest):
 
     def test_steps_on_a_core_find_what_must_hold(self):
         result = self.on_gpu(self.built(), "out", "--stand-in", "--only",
-                             "machine,verify-fp32,verify-llama-fp32,verify-bf16,agree")
+                             "machine,verify-fp32,verify-llama-fp32,verify-bf16,groups-fp32,agree")
         self.assertEqual((result.returncode, result.stderr), (DONE, ""))
         results = json.loads((self.folder / "out" / "results.json").read_text())
         self.assertEqual({name: result["end"] for name, result in results.items()},
                          {"machine": "done", "verify-fp32": "done", "verify-llama-fp32": "done",
-                          "agree": "done",
+                          "groups-fp32": "done", "agree": "done",
                           "verify-bf16": "skipped: a core computes in fp32 only"})
         self.assertEqual(len(results["agree"]["rows"]), 2)
+        self.assertEqual([row["holds"] for row in results["groups-fp32"]["rows"]], [True] * 9)
         table = (self.folder / "out" / "on_gpu.md").read_text()
         self.assertIn("| gpt2-tiny, 2 stages, fp32: gradients and losses beside one core's | ",
                       table)
@@ -98,6 +99,8 @@ class OnGpu(ToolTest):
         gradients, losses, holds = output.verified(told)
         self.assertTrue(holds)
         self.assertLess(max(gradients, losses), 1e-5)
+        undecided = told.replace("  verified: ", "  undecided: ")
+        self.assertEqual(output.verified(undecided), (gradients, losses, None))
         told = self.run_tool("replay", "--plan", "plan.json", "--iterations", 1,
                              binary=binary).stdout
         self.assertGreater(output.seconds(told, "measured"), 0)
