@@ -30,7 +30,8 @@ std::variant<MadePlan, Infeasible> plan_as_asked(const PlanningContext& context)
   const PlannerOptions start = options_to_start(context.options);
   auto first = plan_one_family({context.profile, context.topology, start,
                                 first_part ? &*first_part : nullptr, context.to_beat,
-                                context.first_plan, context.first_iteration, context.pool});
+                                context.first_plan, context.first_iteration, context.pool,
+                                context.only_faster, context.dapple_steps});
   return plan_families(std::move(first), context);
 }
 

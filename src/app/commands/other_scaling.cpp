@@ -80,7 +80,9 @@ void search_in_other_scaling(OtherScaling& scaling, const planner::PlanningConte
   options.baselines = false;
   const ModelProfile profile = with_other_scaling(context.profile);
   planner::Progress* const progress = context.progress;
-  const planner::PlanningContext other{profile, context.topology, options, progress};
+  planner::PlanningContext other{profile, context.topology, options, progress};
+  // What a plan would gain at all is asked, not how much the best one would.
+  other.dapple_steps = planner::DappleSteps::NarrowSearch;
   const auto made =
       restriction ? planner::make_restricted_plan(other, *restriction) : planner::make_plan(other);
   const auto* plan = std::get_if<planner::MadePlan>(&made);

@@ -41,8 +41,8 @@ struct OtherScaling {
 std::optional<OtherScaling> in_other_scaling(const PlanDocument& document,
                                              const Topology& topology);
 
-/// Adds the plan that the DAPPLE planner, whose work is limited, finds under floor, if the
-/// profile's own scaling is proportional. Adds nothing if the progress stops the search.
+/// Adds the plan that the narrow search of the DAPPLE planner finds under floor, if the profile's
+/// own scaling is proportional. Adds nothing if the progress stops the search.
 void search_in_other_scaling(OtherScaling& scaling, const planner::PlanningContext& context,
                              const std::optional<planner::PlanRestriction>& restriction);
 

@@ -85,6 +85,9 @@ constexpr int kSearchesSideBySide = 8;
 constexpr std::size_t kFirstPlans = 4;
 /// The number of plans whose depths are refined in the end.
 constexpr std::size_t kRefined = 4;
+/// The number of candidates in a row that give no faster plan after which the simulation of first
+/// plans on many devices ends. The form with the fastest first plan is searched without this limit.
+constexpr std::size_t kMostWithoutGain = 64;
 /// The number of candidates simulated in parallel; fixed, so that the outcome does not depend on
 /// the number of threads.
 constexpr std::size_t kBatch = 8;
@@ -136,6 +139,11 @@ class DapplePlanner {
   void simulate_shortest(const std::vector<search::Candidate>& candidates);
   bool is_allowed(const search::Candidate& candidate) const;
   bool is_long(const search::Candidate& candidate) const;
+  /// Whether first plans are made on so many devices that simulations take long.
+  bool may_end_without_gain() const {
+    return context_.dapple_steps == DappleSteps::Searches &&
+           context_.topology.device_count() > kManyDevices;
+  }
   Duration incumbent() const {
     const Duration most = context_.only_faster ? context_.to_beat : Duration::infinite();
     return kept_.empty() ? most : std::min(most, kept_.front().iteration);
@@ -280,9 +288,11 @@ void DapplePlanner::bound_opening(std::vector<search::Candidate>& candidates) co
 void DapplePlanner::search_at_both_widths() {
   const SearchSize size{.layers = static_cast<std::int64_t>(context_.profile.layers.size()),
                         .devices = context_.topology.device_count()};
+  // With many devices the first search would take as long as the main one and find less.
+  const bool has_narrow = size.devices <= kManyDevices;
+  const bool has_main = !has_narrow || context_.dapple_steps != DappleSteps::NarrowSearch;
   for (const auto& effort : {scout, thorough}) {
-    // With many devices the first search would take as long as the main one and find less.
-    if (is_stopped_() || (effort == scout && size.devices > kManyDevices)) continue;
+    if (is_stopped_() || !(effort == scout ? has_narrow : has_main)) continue;
     simulate_best_first(search(effort(size, incumbent())), action_budget_);
   }
 }
@@ -354,11 +364,15 @@ void DapplePlanner::simulate_best_first(const std::vector<search::Candidate>& ca
                             [&](std::size_t position) { return !is_long(candidates[position]); });
   const auto count_short = static_cast<std::size_t>(first_long - order.begin());
   std::size_t first = 0;
+  std::size_t last_gain = 0;  // behind the candidates that gave the fastest plan
   for (std::size_t next = 0; first < order.size() && !is_stopped_(); first = next) {
     const bool is_short = first < count_short;
     if (is_short ? actions_ > budget : !kept_.empty()) break;
+    if (may_end_without_gain() && first - last_gain >= kMostWithoutGain) break;
     next = is_short ? std::min(first + kBatch, count_short) : first + 1;
+    const Duration before = incumbent();
     simulate_side_by_side(candidates, std::span(order).subspan(first, next - first));
+    if (incumbent() < before) last_gain = next;
   }
   if (is_stopped_()) {
     if (is_opening_) simulate_shortest(candidates);

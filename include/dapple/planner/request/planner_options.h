@@ -120,9 +120,10 @@ struct PlannerOptions {
 /// none of them. No command asks for the last two: tests compare the searches.
 enum class Diagrams { WhereLarge, First, Only };
 
-/// How far the DAPPLE planner goes: its opening plans, which take a fraction of its time, the
-/// searches that follow, and the refinement of the depths of the best plans.
-enum class DappleSteps { Opening, Searches, All };
+/// How far the DAPPLE planner goes: its opening plans, which take a fraction of its time, a narrow
+/// search, where that takes less than the main one, the main one, and the refinement of the depths
+/// of the best plans.
+enum class DappleSteps { Opening, NarrowSearch, Searches, All };
 
 /// What a plan is made for. It refers to its parts, which must outlive it.
 struct PlanningContext {
