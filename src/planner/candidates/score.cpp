@@ -53,13 +53,16 @@ std::int64_t actions_of_flows(const search::BoundedPlan& bounded) {
   return static_cast<std::int64_t>(actions) * bounded.plan.num_micro_batches;
 }
 
+std::int64_t simulated_actions(const Schedule& schedule, const search::BoundedPlan& bounded) {
+  std::int64_t actions = actions_of_flows(bounded);
+  for (const Lane& lane : schedule.lanes) actions += static_cast<std::int64_t>(lane.actions.size());
+  return actions;
+}
+
 Recorded run_and_count(const search::BoundedPlan& bounded, bool record, Duration enough,
                        const std::function<bool()>& should_stop, Score& score) {
   Recorded recorded{.schedule = generate(bounded.plan, bounded.mode.replicas), .result = {}};
-  for (const Lane& lane : recorded.schedule.lanes) {
-    score.actions += static_cast<std::int64_t>(lane.actions.size());
-  }
-  score.actions += actions_of_flows(bounded);
+  score.actions += simulated_actions(recorded.schedule, bounded);
   ++score.simulated;
   recorded.result = simulate::simulate(recorded.schedule, bounded.costs, bounded.topology,
                                        {.contention = bounded.mode.contention,
@@ -76,6 +79,10 @@ Duration simulate_and_count(const search::BoundedPlan& bounded, Score& score,
                             const std::function<bool()>& should_stop, Duration most) {
   const Duration enough = most.is_infinite() ? most : most + Duration{1};
   return run_and_count(bounded, false, enough, should_stop, score).result.iteration;
+}
+
+void count_unsimulated(const search::BoundedPlan& bounded, Score& score) {
+  score.actions += simulated_actions(generate(bounded.plan, bounded.mode.replicas), bounded);
 }
 
 Recorded record_and_count(const search::BoundedPlan& bounded, Score& score,

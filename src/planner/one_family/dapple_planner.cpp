@@ -86,7 +86,7 @@ constexpr std::size_t kFirstPlans = 4;
 /// The number of plans whose depths are refined in the end.
 constexpr std::size_t kRefined = 4;
 /// The number of candidates in a row that give no faster plan after which the simulation of first
-/// plans on many devices ends. The form with the fastest first plan is searched without this limit.
+/// plans on many devices ends. The form with the fastest first plan is searched further.
 constexpr std::size_t kMostWithoutGain = 64;
 /// The number of candidates simulated in parallel; fixed, so that the outcome does not depend on
 /// the number of threads.

@@ -106,6 +106,16 @@ std::vector<BaselinePlan> compare_with(const DapplePlans& dapple, const Planning
   return plans;
 }
 
+/// Whether decision diagrams find plans sooner than the DAPPLE searches, whose plans are asked for
+/// neither as a baseline nor as alternatives.
+bool is_left_to_diagrams(const PlanningContext& context) {
+  const auto layers = static_cast<std::int64_t>(context.profile.layers.size());
+  return context.options.planner == PlannerKind::Exact && !context.options.baselines &&
+         context.pool == nullptr &&
+         layers * context.topology.device_count() > kSearchLimits.left_to_diagrams &&
+         is_for_diagrams(context);
+}
+
 /// Adds the baselines that fit and are plans of the requested kind.
 void add_baselines(const std::vector<BaselinePlan>& baselines, const PlannerOptions& options,
                    std::vector<SimulatedPlan>& known) {
@@ -289,7 +299,9 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
       context.first_plan != nullptr && is_of_one_family(*context.first_plan, options);
   const bool needs_first_plans = options.baselines || options.planner != PlannerKind::Exact ||
                                  !has_first_plan || !context.has_slower_first_plan();
-  DapplePlans dapple = needs_first_plans ? plan_by_dapple(context) : DapplePlans{};
+  PlanningContext of_first_plans = context;
+  if (is_left_to_diagrams(context)) of_first_plans.dapple_steps = DappleSteps::Opening;
+  DapplePlans dapple = needs_first_plans ? plan_by_dapple(of_first_plans) : DapplePlans{};
   if (known.empty() && has_first_plan) {
     known.push_back({.plan = *context.first_plan, .iteration = context.first_iteration});
   }

@@ -70,6 +70,7 @@ class DappleSearch {
   void count_placements();
   bool has_too_much_work(CutIndex cut, std::int32_t replicas, double free) const;
   double free_capacity(const Placement& placement) const;
+  const std::vector<PrefixBound::Rest>& rests(double free);
   bool is_within_pins(const Node& node, const Placement& place) const;
   bool compete(const Node& a, const Node& b) const;
   void insert_unless_dominated(const Node& node);
@@ -90,6 +91,8 @@ class DappleSearch {
   double all_devices_ = 0;
   double quickest_ = 0;
   double slowest_ = 1;
+  // The bounds for the layers in front of each cut, by the speeds of the devices that are left.
+  std::map<double, std::vector<PrefixBound::Rest>> rests_;
   IndexedVector<NodeIndex, Node> nodes_;
   IndexedVector<CutIndex, CutStates> cuts_;
   // Stage columns of the current cut, by the first placement alike and form, and by placement.
@@ -273,12 +276,31 @@ double DappleSearch::free_capacity(const Placement& placement) const {
   return capacity;
 }
 
+/// Returns the bounds for the layers in front of each cut on devices whose speeds sum to `free`.
+const std::vector<PrefixBound::Rest>& DappleSearch::rests(double free) {
+  constexpr std::int64_t kMostKept = 1 << 18;
+  if (std::ssize(rests_) * end_of_model_.value > kMostKept && !rests_.contains(free)) {
+    rests_.clear();
+  }
+  std::vector<PrefixBound::Rest>& rests = rests_[free];
+  if (rests.empty()) {
+    for (CutIndex cut; cut < end_of_model_; cut = cut.next()) {
+      // Without devices nothing but the whole model is left.
+      rests.push_back(free > 0 ? prefix_.rest(cut, free) : PrefixBound::Rest{});
+    }
+  }
+  return rests;
+}
+
 void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
                           const std::vector<NodeIndex>& behind, StageForm form) {
   const StageColumn& stages = column(cut, placement, form);
   if (!allowance_.spend(cut.value - stages.first.value)) return;
   const Placement& place = placements_.at(placement);
   const double free = free_capacity(place);
+  const std::vector<PrefixBound::Rest>& rests = this->rests(free);
+  const bool has_pins = problem_.pins != Pins{};
+  const auto replicas = static_cast<std::int64_t>(place.devices.size());
   const bool is_last = behind.front() == kNoNode;
   // It is bounded once a partial plan needs it.
   std::optional<BoundaryBound> boundary;
@@ -286,9 +308,10 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
     if (begin > CutIndex{} && free <= 0) continue;
     const StageBound& stage = stages.at(begin);
     if (stage.depth_limit == 0) continue;
-    const auto replicas = static_cast<std::int64_t>(place.devices.size());
-    if (!problem_.pins.allow(layers_between(begin, cut), replicas, form.recompute)) continue;
-    const PrefixBound::Rest rest = prefix_.rest(begin, free);
+    if (has_pins && !problem_.pins.allow(layers_between(begin, cut), replicas, form.recompute)) {
+      continue;
+    }
+    const PrefixBound::Rest& rest = rests[begin.position()];
     if (std::max(rest.busiest, stage.forward + stage.backward) >= effort_.incumbent) continue;
     if (!allowance_.spend(static_cast<std::int64_t>(behind.size()))) return;
     const auto bound_of = [&](const BoundLabel& label) {

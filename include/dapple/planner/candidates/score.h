@@ -32,7 +32,8 @@ bool better(const SimulatedPlan& a, const SimulatedPlan& b);
 /// The outcome of evaluating a candidate, and the work that it took.
 struct Score {
   SimulatedPlan best;
-  /// The simulated actions: a measure of work that, unlike time, is deterministic.
+  /// The actions of simulations, and of those that a bound made superfluous: a measure of work
+  /// that, unlike time, is deterministic.
   std::int64_t actions = 0;
   /// The number of simulations.
   std::int64_t simulated = 0;
@@ -51,6 +52,10 @@ struct Score {
 Duration simulate_and_count(const search::BoundedPlan& bounded, Score& score,
                             const std::function<bool()>& should_stop = {},
                             Duration most = Duration::infinite());
+
+/// Adds the work of a simulation of the plan that a bound has made superfluous, so that what a
+/// search examines does not depend on whether it is simulated.
+void count_unsimulated(const search::BoundedPlan& bounded, Score& score);
 
 /// A simulation with its schedule and timeline.
 struct Recorded {

@@ -118,6 +118,10 @@ struct SearchLimits {
   std::int64_t small = 6144;
   std::int64_t part_after_diagrams = 4;
 
+  /// In problems of more layers times devices that are for diagrams, the DAPPLE planner makes no
+  /// more than opening plans before them: diagrams find what its searches would, or better, sooner.
+  std::int64_t left_to_diagrams = 16'384;
+
   /// The searches whose completion bounds are computed in parallel; fixed, as they share the steps
   /// that are left.
   std::size_t completions_in_parallel = 8;
