@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "../support/trainable.h"
-#include "dapple/exec/run/freed_memory.h"
+#include "dapple/command_line/freed_memory.h"
 #include "dapple/exec/train/train.h"
 
 namespace {
@@ -46,7 +46,7 @@ exec::TrainingJob make_job(const Topology& topology) {
 }
 
 void step_without_pipeline(benchmark::State& state) {
-  exec::keep_freed_memory();
+  command_line::keep_freed_memory();
   const Topology topology(full_mesh(1, {bytes_per_ns(1), {}}));
   exec::PlainTraining plain(make_job(topology));
   std::int64_t iteration = 0;
@@ -55,7 +55,7 @@ void step_without_pipeline(benchmark::State& state) {
 BENCHMARK(step_without_pipeline)->Unit(benchmark::kMillisecond)->MeasureProcessCPUTime();
 
 void step_of_one_stage(benchmark::State& state) {
-  exec::keep_freed_memory();
+  command_line::keep_freed_memory();
   const Topology topology(full_mesh(1, {bytes_per_ns(1), {}}));
   const exec::TrainingJob job = make_job(topology);
   exec::ThreadNetwork network(topology, {job.devices.front().device}, {});

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "dapple/command_line/files.h"
+#include "dapple/command_line/freed_memory.h"
 #include "dapple/core/error.h"
 #include "dapple/exec/measure/measure.h"
-#include "dapple/exec/run/freed_memory.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/specification.h"
 #include "dapple/io/files/read_file.h"
@@ -165,7 +165,7 @@ int run_profile(const command_line::Options& options, command_line::Console& con
   const std::string output =
       request.output.value_or(command_line::default_output(specification.profile, ".profile.json"));
   command_line::check_outputs({{"--output", output}}, {{"--spec", path}});
-  exec::keep_freed_memory();
+  command_line::keep_freed_memory();
   const command_line::SignalGuard interrupt(
       command_line::text_of_interruption(console, "the pass"));
   measure.should_stop = [&interrupt] { return interrupt.has_received(); };

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "dapple/command_line/files.h"
+#include "dapple/command_line/freed_memory.h"
 #include "dapple/core/error.h"
-#include "dapple/exec/run/freed_memory.h"
 #include "dapple/exec/train/rank_connections.h"
 #include "dapple/exec/train/train.h"
 #include "dapple/exec/weights/checkpoint.h"
@@ -323,7 +323,7 @@ int verify_session(const TrainRequest& request, const TrainingSession& session,
 int run_session(const TrainRequest& request, const RunnablePlan& plan,
                 const TrainingSession& session, const Carrier& carrier,
                 command_line::Console& console) {
-  exec::keep_freed_memory();
+  command_line::keep_freed_memory();
   Teller teller(console, command_line::takes_stdout(outputs_of(request)));
   if (carrier.is_lead) {
     warn_of_start(request, session, console);

@@ -1,8 +1,8 @@
-#include "dapple/exec/run/freed_memory.h"
+#include "dapple/command_line/freed_memory.h"
 
 #include <malloc.h>
 
-namespace dapple::exec {
+namespace dapple::command_line {
 
 void keep_freed_memory() {
   constexpr int kGibibyte = 1 << 30;
@@ -10,4 +10,4 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, kGibibyte);
 }
 
-}  // namespace dapple::exec
+}  // namespace dapple::command_line
