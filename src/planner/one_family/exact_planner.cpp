@@ -246,9 +246,10 @@ bool ExactPlanner::advance_partial_plans(Duration enough) {
 }
 
 /// Raises the bounds of searches that are open to what the NICs of each server send, once. Rounds
-/// take more and more steps, as long as the one before has raised some bound.
+/// take more and more steps, as long as the one before has raised some bound. In large problems the
+/// stages alone, which steps do not count, would take minutes.
 void ExactPlanner::raise_bounds_by_nics() {
-  if (std::exchange(has_nic_bounds_, true)) return;
+  if (std::exchange(has_nic_bounds_, true) || is_large(context_)) return;
   const std::vector<search::SearchProblem> problems = search_problems(context_);
   std::vector<Duration> bounds(problems.size());
   for (std::int64_t steps = kSearchLimits.nic_steps; steps <= kSearchLimits.last_nic_steps;

@@ -51,8 +51,8 @@ struct SearchLimits {
   /// a faster plan.
   std::int64_t stagnation = 20'000'000;
 
-  /// A problem is large if its layers times devices exceed this; full completion bounds and
-  /// threshold accepting from all of the best plans would take minutes there.
+  /// A problem is large if its layers times devices exceed this; full completion bounds, the bound
+  /// of what NICs send and threshold accepting from all of the best plans would take minutes there.
   std::int64_t large = 65'536;
   /// The steps of computing completion bounds: for one search, and for all, and the same in a large
   /// problem.
