@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "dapple/search/bounds/bound.h"
-#include "dapple/search/bounds/earliest_start_bound.h"
 #include "planner/candidates/threshold_accepting.h"
 
 namespace dapple::planner {
@@ -22,17 +21,6 @@ std::int64_t most_tries(const Plan& plan, std::int64_t budget) {
 bool is_least_of_its_plan(Plan plan, const Depths& depths) {
   plan.warmup_depths = lane_depths(plan, depths);
   return pipeline_depths(plan) == depths;
-}
-
-/// Lower bound (T4) on the iteration of a plan whose stages have `depths`: the simulated time
-/// without contention, in a fraction of the time of a simulation. Above `most` it may be smaller,
-/// but stays above.
-Duration bound_without_contention(search::BoundedPlan bounded, const Depths& depths,
-                                  Duration most) {
-  if (deals_micro_batches(bounded.plan)) return {};
-  bounded.mode.contention = Contention::Off;
-  return search::EarliestStartBound(bounded).bound({.least = depths, .most = depths}, nullptr,
-                                                   most + Duration{1});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dapple/search/bounds/bound.h"
+#include "dapple/search/bounds/earliest_start_bound.h"
 
 namespace dapple::planner {
 namespace {
@@ -79,6 +80,14 @@ Duration simulate_and_count(const search::BoundedPlan& bounded, Score& score,
                             const std::function<bool()>& should_stop, Duration most) {
   const Duration enough = most.is_infinite() ? most : most + Duration{1};
   return run_and_count(bounded, false, enough, should_stop, score).result.iteration;
+}
+
+Duration bound_without_contention(search::BoundedPlan bounded,
+                                  const std::vector<std::int64_t>& depths, Duration most) {
+  if (deals_micro_batches(bounded.plan)) return {};
+  bounded.mode.contention = Contention::Off;
+  return search::EarliestStartBound(bounded).bound({.least = depths, .most = depths}, nullptr,
+                                                   most + Duration{1});
 }
 
 void count_unsimulated(const search::BoundedPlan& bounded, Score& score) {

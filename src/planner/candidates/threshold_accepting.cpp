@@ -272,8 +272,6 @@ Score threshold_accepting_of_stages(const SimulatedPlan& start, const CostModel&
   score.best = start;
   if (start.plan.stages.size() == 1) return score;
   SimulatedPlan here = start;
-  SimulationMode without_contention = options.mode();
-  without_contention.contention = Contention::Off;
   const std::int64_t actions_of_one = least_actions(start.plan.stages.size(), micro_batches);
   std::int64_t tries_left = kTriesPerSimulation * (1 + budget / actions_of_one);
   std::int64_t costs_left = kCostedDevices / costs.topology().device_count();
@@ -296,8 +294,7 @@ Score threshold_accepting_of_stages(const SimulatedPlan& start, const CostModel&
     const PlanCost cost = costs.plan_cost(plan);
     const search::BoundedPlan bounded{plan, cost, costs.topology(), options.mode()};
     if (search::lower_bound_of_order(bounded) > most) continue;
-    search::EarliestStartBound earliest({plan, cost, costs.topology(), without_contention});
-    if (earliest.bound({.least = plan.warmup_depths, .most = plan.warmup_depths}) > most) {
+    if (bound_without_contention(bounded, plan.warmup_depths, most) > most) {
       // It counts as a simulation, most of whose time it saves.
       score.actions += actions_of_one;
       continue;

@@ -299,7 +299,7 @@ void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
   const Placement& place = placements_.at(placement);
   const double free = free_capacity(place);
   const std::vector<PrefixBound::Rest>& rests = this->rests(free);
-  const bool has_pins = problem_.pins != Pins{};
+  const bool has_pins = !problem_.pins.empty();
   const auto replicas = static_cast<std::int64_t>(place.devices.size());
   const bool is_last = behind.front() == kNoNode;
   // It is bounded once a partial plan needs it.
