@@ -1,27 +1,22 @@
 #include "search/bounds/stage_column.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "dapple/core/error.h"
 
 namespace dapple::search {
 namespace {
-
-/// Returns the least time of an all-reduce of `size` bytes.
-Duration least_time(const std::vector<const AllReduceModel*>& reductions, Bytes size) {
-  Duration least = Duration::infinite();
-  for (const AllReduceModel* reduction : reductions) {
-    least = std::min(least, reduction->time(size));
-  }
-  return least;
-}
 
 /// The gradient buckets of a stage to which layers are added in front, and how long their
 /// all-reduces and the optimizer go on after the last backward. It keeps the chain of all buckets
 /// but the last one, which is added on request.
 class BucketChain {
  public:
-  BucketChain(const CostModel& costs, const std::vector<const AllReduceModel*>& reductions,
+  BucketChain(const CostModel& costs, const FastestReduction& reduction,
               const GradientSynchronization& gradients)
-      : costs_(costs), reductions_(reductions), gradients_(gradients) {}
+      : costs_(costs), reduction_(reduction), gradients_(gradients) {}
 
   /// Adds the first layer of `layers`, the layers of the stage so far. `ready` is the least time
   /// from the start of the stage's backward to the end of the layer's.
@@ -69,14 +64,14 @@ class BucketChain {
 
   Chain with_open(Duration ready) const {
     Chain chain = closed_;
-    chain.reduced = std::max(chain.reduced, ready) + least_time(reductions_, open_);
+    chain.reduced = std::max(chain.reduced, ready) + reduction_.time(open_);
     chain.stepped = std::max(chain.stepped, chain.reduced) + open_step_;
     chain.all_steps += open_step_;
     return chain;
   }
 
   const CostModel& costs_;
-  const std::vector<const AllReduceModel*>& reductions_;
+  const FastestReduction& reduction_;
   GradientSynchronization gradients_;
   Bytes open_;
   // The first layer of the stage so far that adds to the open bucket.
@@ -94,11 +89,11 @@ class ColumnBuilder {
       : costs_(costs.in(request.form.form)),
         request_(request),
         kinds_(replica_kinds(costs.topology(), stage.devices, shares_of(stage, request))),
-        reductions_(stage.reductions),
+        reduction_(stage.reduction),
         replica_count_(std::ssize(stage.devices) / request.form.devices_per_replica) {
     for (const ReplicaKind& kind : kinds_) {
       tables_.push_back(&costs_.table(kind.samples, kind.device_kind));
-      chains_.emplace_back(costs_, stage.reductions, request.gradients);
+      chains_.emplace_back(costs_, stage.reduction, request.gradients);
       device_kinds_.push_back(kind.device_kind);
     }
   }
@@ -169,10 +164,10 @@ class ColumnBuilder {
   Duration least_update(LayerRange layers) const {
     // Elsewhere it does not depend on the reduction.
     if (!costs_.topology().description().shards_optimizer) {
-      return costs_.update(layers, replica_count_, device_kinds_, *reductions_.front());
+      return costs_.update(layers, replica_count_, device_kinds_, *reduction_.models().front());
     }
     Duration least = Duration::infinite();
-    for (const AllReduceModel* reduction : reductions_) {
+    for (const AllReduceModel* reduction : reduction_.models()) {
       least = std::min(least, costs_.update(layers, replica_count_, device_kinds_, *reduction));
     }
     return least;
@@ -226,11 +221,35 @@ class ColumnBuilder {
   std::vector<std::int32_t> device_kinds_;
   std::vector<const LayerTable*> tables_;
   std::vector<BucketChain> chains_;
-  const std::vector<const AllReduceModel*>& reductions_;
+  const FastestReduction& reduction_;
   std::int64_t replica_count_;
 };
 
 }  // namespace
+
+FastestReduction::FastestReduction(std::vector<const AllReduceModel*> models,
+                                   std::size_t most_remembered)
+    : models_(std::move(models)), known_(most_remembered) {
+  check(most_remembered == 0 || std::has_single_bit(most_remembered),
+        "a number of times to remember is not a power of two");
+}
+
+Duration FastestReduction::time(Bytes size) const {
+  if (known_.empty()) return compute(size);
+  // The upper bits of a product with an odd number depend on all bits of the size.
+  constexpr std::uint64_t kMultiplier = 0x9E37'79B9'7F4A'7C15;
+  const std::uint64_t hash = static_cast<std::uint64_t>(size.count) * kMultiplier;
+  constexpr int kHalf = 32;
+  KnownTime& known = known_[static_cast<std::size_t>(hash >> kHalf) & (known_.size() - 1)];
+  if (known.size != size) known = {.size = size, .time = compute(size)};
+  return known.time;
+}
+
+Duration FastestReduction::compute(Bytes size) const {
+  Duration least = Duration::infinite();
+  for (const AllReduceModel* model : models_) least = std::min(least, model->time(size));
+  return least;
+}
 
 bool is_worth_recomputing(const StageColumn& plain, const Pins& pins) {
   return plain.memory_limits || pins.recompute.has_value();

@@ -61,13 +61,38 @@ std::vector<ReplicaKind> replica_kinds(const Topology& topology,
 /// The samples of replicas with the shares of replica_share().
 inline const std::vector<std::int64_t> kEqualShares;
 
+/// The all-reduces over the devices of a stage, of which each bucket takes the fastest. It can
+/// remember times, because most buckets belong to many stages; an object that does is for one
+/// thread.
+class FastestReduction {
+ public:
+  /// The models must outlive the object. It remembers the times of at most `most_remembered` sizes,
+  /// which is zero or a power of two.
+  explicit FastestReduction(std::vector<const AllReduceModel*> models,
+                            std::size_t most_remembered = 0);
+
+  const std::vector<const AllReduceModel*>& models() const { return models_; }
+  /// Returns the least time of an all-reduce of `size` bytes. O(1) where it is remembered.
+  Duration time(Bytes size) const;
+
+ private:
+  struct KnownTime {
+    Bytes size;
+    Duration time;
+  };
+  Duration compute(Bytes size) const;
+
+  std::vector<const AllReduceModel*> models_;
+  // By a hash of the size; the last one that was asked for of those with the same hash.
+  mutable std::vector<KnownTime> known_;
+};
+
 /// The devices of a stage, in the order of its replicas, the samples of each, none for those of
-/// replica_share(), and their all-reduces. If there are several, each bucket takes the least of
-/// their times.
+/// replica_share(), and their all-reduces.
 struct StageDevices {
   const std::vector<DeviceIndex>& devices;
   const std::vector<std::int64_t>& samples;
-  std::vector<const AllReduceModel*> reductions;
+  FastestReduction reduction;
 };
 
 struct ColumnRequest {

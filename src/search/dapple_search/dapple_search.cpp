@@ -224,21 +224,23 @@ const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, 
     return *known;
   }
   allowance_.keep(stages * Bytes{sizeof(StageBound)});
-  known = &columns_
-               .emplace(key, make_stage_column(costs_,
-                                               {.devices = place.devices,
-                                                .samples = kEqualShares,
-                                                .reductions = {&placements_.reduction(placement)}},
-                                               {.first = first,
-                                                .last = cut.previous(),
-                                                .end = cut,
-                                                .micro_batch_size = problem_.micro_batch_size,
-                                                .num_micro_batches = micro_batches_,
-                                                .form = form,
-                                                .ignore_memory = problem_.ignore_memory,
-                                                .gradients = problem_.gradients,
-                                                .hold_all = problem_.gpipe}))
-               .first->second;
+  known =
+      &columns_
+           .emplace(key, make_stage_column(
+                             costs_,
+                             {.devices = place.devices,
+                              .samples = kEqualShares,
+                              .reduction = FastestReduction({&placements_.reduction(placement)})},
+                             {.first = first,
+                              .last = cut.previous(),
+                              .end = cut,
+                              .micro_batch_size = problem_.micro_batch_size,
+                              .num_micro_batches = micro_batches_,
+                              .form = form,
+                              .ignore_memory = problem_.ignore_memory,
+                              .gradients = problem_.gradients,
+                              .hold_all = problem_.gpipe}))
+           .first->second;
   tables_.add_to(allowance_);
   return *known;
 }

@@ -1,6 +1,7 @@
 #include "search/decision_diagram/class_stages.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace dapple::search {
@@ -81,8 +82,10 @@ std::vector<StageDevices> ClassStages::represent(StageClassIndex index, std::int
   const Topology& topology = topology_;
   // Where the optimizer's state is sharded, memory and the update depend on the number of replicas.
   const bool is_sharded = topology.description().shards_optimizer;
+  // Those of a representative: its devices, the kinds of its replicas, and all its reductions.
+  std::vector<const DeviceAllocation*> firsts;
   std::vector<std::vector<ReplicaKind>> kinds;
-  std::vector<StageDevices> representatives;
+  std::vector<std::vector<const AllReduceModel*>> all_reductions;
   for (const DeviceAllocation* allocation : classes_.allocations(stage_classes_[index])) {
     if (allocation->devices_per_server > limit) continue;
     std::vector<ReplicaKind> some =
@@ -91,15 +94,15 @@ std::vector<StageDevices> ClassStages::represent(StageClassIndex index, std::int
     std::size_t alike = 0;
     while (alike < kinds.size() &&
            (kinds[alike] != some ||
-            (is_sharded && representatives[alike].devices.size() != allocation->devices.size()))) {
+            (is_sharded && firsts[alike]->devices.size() != allocation->devices.size()))) {
       ++alike;
     }
     if (alike == kinds.size()) {
+      firsts.push_back(allocation);
       kinds.push_back(std::move(some));
-      representatives.push_back(
-          {.devices = allocation->devices, .samples = allocation->samples, .reductions = {}});
+      all_reductions.emplace_back();
     }
-    std::vector<const AllReduceModel*>& reductions = representatives[alike].reductions;
+    std::vector<const AllReduceModel*>& reductions = all_reductions[alike];
     const AllReduceModel& reduction = allocation->reduction;
     const auto is_no_faster = [](const AllReduceModel& a, const AllReduceModel& b) {
       return b.is_never_slower_than(a);
@@ -112,7 +115,22 @@ std::vector<StageDevices> ClassStages::represent(StageClassIndex index, std::int
                   [&](const AllReduceModel* other) { return is_no_faster(*other, reduction); });
     reductions.push_back(&reduction);
   }
+  std::vector<StageDevices> representatives;
+  for (std::size_t i = 0; i < firsts.size(); ++i) {
+    representatives.push_back(
+        {.devices = firsts[i]->devices,
+         .samples = firsts[i]->samples,
+         .reduction = FastestReduction(std::move(all_reductions[i]), times_to_remember())});
+  }
   return representatives;
+}
+
+/// Returns how many times of reductions a representative remembers: enough for the buckets of the
+/// stages that end at one cut, most of which belong to those that end at the next one, too.
+std::size_t ClassStages::times_to_remember() const {
+  constexpr std::size_t kTimesOfALayer = 4;
+  constexpr std::size_t kMost = 8192;
+  return std::bit_ceil(std::min(kMost, kTimesOfALayer * kept_.size()));
 }
 
 const std::vector<StageDevices>& ClassStages::representatives(StageClassIndex devices,

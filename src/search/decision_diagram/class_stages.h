@@ -133,6 +133,7 @@ class ClassStages {
   const std::vector<StageDevices>& representatives(StageClassIndex devices, std::int32_t limit);
   Columns& columns(CutIndex end, StageClassIndex devices);
   std::vector<StageDevices> represent(StageClassIndex index, std::int32_t limit) const;
+  std::size_t times_to_remember() const;
   void allow(CutIndex end, Cuts cuts);
 
   const SearchProblem& problem_;

@@ -303,7 +303,10 @@ const StageColumn& RestrictedDiagram::column(CutIndex end, const Devices& device
       reductions_.try_emplace({alike.first, alike.count}, list, costs_.topology()).first;
   const CutIndex first = work_.first_begin_within(end, alike.count, threshold_);
   StageColumn made = make_stage_column(
-      costs_, {.devices = list, .samples = samples_of(alike), .reductions = {&reduction->second}},
+      costs_,
+      {.devices = list,
+       .samples = samples_of(alike),
+       .reduction = FastestReduction({&reduction->second})},
       {.first = first,
        .last = std::max(first, work_.last_begin_within(end, capacity_ - alike.count, threshold_)),
        .end = end,

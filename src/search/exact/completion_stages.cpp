@@ -91,7 +91,7 @@ std::vector<StageDevices> CompletionStages::representatives(Kind kind, StageForm
     if (form.deals && !allocation->samples.empty()) continue;
     devices.push_back({.devices = allocation->devices,
                        .samples = allocation->samples,
-                       .reductions = {&allocation->reduction}});
+                       .reduction = FastestReduction({&allocation->reduction})});
   }
   return devices;
 }

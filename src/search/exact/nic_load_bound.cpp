@@ -266,9 +266,10 @@ bool NicLoadBound::bound_all() {
 void NicLoadBound::make_stages() {
   stages_ = IndexedVector<SpreadIndex, std::vector<Stage>>(spreads_.size());
   for (const SpreadIndex spread : spreads_.indices()) {
-    const std::vector<StageDevices> devices{{.devices = devices_[spread],
-                                             .samples = kEqualShares,
-                                             .reductions = {&reductions_[spread]}}};
+    const std::vector<StageDevices> devices{
+        {.devices = devices_[spread],
+         .samples = kEqualShares,
+         .reduction = FastestReduction({&reductions_[spread]})}};
     const StageColumn column = cache_.least(cut_, devices, cut_.previous(), {});
     add_stages(spread, column);
     if (!is_worth_recomputing(column, problem_.pins)) continue;

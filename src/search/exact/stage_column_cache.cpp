@@ -33,13 +33,14 @@ const StageColumn& StageColumnCache::column(CutIndex end, const DeviceAllocation
   const std::tuple key{end, index, form};
   const auto found = columns_.find(key);
   if (found != columns_.end()) return found->second;
-  const StageColumn& made = columns_
-                                .emplace(key, make(end,
-                                                   {.devices = allocation.devices,
-                                                    .samples = allocation.samples,
-                                                    .reductions = {&allocation.reduction}},
-                                                   end.previous(), form))
-                                .first->second;
+  const StageColumn& made =
+      columns_
+          .emplace(key, make(end,
+                             {.devices = allocation.devices,
+                              .samples = allocation.samples,
+                              .reduction = FastestReduction({&allocation.reduction})},
+                             end.previous(), form))
+          .first->second;
   kept_ += Bytes{static_cast<std::int64_t>(made.stages.size() * sizeof(StageBound))};
   return made;
 }
