@@ -104,40 +104,62 @@ std::vector<MeasuredReduction> AllReduceModel::measured_over(
   return {};
 }
 
-/// Merges the shares of each port into one, and limits the bandwidth of the rings to what every
-/// port can carry.
-void AllReduceModel::merge_ports(Rings& rings, const Topology& topology) {
-  std::stable_sort(rings.ports.begin(), rings.ports.end(),
-                   [](const PortShare& a, const PortShare& b) { return a.port < b.port; });
+/// Sets the ports of rings and what passes them.
+void AllReduceModel::set_ports(Rings& rings, std::vector<PortShare> ports) {
+  std::stable_sort(ports.begin(), ports.end(),
+                   [](const PortShare& a, const PortShare& b) { return a.first < b.first; });
+  rings.shares.clear();
+  PortPositions positions;
+  positions.reserve(ports.size());
+  for (const auto& [port, share] : ports) {
+    // There are few, and mostly neighbours have the same.
+    auto same = std::find(rings.shares.rbegin(), rings.shares.rend(), share);
+    if (same == rings.shares.rend()) {
+      rings.shares.push_back(share);
+      same = rings.shares.rbegin();
+    }
+    positions.emplace_back(port, static_cast<std::uint32_t>(rings.shares.rend() - same - 1));
+  }
+  rings.ports = std::make_shared<const PortPositions>(std::move(positions));
+}
+
+/// Sets the ports of rings, with the shares of each port merged into one, and limits their
+/// bandwidth to what every port can carry.
+void AllReduceModel::merge_ports(Rings& rings, std::vector<PortShare> ports,
+                                 const Topology& topology) {
+  std::stable_sort(ports.begin(), ports.end(),
+                   [](const PortShare& a, const PortShare& b) { return a.first < b.first; });
   std::vector<PortShare> merged;
-  for (const PortShare& share : rings.ports) {
-    if (merged.empty() || merged.back().port != share.port) {
-      merged.push_back(share);
+  for (const auto& [port, share] : ports) {
+    if (merged.empty() || merged.back().first != port) {
+      merged.emplace_back(port, share);
       continue;
     }
-    check(merged.back().all == share.all, "shares of one port are of different rings");
-    merged.back().taken = merged.back().taken + share.taken;
+    Share& sum = merged.back().second;
+    check(sum.all == share.all, "shares of one port are of different rings");
+    sum.taken = sum.taken + share.taken;
   }
-  for (const PortShare& share : merged) {
-    const Bandwidth port = topology.ports()[share.port.position()].bandwidth;
-    const Wide most =
-        Wide{port.bytes_per_second} * share.all.bytes_per_second / share.taken.bytes_per_second;
+  for (const auto& [port, share] : merged) {
+    const Bandwidth most_of_port = topology.ports()[port.position()].bandwidth;
+    const Wide most = Wide{most_of_port.bytes_per_second} * share.all.bytes_per_second /
+                      share.taken.bytes_per_second;
     rings.bandwidth = {
         static_cast<std::int64_t>(std::clamp<Wide>(most, 1, rings.bandwidth.bytes_per_second))};
   }
-  rings.ports = std::move(merged);
+  set_ports(rings, std::move(merged));
 }
 
 AllReduceModel::Rings AllReduceModel::flat_ring(const std::vector<DeviceIndex>& devices,
                                                 const Topology& topology) {
   Rings ring;
   ring.members = static_cast<std::int64_t>(devices.size());
+  std::vector<PortShare> ports;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const Route hop = topology.route(devices[i], devices[(i + 1) % devices.size()]);
     ring.hop_latency = std::max(ring.hop_latency, hop.latency);
-    for (const PortIndex port : hop.ports) ring.ports.push_back({port, {1}, {1}});
+    for (const PortIndex port : hop.ports) ports.emplace_back(port, kWhole);
   }
-  merge_ports(ring, topology);
+  merge_ports(ring, std::move(ports), topology);
   return ring;
 }
 
@@ -153,9 +175,11 @@ std::optional<AllReduceModel::Rings> AllReduceModel::matrix_rings(
   rings.members = static_cast<std::int64_t>(devices.size());
   rings.bandwidth = packing.bandwidth;
   rings.hop_latency = packing.latency;
+  std::vector<PortShare> ports;
   for (const auto& [port, taken] : packing.ports) {
-    rings.ports.push_back({port, taken, packing.bandwidth});
+    ports.emplace_back(port, Share{taken, packing.bandwidth});
   }
+  set_ports(rings, std::move(ports));
   return rings;
 }
 
@@ -164,21 +188,23 @@ std::optional<AllReduceModel::Rings> AllReduceModel::matrix_rings(
 AllReduceModel::Rings AllReduceModel::inside_servers(
     const std::vector<std::vector<DeviceIndex>>& servers, const Topology& topology) {
   Rings slowest;
+  std::vector<PortShare> ports;
   for (const std::vector<DeviceIndex>& server : servers) {
     const std::optional<Rings> matrix = matrix_rings(server, topology);
     const Rings rings = matrix ? *matrix : flat_ring(server, topology);
     slowest.members = rings.members;
     slowest.bandwidth = std::min(slowest.bandwidth, rings.bandwidth);
     slowest.hop_latency = std::max(slowest.hop_latency, rings.hop_latency);
-    slowest.ports.insert(slowest.ports.end(), rings.ports.begin(), rings.ports.end());
+    for (const auto& [port, share] : *rings.ports) ports.emplace_back(port, rings.shares[share]);
   }
+  set_ports(slowest, std::move(ports));
   return slowest;
 }
 
 /// Adds one server's part of the ring across servers: each NIC carries a share in proportion to its
 /// bandwidth, divided equally among the devices that use it.
-void AllReduceModel::add_server(Rings& rings, const std::vector<DeviceIndex>& devices,
-                                const Topology& topology) {
+void AllReduceModel::add_server(Rings& rings, std::vector<PortShare>& ports,
+                                const std::vector<DeviceIndex>& devices, const Topology& topology) {
   const ServerIndex server = topology.device(devices.front()).server;
   const std::map<std::int32_t, std::int64_t> users = nic_users(devices, topology);
   std::vector<std::int32_t> used;
@@ -187,15 +213,15 @@ void AllReduceModel::add_server(Rings& rings, const std::vector<DeviceIndex>& de
   rings.bandwidth = std::min(rings.bandwidth, together);
   for (const std::int32_t nic : used) {
     const Bandwidth own = topology.nic_link(server, nic).bandwidth;
-    rings.ports.push_back({topology.nic_out(server, nic), own, together});
-    rings.ports.push_back({topology.nic_in(server, nic), own, together});
+    ports.emplace_back(topology.nic_out(server, nic), Share{own, together});
+    ports.emplace_back(topology.nic_in(server, nic), Share{own, together});
   }
   for (const DeviceIndex device : devices) {
     const std::int32_t nic = topology.nic_of(device);
     const Bandwidth own{
         divide_up(topology.nic_link(server, nic).bandwidth.bytes_per_second, users.at(nic))};
     for (const Route& way : {topology.way_to_nic(device), topology.way_from_nic(device)}) {
-      for (const PortIndex port : way.ports) rings.ports.push_back({port, own, together});
+      for (const PortIndex port : way.ports) ports.emplace_back(port, Share{own, together});
     }
   }
 }
@@ -205,6 +231,7 @@ AllReduceModel::Rings AllReduceModel::across_servers(
     const std::vector<std::vector<DeviceIndex>>& servers, const Topology& topology) {
   Rings rings;
   rings.members = static_cast<std::int64_t>(servers.size());
+  std::vector<PortShare> ports;
   for (std::size_t i = 0; i < servers.size(); ++i) {
     const std::vector<DeviceIndex>& here = servers[i];
     const std::vector<DeviceIndex>& there = servers[(i + 1) % servers.size()];
@@ -212,12 +239,12 @@ AllReduceModel::Rings AllReduceModel::across_servers(
     for (std::size_t d = 0; d < here.size(); ++d) {
       rings.hop_latency = std::max(rings.hop_latency, topology.route(here[d], there[d]).latency);
     }
-    add_server(rings, here, topology);
+    add_server(rings, ports, here, topology);
     const Route uplinks = topology.way_between(topology.device(here.front()).server,
                                                topology.device(there.front()).server);
-    for (const PortIndex port : uplinks.ports) rings.ports.push_back({port, {1}, {1}});
+    for (const PortIndex port : uplinks.ports) ports.emplace_back(port, kWhole);
   }
-  merge_ports(rings, topology);
+  merge_ports(rings, std::move(ports), topology);
   return rings;
 }
 
@@ -269,22 +296,24 @@ bool AllReduceModel::is_as_fast_as(const AllReduceModel& other) const {
 void AllReduceModel::move_to(const PortParts& parts) {
   for (Alternative& alternative : alternatives_) {
     for (Rings& rings : alternative.rings) {
-      std::vector<PortShare> shares;
-      for (const PortShare& share : rings.ports) {
-        for (const auto& [port, devices] : parts.at(share.port)) {
-          shares.push_back({port, {share.taken.bytes_per_second * devices}, share.all});
+      std::vector<PortShare> ports;
+      for (const auto& [of_groups, position] : *rings.ports) {
+        const Share& share = rings.shares[position];
+        for (const auto& [port, devices] : parts.at(of_groups)) {
+          ports.emplace_back(port, Share{{share.taken.bytes_per_second * devices}, share.all});
         }
       }
-      std::sort(shares.begin(), shares.end(),
-                [](const PortShare& a, const PortShare& b) { return a.port < b.port; });
-      rings.ports = std::move(shares);
+      set_ports(rings, std::move(ports));
     }
   }
 }
 
 void AllReduceModel::forget_ports() {
   for (Alternative& alternative : alternatives_) {
-    for (Rings& rings : alternative.rings) rings.ports = {};
+    for (Rings& rings : alternative.rings) {
+      rings.ports = nullptr;
+      rings.shares = {};
+    }
   }
 }
 
@@ -317,20 +346,19 @@ bool AllReduceModel::is_never_slower_than(const AllReduceModel& other) const {
 }
 
 AllReducePhase AllReduceModel::phase(const Rings& rings, Bytes size) {
-  AllReducePhase phase{.rounds = rings.rounds(),
-                       .busy = busy(rings, size),
-                       .latency = rings.hop_latency,
-                       .ports = {}};
   const Wide carried = carried_times_members(size, rings.rounds()) * kPartsPerByte;
-  for (const PortShare& share : rings.ports) {
+  std::vector<ByteParts> sizes;
+  for (const Share& share : rings.shares) {
     // carried * taken / (members * all), divided in two steps as carried * taken may exceed 128
     // bits.
     const Wide divisor = Wide{rings.members} * share.all.bytes_per_second;
     const Wide taken = share.taken.bytes_per_second;
-    phase.ports.emplace_back(
-        share.port, ByteParts{carried / divisor * taken + carried % divisor * taken / divisor});
+    sizes.push_back({carried / divisor * taken + carried % divisor * taken / divisor});
   }
-  return phase;
+  return {.rounds = rings.rounds(),
+          .busy = busy(rings, size),
+          .latency = rings.hop_latency,
+          .ports = {rings.ports, std::move(sizes)}};
 }
 
 namespace {
@@ -339,54 +367,55 @@ namespace {
 /// Remainders of halving are in the second half.
 AllReducePhase half_of(const AllReducePhase& whole, bool is_first) {
   const auto part = [&](auto count) { return is_first ? count / 2 : count - count / 2; };
-  AllReducePhase half{.rounds = whole.rounds / 2,
-                      .busy = {part(whole.busy.count)},
-                      .latency = whole.latency,
-                      .ports = {}};
-  for (const auto& [port, size] : whole.ports) {
-    half.ports.emplace_back(port, ByteParts{part(size.count)});
-  }
-  return half;
+  return {.rounds = whole.rounds / 2,
+          .busy = {part(whole.busy.count)},
+          .latency = whole.latency,
+          .ports = whole.ports.with_each(
+              [&](ByteParts size) -> ByteParts { return {part(size.count)}; })};
 }
 
-/// Returns a single phase of length `time` over `ports`, which were busy for `before` under the
-/// computed algorithm. If the phase is shorter than that, the ports carry proportionally less, so
-/// that no port exceeds its bandwidth.
-AllReducePhase measured_phase(Ticks time, Ticks before,
-                              std::vector<std::pair<PortIndex, ByteParts>> ports) {
-  if (time < before) {
-    for (auto& [port, size] : ports) {
-      size = {std::max<Wide>(1, size.count * time.count / before.count)};
+/// Returns what passes each port in all phases.
+PortSizes<ByteParts> sum_of(const std::vector<AllReducePhase>& phases) {
+  std::vector<std::pair<PortIndex, ByteParts>> all;
+  for (const AllReducePhase& phase : phases) {
+    for (const auto& [port, size] : phase.ports) all.emplace_back(port, size);
+  }
+  std::sort(all.begin(), all.end());
+  PortPositions ports;
+  std::vector<ByteParts> sums;
+  for (const auto& [port, size] : all) {
+    if (ports.empty() || ports.back().first != port) {
+      ports.emplace_back(port, static_cast<std::uint32_t>(sums.size()));
+      sums.push_back(size);
+    } else {
+      sums.back().count += size.count;
     }
+  }
+  return {std::make_shared<const PortPositions>(std::move(ports)), std::move(sums)};
+}
+
+/// Returns a single phase of length `time` for phases that were busy for `before` under the
+/// computed algorithm. If it is shorter than that, the ports carry proportionally less, so that no
+/// port exceeds its bandwidth.
+AllReducePhase measured_phase(Ticks time, Ticks before, const std::vector<AllReducePhase>& phases) {
+  PortSizes<ByteParts> ports = sum_of(phases);
+  if (time < before) {
+    ports = ports.with_each([&](ByteParts size) -> ByteParts {
+      return {std::max<Wide>(1, size.count * time.count / before.count)};
+    });
   }
   return {.rounds = 1, .busy = time, .latency = {}, .ports = std::move(ports)};
 }
 
-std::vector<std::pair<PortIndex, ByteParts>> sum_of(const std::vector<AllReducePhase>& phases) {
-  std::vector<std::pair<PortIndex, ByteParts>> all;
-  for (const AllReducePhase& phase : phases) {
-    all.insert(all.end(), phase.ports.begin(), phase.ports.end());
-  }
-  std::sort(all.begin(), all.end());
-  std::vector<std::pair<PortIndex, ByteParts>> sums;
-  for (const auto& [port, size] : all) {
-    if (sums.empty() || sums.back().first != port) {
-      sums.emplace_back(port, size);
-    } else {
-      sums.back().second.count += size.count;
-    }
-  }
-  return sums;
-}
+}  // namespace
 
-std::vector<std::pair<PortIndex, Bytes>> in_bytes(
-    const std::vector<std::pair<PortIndex, ByteParts>>& ports) {
+std::vector<std::pair<PortIndex, Bytes>> AllReduceCost::ports() const {
   std::vector<std::pair<PortIndex, Bytes>> whole;
-  for (const auto& [port, size] : ports) whole.emplace_back(port, round_down(size));
+  for (const auto& [port, carried] : sum_of(phases)) {
+    whole.emplace_back(port, round_down(carried));
+  }
   return whole;
 }
-
-}  // namespace
 
 std::vector<AllReducePhase> AllReduceModel::phases(const Alternative& alternative,
                                                    Bytes size) const {
@@ -407,16 +436,13 @@ AllReduceCost AllReduceModel::cost(Bytes size) const {
   cost.latency = latency(*alternative);
   cost.time = on_links;
   cost.phases = phases(*alternative, size);
-  std::vector<std::pair<PortIndex, ByteParts>> ports = sum_of(cost.phases);
-  cost.ports = in_bytes(ports);
   if (measured_.empty()) return cost;
   const Duration measured = time(size);
   if (size < measured_.front().size && measured == cost.time) return cost;
   cost.time = measured;
   cost.latency = {};
-  cost.phases = {measured_phase(to_ticks(cost.time), cost.busy, std::move(ports))};
+  cost.phases = {measured_phase(to_ticks(cost.time), cost.busy, cost.phases)};
   cost.busy = to_ticks(cost.time);
-  cost.ports = in_bytes(cost.phases.front().ports);
   return cost;
 }
 

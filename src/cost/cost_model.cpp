@@ -25,6 +25,9 @@ struct CostModel::Tables {
   std::vector<Bytes> expert_parameters;
   // The memory that `layers` occupies.
   Bytes kept;
+  // Those of the stages that were costed last, by their devices: plans that are costed one after
+  // another mostly have the same.
+  std::map<std::vector<DeviceIndex>, AllReduceModel> reductions;
 };
 
 namespace {
@@ -245,6 +248,16 @@ AllReduceModel CostModel::reduction(const std::vector<DeviceIndex>& devices) con
   return groups_ ? groups_->reduction(devices) : AllReduceModel(devices, topology_);
 }
 
+/// Returns reduction(), computed once. The reference is valid up to the next call.
+const AllReduceModel& CostModel::known_reduction(const std::vector<DeviceIndex>& devices) const {
+  auto& known = tables_->reductions;
+  const auto found = known.find(devices);
+  if (found != known.end()) return found->second;
+  constexpr std::size_t kMost = 1024;
+  if (known.size() == kMost) known.clear();
+  return known.emplace(devices, reduction(devices)).first->second;
+}
+
 const LayerTable& CostModel::table(std::int64_t samples, std::int32_t device_kind) const {
   const std::pair key{samples, device_kind};
   const auto found = tables_->layers.find(key);
@@ -294,6 +307,7 @@ Bytes CostModel::kept_by_tables() const {
 void CostModel::forget_tables() const {
   tables_->layers.clear();
   tables_->kept = {};
+  tables_->reductions.clear();
   for (const auto& other : others_) other->forget_tables();
 }
 
@@ -524,7 +538,7 @@ StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {
   }
   std::vector<DeviceIndex> members = stage.devices;
   std::sort(members.begin(), members.end());
-  const AllReduceModel reduction = this->reduction(members);
+  const AllReduceModel& reduction = known_reduction(members);
   for (const Bytes size : buckets.sizes) cost.buckets.push_back(reduction.cost(size));
   std::vector<std::int32_t> kinds;
   for (const auto& [samples, kind] : paces) kinds.push_back(kind);

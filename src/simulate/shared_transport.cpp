@@ -103,7 +103,7 @@ SharedTransport::Pattern SharedTransport::make_pattern(const TransferParts& tran
 FlowDemand SharedTransport::demand_of(const AllReducePhase& phase) const {
   FlowDemand demand{.cap = 1, .ports = {}};
   ByteParts busiest;
-  for (const auto& [port, size] : phase.ports) busiest = std::max(busiest, size);
+  for (const ByteParts size : phase.ports.sizes()) busiest = std::max(busiest, size);
   if (busiest.count > 0 && phase.busy.count > 0) {
     demand.cap = divide_down(busiest.count * (kWorkPerByte / kPartsPerByte), phase.busy.count);
   }

@@ -87,7 +87,7 @@ TEST_CASE("more bytes never take less time, and no port carries more than its ba
     REQUIRE(cost.time == model.time({bytes}));
     REQUIRE(cost.time == round_up(cost.busy) + cost.latency);
     std::set<PortIndex> ports;
-    for (const auto& [port, size] : cost.ports) {
+    for (const auto& [port, size] : cost.ports()) {
       REQUIRE(ports.insert(port).second);
       // Sizes are rounded up to a whole byte.
       const Bandwidth bandwidth = topology.ports()[port.position()].bandwidth;

@@ -200,7 +200,7 @@ TEST_CASE("in every phase of an all-reduce as many bytes are sent as received") 
     REQUIRE(latency == cost.latency);
     std::vector<std::pair<PortIndex, Bytes>> whole;
     for (const auto& [port, size] : together) whole.emplace_back(port, round_down(size));
-    REQUIRE(whole == cost.ports);
+    REQUIRE(whole == cost.ports());
   }
   CHECK(phases > scaled(1000));
 }

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "dapple/core/index.h"
 #include "dapple/core/quantity.h"
+#include "dapple/cost/port_sizes.h"
 #include "dapple/profile/collective.h"
 #include "dapple/topology/topology.h"
 
@@ -42,9 +44,8 @@ struct AllReducePhase {
   Ticks busy;
   /// The latency of each round.
   Duration latency;
-  /// What passes each port in all rounds, by port, rounded down. The busiest port determines the
-  /// time.
-  std::vector<std::pair<PortIndex, ByteParts>> ports;
+  /// What passes each port in all rounds, rounded down. The busiest port determines the time.
+  PortSizes<ByteParts> ports;
 };
 
 /// The cost of an all-reduce of one bucket by the fastest of the available algorithms. Where each
@@ -75,8 +76,10 @@ struct AllReduceCost {
   Duration time;
   /// The phases in sequence; their `busy` times and latencies add up to those above.
   std::vector<AllReducePhase> phases;
-  /// The bytes through each port in all phases, by port, rounded down.
-  std::vector<std::pair<PortIndex, Bytes>> ports;
+
+  /// Returns the bytes through each port in all phases, by port, rounded down.
+  /// O(ports of all phases * log).
+  std::vector<std::pair<PortIndex, Bytes>> ports() const;
 };
 
 /// By port of a topology of groups: the ports through which the devices of a group pass that one,
@@ -106,7 +109,8 @@ class AllReduceModel {
   /// O(log points).
   Duration time(Bytes size) const;
 
-  /// Returns the cost of one all-reduce; the flat ring wins ties. O(ports log ports).
+  /// Returns the cost of one all-reduce; the flat ring wins ties. O(different shares of ports), but
+  /// O(ports log ports) where it is measured.
   AllReduceCost cost(Bytes size) const;
 
   /// Whether both models have the same measurements and rings of the same sizes, bandwidths and
@@ -117,18 +121,23 @@ class AllReduceModel {
   bool is_never_slower_than(const AllReduceModel& other) const;
 
  private:
-  /// The share of what a ring's hops carry that passes one port: taken / all.
-  struct PortShare {
-    PortIndex port;
+  /// The share of what a ring's hops carry that passes a port: taken / all.
+  struct Share {
     Bandwidth taken;
     Bandwidth all;
+
+    friend bool operator==(const Share&, const Share&) = default;
   };
+  static constexpr Share kWhole{{1}, {1}};
+  using PortShare = std::pair<PortIndex, Share>;
   /// Rings over `members` members that together reduce at `bandwidth`.
   struct Rings {
     std::int64_t members = 0;
     Bandwidth bandwidth{kMaxCount};
     Duration hop_latency;
-    std::vector<PortShare> ports;
+    /// The distinct shares, and the ports, each with the position of its share; null if forgotten.
+    std::vector<Share> shares;
+    std::shared_ptr<const PortPositions> ports;
     /// The passes around the ring: two for an all-reduce, one for a reduce-scatter.
     std::int64_t passes = 2;
     std::int64_t rounds() const { return passes * (members - 1); }
@@ -153,14 +162,15 @@ class AllReduceModel {
   };
   Fastest fastest(Bytes size) const;
 
-  static void merge_ports(Rings& rings, const Topology& topology);
+  static void set_ports(Rings& rings, std::vector<PortShare> ports);
+  static void merge_ports(Rings& rings, std::vector<PortShare> ports, const Topology& topology);
   static Rings flat_ring(const std::vector<DeviceIndex>& devices, const Topology& topology);
   static std::optional<Rings> matrix_rings(const std::vector<DeviceIndex>& devices,
                                            const Topology& topology);
   static Rings inside_servers(const std::vector<std::vector<DeviceIndex>>& servers,
                               const Topology& topology);
-  static void add_server(Rings& rings, const std::vector<DeviceIndex>& devices,
-                         const Topology& topology);
+  static void add_server(Rings& rings, std::vector<PortShare>& ports,
+                         const std::vector<DeviceIndex>& devices, const Topology& topology);
   static Rings across_servers(const std::vector<std::vector<DeviceIndex>>& servers,
                               const Topology& topology);
 

@@ -158,6 +158,7 @@ class CostModel {
   }
   // The time in which a device of a group in this form gathers a tensor from its tensor ranks.
   Duration gather_time(DeviceIndex device, Bytes size) const;
+  const AllReduceModel& known_reduction(const std::vector<DeviceIndex>& devices) const;
   StageCost stage_cost(const Plan& plan, std::size_t stage) const;
   std::vector<Duration> bucket_steps(LayerRange layers, const GradientBuckets& buckets) const;
   void add_ties(const Plan& plan, PlanCost& cost) const;

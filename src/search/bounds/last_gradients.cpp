@@ -16,19 +16,16 @@ constexpr std::int64_t kWhole = std::int64_t{1} << 20;
 /// time.
 constexpr Duration kRounding{2};
 
-/// The bytes or parts of bytes that an all-reduce, or a phase of one, sends through a port; zero if
-/// it does not use the port. Requires: `ports` is sorted by port.
-template <class Size>
-Size size_through(const std::vector<std::pair<PortIndex, Size>>& ports, PortIndex port) {
-  const auto found =
-      std::lower_bound(ports.begin(), ports.end(), port,
-                       [](const auto& load, PortIndex wanted) { return load.first < wanted; });
-  return found == ports.end() || found->first != port ? Size{} : found->second;
+/// Returns the bytes that pass a port in all phases, rounded down.
+Bytes size_through(const AllReduceCost& reduction, PortIndex port) {
+  ByteParts sum;
+  for (const AllReducePhase& phase : reduction.phases) sum.count += phase.ports.through(port).count;
+  return round_down(sum);
 }
 
 ByteParts busiest_size(const AllReducePhase& phase) {
   ByteParts busiest;
-  for (const auto& [port, size] : phase.ports) busiest = std::max(busiest, size);
+  for (const ByteParts size : phase.ports.sizes()) busiest = std::max(busiest, size);
   return busiest;
 }
 
@@ -106,24 +103,27 @@ class FlowCounts {
   void move_to(std::size_t stage) {
     if (stage + 1 < costs_.stages.size()) add(stage, -1);
     for (const AllReduceCost& bucket : costs_.stages[stage].buckets) {
-      for (const auto& [port, size] : bucket.ports) {
-        StageIndex& counted_for = counted_for_[port];
-        if (counted_for == index_at<StageIndex>(stage)) continue;
-        counted_for = index_at<StageIndex>(stage);
-        ++counts_[port];
+      for (const AllReducePhase& phase : bucket.phases) {
+        for (const auto& [port, size] : phase.ports) count_once(port, index_at<StageIndex>(stage));
       }
     }
     // Tied gradients to which a stage in front adds are reduced only after it has received its last
     // gradients.
     for (const TiedCost& tie : costs_.ties) {
       if (tie.stages.front().position() != stage) continue;
-      for (const auto& [port, size] : tie.reduction.ports) ++counts_[port];
+      for (const auto& [port, size] : tie.reduction.ports()) ++counts_[port];
     }
   }
 
   std::int64_t at(PortIndex port) const { return counts_[port]; }
 
  private:
+  /// Counts the reductions of a stage as one flow through a port.
+  void count_once(PortIndex port, StageIndex stage) {
+    if (counted_for_[port] == stage) return;
+    counted_for_[port] = stage;
+    ++counts_[port];
+  }
   void add(std::size_t boundary, std::int64_t change) {
     for (const PairFlow& flow : costs_.boundaries[boundary].backward.front().flows) {
       for (const PortIndex port : flow.route.ports) counts_[port] += change;
@@ -260,7 +260,7 @@ Bandwidth LastFlows::rate_of(const AllReducePhase& phase, ByteParts busiest) con
 bool LastFlows::is_alike_for_all(const PortFlows& here) const {
   if (!are_all_moving_) return false;
   for (const AllReduceCost& bucket : stage().buckets) {
-    if (size_through(bucket.ports, here.load.port).count == 0) return false;
+    if (size_through(bucket, here.load.port).count == 0) return false;
   }
   const std::vector<PairFlow>& flows = gradients().flows;
   for (std::size_t first = 0; first < here.flows.size();) {
@@ -279,7 +279,7 @@ std::int64_t LastFlows::reduction_share(PortIndex port) const {
   for (std::size_t k = 0; k < stage().buckets.size(); ++k) {
     const std::vector<AllReducePhase>& phases = stage().buckets[k].phases;
     for (std::size_t i = 0; i < phases.size(); ++i) {
-      const ByteParts size = size_through(phases[i].ports, port);
+      const ByteParts size = phases[i].ports.through(port);
       if (size.count == 0) continue;
       const std::int64_t share = share_of(phases_[k][i].rate, bandwidth(port));
       least = std::min(least, divide_down(Wide{share} * size.count, phases_[k][i].busiest.count));
@@ -311,7 +311,7 @@ RemainingReduction LastFlows::reduction_left(PortIndex port) const {
     Duration elapsed = std::max(Duration{}, stage().backward - start);
     for (std::size_t i = 0; i < bucket.phases.size(); ++i) {
       const AllReducePhase& phase = bucket.phases[i];
-      const Bytes size{divide_down(size_through(phase.ports, port).count * phases_[k][i].moved,
+      const Bytes size{divide_down(phase.ports.through(port).count * phases_[k][i].moved,
                                    Wide{kWhole} * kPartsPerByte)};
       const RemainingReduction of_phase = left_of(phase, size, elapsed);
       left.size += of_phase.size;
@@ -327,7 +327,7 @@ Duration LastFlows::after_port(PortIndex port) const {
   Duration time;
   const std::vector<AllReducePhase>& phases = stage().buckets.back().phases;
   for (std::size_t i = phases.size(); i-- > 0;) {
-    if (size_through(phases[i].ports, port).count > 0) return time + phases[i].latency;
+    if (phases[i].ports.through(port).count > 0) return time + phases[i].latency;
     time += length_of(phases[i]);
   }
   return time;
@@ -340,7 +340,7 @@ Duration LastFlows::pauses(PortIndex port, Duration window) const {
   std::int64_t all = 0;
   for (const AllReduceCost& bucket : stage().buckets) {
     for (const AllReducePhase& phase : bucket.phases) {
-      if (size_through(phase.ports, port).count == 0) continue;
+      if (phase.ports.through(port).count == 0) continue;
       all += phase.rounds;
       latency = std::max(latency, phase.latency);
       shortest = std::min(shortest, round_down({phase.busy.count / phase.rounds}));
@@ -361,7 +361,7 @@ Duration LastFlows::time_elsewhere(PortIndex port, Duration window) const {
     Duration here;
     const std::vector<AllReducePhase>& phases = stage().buckets[k].phases;
     for (std::size_t i = 0; i < phases.size(); ++i) {
-      if (size_through(phases[i].ports, port).count > 0) {
+      if (phases[i].ports.through(port).count > 0) {
         here = std::max(here, round_down(phases[i].busy));
         continue;
       }

@@ -19,7 +19,7 @@ std::vector<DeviceIndex> devices(std::initializer_list<std::int32_t> numbers) {
 
 std::string ports_of(const AllReduceCost& cost, const Topology& topology) {
   std::string text;
-  for (const auto& [port, size] : cost.ports) {
+  for (const auto& [port, size] : cost.ports()) {
     if (!text.empty()) text += ", ";
     text += topology.ports()[port.position()].name + " " + std::to_string(size.count);
   }
@@ -31,7 +31,7 @@ TEST_CASE("one device reduces nothing, and no bytes take no time") {
   const AllReduceCost alone = AllReduceModel(devices({1}), topology).cost({100});
   CHECK(alone.algorithm == AllReduceAlgorithm::None);
   CHECK(alone.time.ns == 0);
-  CHECK(alone.ports.empty());
+  CHECK(alone.ports().empty());
   const AllReduceModel pair(devices({0, 1}), topology);
   CHECK(pair.cost({0}).algorithm == AllReduceAlgorithm::None);
   CHECK(pair.time({0}).ns == 0);
@@ -90,10 +90,10 @@ TEST_CASE("what ports carry is exact for the largest figures that files may hold
   for (std::int32_t device = 0; device < kDevices; ++device) all.push_back({device});
   const AllReduceCost cost = AllReduceModel(all, topology).cost({1000 * kMaxCount});
   Wide carried = 0;
-  for (const auto& [port, size] : cost.ports) carried += size.count;
+  for (const auto& [port, size] : cost.ports()) carried += size.count;
   const Wide exact = Wide{2} * 99 * 1000 * kMaxCount;
   CHECK(carried <= exact);
-  CHECK(carried > exact - static_cast<Wide>(cost.ports.size()));
+  CHECK(carried > exact - static_cast<Wide>(cost.ports().size()));
 }
 
 TEST_CASE("the time of a ring is rounded up once") {
@@ -197,7 +197,7 @@ TEST_CASE("all eight GPUs of a DGX-1 reduce on six rings") {
   CHECK(cost.time.ns == 14 + 14 * 2000);
   // Six rings of eight hops, 350 bytes each: 48 lanes of the 48 that there are.
   std::int64_t carried = 0;
-  for (const auto& [port, size] : cost.ports) carried += size.count;
+  for (const auto& [port, size] : cost.ports()) carried += size.count;
   CHECK(carried == 48 * 350);
 }
 
@@ -239,7 +239,7 @@ TEST_CASE("a hierarchy over link matrices reduces inside on their rings") {
   const AllReduceCost cost = AllReduceModel(devices({0, 1, 2, 3, 4, 5}), topology).cost({90});
   CHECK(cost.algorithm == AllReduceAlgorithm::Hierarchical);
   CHECK(cost.time.ns == 69);
-  CHECK(cost.ports.size() == 6 + 2 + 6 + 2);
+  CHECK(cost.ports().size() == 6 + 2 + 6 + 2);
 }
 
 /// "rounds x busy + rounds x latency" of each phase, in ns.

@@ -19,7 +19,7 @@ std::vector<DeviceIndex> members(std::initializer_list<std::int32_t> numbers) {
 
 std::string carried_by(const AllReduceCost& cost, const Topology& topology) {
   std::string text;
-  for (const auto& [port, size] : cost.ports) {
+  for (const auto& [port, size] : cost.ports()) {
     if (!text.empty()) text += ", ";
     text += topology.ports()[port.position()].name + " " + std::to_string(size.count);
   }
@@ -49,11 +49,11 @@ TEST_CASE("the devices of a group share a NIC that they reduce over") {
   REQUIRE(LargerGroups::fault(topology, 2).empty());
   const AllReduceCost cost = LargerGroups(topology, 2).reduction(members({0, 1, 2, 3})).cost({100});
   CHECK(cost.busy.count == 400 * 1024);
-  for (const auto& [port, size] : cost.ports) {
+  for (const auto& [port, size] : cost.ports()) {
     CAPTURE(topology.ports()[port.position()].name);
     CHECK(size.count == 200);
   }
-  CHECK(cost.ports.size() == 4);
+  CHECK(cost.ports().size() == 4);
 }
 
 TEST_CASE("the devices of a group share the uplinks that they reduce over") {
@@ -70,8 +70,8 @@ TEST_CASE("the devices of a group share the uplinks that they reduce over") {
   REQUIRE(LargerGroups::fault(topology, 2).empty());
   const AllReduceCost cost =
       LargerGroups(topology, 2).reduction(members({0, 1, 2, 3, 4, 5})).cost({150});
-  CHECK(cost.ports.size() == 6 + 4);
-  for (const auto& [port, size] : cost.ports) {
+  CHECK(cost.ports().size() == 6 + 4);
+  for (const auto& [port, size] : cost.ports()) {
     CAPTURE(topology.ports()[port.position()].name);
     CHECK(size.count == 400);
   }
