@@ -31,9 +31,12 @@ GradientBuckets fill_buckets(const ModelProfile& profile, LayerRange layers, IsF
 
 Bytes reduced_parameters(const ModelProfile& profile, LayerIndex index) {
   const Layer& layer = profile.layers[index.position()];
+  const GroupShape& group = profile.group;
+  // Divisions are slow, and most groups have no copies.
+  if (group.copies.members == 1 && group.expert_copies.members == 1) return layer.parameters;
   const Bytes outside = layer.parameters - layer.expert_parameters;
-  return {divide_up(outside.count, profile.group.copies.members) +
-          divide_up(layer.expert_parameters.count, profile.group.expert_copies.members)};
+  return {divide_up(outside.count, group.copies.members) +
+          divide_up(layer.expert_parameters.count, group.expert_copies.members)};
 }
 
 Bytes bucketed_gradient(const ModelProfile& profile, std::int32_t layer, LayerRange layers) {

@@ -405,7 +405,8 @@ Duration CostModel::optimizer_step(LayerRange layers) const {
 
 Duration CostModel::group_reduction(LayerRange layers, std::int32_t device_kind) const {
   const GroupShape& group = group_on(profile_, measured_[static_cast<std::size_t>(device_kind)]);
-  if (group.shards_all_state) return {};
+  const bool has_copies = group.copies.members > 1 || group.expert_copies.members > 1;
+  if (!has_copies || group.shards_all_state) return {};
   const Bytes of_experts = tables_->expert_parameters[static_cast<std::size_t>(layers.end)] -
                            tables_->expert_parameters[static_cast<std::size_t>(layers.begin)];
   const Factor gradient = profile_.optimizer.gradient_bytes_per_parameter_byte;
@@ -437,8 +438,7 @@ Duration CostModel::optimizer_step(Bytes parameters) const {
 }
 
 MemoryCost CostModel::memory_cost(const StageContext& stage, const StageTensors& tensors,
-                                  std::int64_t samples, std::int32_t device_kind) const {
-  const LayerTable& layers = table(samples, device_kind);
+                                  const LayerTable& layers) const {
   const std::int64_t waiting_before = std::max<std::int64_t>(0, stage.depth_before - stage.depth);
   const std::int64_t waiting_behind =
       stage.depth_behind == 0 ? 0 : std::max<std::int64_t>(0, stage.depth - stage.depth_behind);
@@ -474,17 +474,29 @@ MemoryCost CostModel::memory_cost(const StageContext& stage, const StageTensors&
   return cost;
 }
 
+MemoryCost CostModel::memory_cost(const StageContext& stage, const StageTensors& tensors,
+                                  std::int64_t samples, std::int32_t device_kind) const {
+  return memory_cost(stage, tensors, table(samples, device_kind));
+}
+
 MemoryCost CostModel::memory_cost(const StageContext& stage, std::int64_t samples,
                                   std::int32_t device_kind) const {
-  const LayerTable& layers = table(samples, device_kind);
+  return memory_cost(stage, table(samples, device_kind));
+}
+
+MemoryCost CostModel::memory_cost(const StageContext& stage, const LayerTable& layers) const {
+  // Beside a stage in this form; no other form has smaller shares beside this one.
+  const auto sent = [&](Bytes size, std::int32_t cut) -> Bytes {
+    const std::int64_t all = shares(cut);
+    return all == 1 ? size : Bytes{divide_up(size.count, all)};
+  };
   StageTensors tensors{.before = layers.boundary(stage.layers.begin),
                        .behind = layers.boundary(stage.layers.end),
                        .sent_before = {},
                        .sent_behind = {}};
-  // Beside a stage in this form; no other form has smaller shares beside this one.
-  tensors.sent_before = {divide_up(tensors.before.count, shares(stage.layers.begin))};
-  tensors.sent_behind = {divide_up(tensors.behind.count, shares(stage.layers.end))};
-  return memory_cost(stage, tensors, samples, device_kind);
+  tensors.sent_before = sent(tensors.before, stage.layers.begin);
+  tensors.sent_behind = sent(tensors.behind, stage.layers.end);
+  return memory_cost(stage, tensors, layers);
 }
 
 StageCost CostModel::stage_cost(const Plan& plan, std::size_t index) const {

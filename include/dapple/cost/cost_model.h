@@ -143,6 +143,8 @@ class CostModel {
   /// sent directly, it is a lower bound for a stage of these layers beside any others.
   MemoryCost memory_cost(const StageContext& stage, std::int64_t samples,
                          std::int32_t device_kind) const;
+  /// The same, given the table() of these samples.
+  MemoryCost memory_cost(const StageContext& stage, const LayerTable& layers) const;
 
   /// Returns the costs of all stages, boundaries and tied gradients. Throws Bug if the plan's
   /// gradient buckets do not match its layers. Requires: validate(plan, ...) is empty.
@@ -151,6 +153,8 @@ class CostModel {
  private:
   CostModel(const ModelProfile& profile, const Topology& topology, std::int32_t devices_per_replica,
             const CostModel* root);
+  MemoryCost memory_cost(const StageContext& stage, const StageTensors& tensors,
+                         const LayerTable& layers) const;
   // As shares_with(), of the outputs of these layers.
   std::int64_t shares_of(FormIndex other, const std::vector<LayerIndex>& layers) const;
   bool is_divided(std::int32_t cut) const {

@@ -197,7 +197,7 @@ class ColumnBuilder {
   std::int64_t depth_limit(LayerRange layers, Bytes largest_bucket) const {
     std::int64_t depth = request_.num_micro_batches;
     if (request_.ignore_memory) return depth;
-    for (const ReplicaKind& kind : kinds_) {
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
       const MemoryCost memory = costs_.memory_cost({.layers = layers,
                                                     .recompute = request_.form.recompute,
                                                     .depth = 1,
@@ -205,8 +205,8 @@ class ColumnBuilder {
                                                     .depth_behind = 0,
                                                     .largest_bucket = largest_bucket,
                                                     .replicas = replica_count_},
-                                                   kind.samples, kind.device_kind);
-      const Bytes room = kind.memory_limit - memory.fixed() - memory.recompute_stash;
+                                                   *tables_[k]);
+      const Bytes room = kinds_[k].memory_limit - memory.fixed() - memory.recompute_stash;
       if (room < memory.per_micro_batch || room.count < 0) return 0;
       if (memory.per_micro_batch.count == 0) continue;
       depth = std::min(depth, room.count / memory.per_micro_batch.count);
