@@ -349,6 +349,23 @@ std::optional<Plan> plan_along(Dice& dice, const std::vector<DeviceIndex>& order
   return plan;
 }
 
+/// Checks that neither the bound of paths nor its work depends on idle threads that help, within
+/// all of the steps and within some of them.
+void check_helped(Dice& dice, const ModelProfile& profile, const Topology& topology,
+                  const search::SearchProblem& problem, Duration threshold) {
+  std::int64_t steps = INT64_MAX;
+  for (const bool is_limited : {false, true}) {
+    CAPTURE(is_limited, steps);
+    search::DecisionDiagram alone(profile, topology, problem, threshold, {.work = steps});
+    search::DecisionDiagram helped(profile, topology, problem, threshold, {.work = steps});
+    IdleThreads idle(static_cast<int>(dice.roll(1, 3)));
+    REQUIRE(helped.bound_of_paths(&idle) == alone.bound_of_paths());
+    REQUIRE(helped.is_over() == alone.is_over());
+    REQUIRE(helped.work() == alone.work());
+    steps = dice.roll(1, alone.work());
+  }
+}
+
 }  // namespace
 
 TEST_CASE("on servers that are alike no plan is below the bounds of diagrams and of their paths") {
@@ -400,6 +417,7 @@ TEST_CASE("on servers that are alike no plan is below the bounds of diagrams and
     const Duration of_paths = diagram.bound_of_paths();
     REQUIRE(relaxed <= fastest);
     REQUIRE(of_paths <= fastest);
+    check_helped(dice, profile, topology, problem, threshold);
     near += static_cast<double>(relaxed.ns) / static_cast<double>(fastest.ns);
     nearer += static_cast<double>(of_paths.ns) / static_cast<double>(fastest.ns);
     ++rounds;

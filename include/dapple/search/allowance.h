@@ -44,6 +44,12 @@ class Allowance {
     return !is_over_;
   }
 
+  /// Ends the allowance as if all of its steps were spent, and one more.
+  void use_up() {
+    work_ = limits_.work + 1;
+    is_over_ = true;
+  }
+
   /// Whether the allowance has ended. Once it has, it stays so.
   bool is_over() const { return is_over_; }
   /// Whether the allowance has ended because `should_stop` returned true.

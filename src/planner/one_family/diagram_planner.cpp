@@ -211,8 +211,9 @@ bool DiagramPlanner::is_least_final() const {
   });
 }
 
-/// Calls use(problem, diagram) for the diagram of each problem that is not closed below
-/// some in parallel. Each may take a few times its share of the steps that are left.
+/// Calls use(problem, diagram, idle) for the diagram of each problem that is not closed below
+/// `threshold`, some in parallel, with the threads that are idle meanwhile. Each may take a few
+/// times its share of the steps that are left.
 template <class Use>
 void DiagramPlanner::compile(Duration threshold, search::Cuts cuts, const StepBudget& budget,
                              const Use& use) {
@@ -235,12 +236,14 @@ void DiagramPlanner::compile(Duration threshold, search::Cuts cuts, const StepBu
                  kSearchLimits.diagrams_in_parallel},
         .should_stop = [this] { return is_stopped_(); }};
     std::vector<std::int64_t> work(count);
-    parallel_for(count, context_.options.threads, [&](std::size_t i) {
+    IdleThreads idle;
+    const auto compile_one = [&](std::size_t i) {
       search::DecisionDiagram diagram(context_.profile, context_.topology, open[first + i]->problem,
                                       threshold, limits, cuts, reductions_);
-      use(*open[first + i], diagram);
+      use(*open[first + i], diagram, idle);
       work[i] = diagram.work();
-    });
+    };
+    parallel_for(count, context_.options.threads, compile_one, &idle);
     for (const std::int64_t steps : work) work_ += steps;
   }
 }
@@ -254,7 +257,7 @@ void DiagramPlanner::find_plans_below(Duration threshold, std::size_t width) {
   for (Subproblem& some : problems_) some.candidates.clear();
   compile(threshold, are_many ? search::Cuts::Some : search::Cuts::All,
           {.last = kSearchLimits.diagram_steps / kSearchLimits.part_of_plans},
-          [&](Subproblem& some, search::DecisionDiagram& diagram) {
+          [&](Subproblem& some, search::DecisionDiagram& diagram, IdleThreads&) {
             for (const search::DeviceOrder& order : orders_) {
               std::ranges::move(diagram.restricted_plans(width, order),
                                 std::back_inserter(some.candidates));
@@ -271,7 +274,7 @@ void DiagramPlanner::find_plans_below(Duration threshold, std::size_t width) {
 /// Compiles relaxed diagrams of so many steps at most, and keeps the bounds that they prove.
 void DiagramPlanner::raise_bounds(Duration threshold, std::size_t width, std::int64_t most_steps) {
   compile(threshold, search::Cuts::All, {.last = kSearchLimits.diagram_steps, .each = most_steps},
-          [&](Subproblem& some, search::DecisionDiagram& diagram) {
+          [&](Subproblem& some, search::DecisionDiagram& diagram, IdleThreads&) {
             some.bound = std::max(some.bound, diagram.relaxed_bound(width));
           });
   tell_progress();
@@ -283,9 +286,9 @@ void DiagramPlanner::raise_bounds(Duration threshold, std::size_t width, std::in
 void DiagramPlanner::go_through_paths(Duration threshold) {
   compile(threshold, search::Cuts::All,
           {.last = kSearchLimits.diagram_steps, .each = kSearchLimits.path_steps},
-          [&](Subproblem& some, search::DecisionDiagram& diagram) {
+          [&](Subproblem& some, search::DecisionDiagram& diagram, IdleThreads& idle) {
             if (some.are_paths_done) return;
-            some.bound = std::max(some.bound, diagram.bound_of_paths());
+            some.bound = std::max(some.bound, diagram.bound_of_paths(&idle));
             some.are_paths_done = diagram.is_over() || some.bound < threshold;
           });
   tell_progress();

@@ -229,17 +229,31 @@ bool ClassStages::is_no_slower_beside(StageClassIndex a, StageClassIndex b) cons
           replicas(a) >= replicas(b));
 }
 
-const BoundaryLowerBound& ClassStages::Boundaries::between(StageClassIndex front,
-                                                           StageClassIndex back,
-                                                           BoundaryKind kind) {
-  const std::size_t count = stages_.boundary_classes_ + 1;
-  auto& bounds = bounds_[kind == BoundaryKind::Across ? 1 : 0];
-  if (bounds.empty()) bounds.resize(count * count);
+std::size_t ClassStages::Boundaries::position_of(StageClassIndex front,
+                                                 StageClassIndex back) const {
   // The position of a class that is not known is behind all others.
+  const std::size_t count = stages_.boundary_classes_ + 1;
   const auto position = [&](StageClassIndex index) {
     return index == kAnyStageClass ? count - 1 : stages_.boundary_class_[index];
   };
-  std::optional<BoundaryLowerBound>& bound = bounds[position(front) * count + position(back)];
+  return position(front) * count + position(back);
+}
+
+const BoundaryLowerBound* ClassStages::Boundaries::find(StageClassIndex front, StageClassIndex back,
+                                                        BoundaryKind kind) const {
+  const auto& bounds = bounds_[kind == BoundaryKind::Across ? 1 : 0];
+  if (bounds.empty()) return nullptr;
+  const std::optional<BoundaryLowerBound>& bound = bounds[position_of(front, back)];
+  return bound ? &*bound : nullptr;
+}
+
+const BoundaryLowerBound& ClassStages::Boundaries::between(StageClassIndex front,
+                                                           StageClassIndex back,
+                                                           BoundaryKind kind) {
+  auto& bounds = bounds_[kind == BoundaryKind::Across ? 1 : 0];
+  const std::size_t count = stages_.boundary_classes_ + 1;
+  if (bounds.empty()) bounds.resize(count * count);
+  std::optional<BoundaryLowerBound>& bound = bounds[position_of(front, back)];
   if (!bound) bound = make(front, back, kind);
   return *bound;
 }

@@ -109,8 +109,12 @@ class ClassStages {
     /// Either side, but not both, may be kAnyStageClass. O(1) once known.
     const BoundaryLowerBound& between(StageClassIndex front, StageClassIndex back,
                                       BoundaryKind kind);
+    /// The same if it is known already, else null. O(1).
+    const BoundaryLowerBound* find(StageClassIndex front, StageClassIndex back,
+                                   BoundaryKind kind) const;
 
    private:
+    std::size_t position_of(StageClassIndex front, StageClassIndex back) const;
     BoundaryLowerBound make(StageClassIndex front, StageClassIndex back, BoundaryKind kind);
 
     ClassStages& stages_;

@@ -52,10 +52,10 @@ class DecisionDiagram::Diagram {
     return {.is_finished = fault.has_value() || !allowance_.is_over(), .fault = fault};
   }
 
-  Duration bound_of_paths() {
+  Duration bound_of_paths(IdleThreads& idle) {
     if (!can_compile() || problem_.any_order) return root_bound_;
     const Duration bound =
-        RelaxedTree(costs_, *stages_, *completions_, problem_, threshold_, allowance_).search();
+        RelaxedTree(costs_, *stages_, *completions_, problem_, threshold_, allowance_).search(idle);
     return allowance_.is_over() ? root_bound_ : std::max(root_bound_, bound);
   }
 
@@ -115,8 +115,9 @@ Duration DecisionDiagram::relaxed_bound(std::size_t width, std::vector<ProofNode
 DiagramCheck DecisionDiagram::check(std::span<const ProofNode> nodes) {
   return diagram_->check(nodes);
 }
-Duration DecisionDiagram::bound_of_paths() {
-  return diagram_->bound_of_paths();
+Duration DecisionDiagram::bound_of_paths(IdleThreads* idle) {
+  IdleThreads none;
+  return diagram_->bound_of_paths(idle == nullptr ? none : *idle);
 }
 std::vector<Candidate> DecisionDiagram::restricted_plans(std::size_t width,
                                                          const DeviceOrder& order) {

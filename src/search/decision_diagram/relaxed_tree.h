@@ -2,17 +2,19 @@
 // a path, so that what the order of 1F1B makes of all its stages together can be counted (D7).
 #pragma once
 
-#include <cstdint>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <mutex>
 #include <optional>
 #include <vector>
 
-#include "dapple/core/indexed_vector.h"
+#include "dapple/core/parallel.h"
+#include "dapple/core/quantity.h"
 #include "dapple/search/allowance.h"
-#include "dapple/search/bounds/bound.h"
-#include "dapple/search/bounds/earliest_start_bound.h"
 #include "dapple/search/search_problem.h"
-#include "search/bounds/order_bound.h"
 #include "search/decision_diagram/class_stages.h"
+#include "search/decision_diagram/path_walk.h"
 #include "search/decision_diagram/prefix_completions.h"
 
 namespace dapple::search {
@@ -24,51 +26,34 @@ class RelaxedTree {
               const SearchProblem& problem, Duration threshold, Allowance& allowance);
 
   /// Returns the least bound of all paths that cover all layers, at most the threshold; not a bound
-  /// if the allowance ends first.
-  Duration search();
+  /// if the allowance ends first. Idle threads help; the result and the work do not depend on them.
+  Duration search(IdleThreads& idle);
 
  private:
-  /// A stage of the path and the partial plan that begins with it.
-  struct Step {
-    StageBound stage;
-    // Behind the stage; all zero behind the last one.
-    BoundaryBound boundary;
-    BoundLabel label;
-    // Lower bound on every plan with the path up to here.
-    Duration bound;
-    StageClassIndex devices;
-    BoundaryKind front = BoundaryKind::Any;
-    // The stages that share servers, this one the first of them.
-    ClassStages::SharedServers shared = 0;
+  /// The paths that begin alike, and the threshold below which they are of interest.
+  struct Task {
+    std::size_t number = 0;
+    Duration threshold;
+    // Whether there are further ones.
+    bool are_more = false;
   };
-  /// The stages of one column, in front of the path.
-  struct Extension {
-    CutIndex cut;
-    AllocationClassIndex used_after;
-    const StageColumn& stages;
-    StageForm form = {};
-  };
+  void run(IdleThreads& idle);
+  std::optional<Task> next_task();
+  void end(std::size_t number, Duration found);
 
-  void prepend_stages(CutIndex cut, AllocationClassIndex used);
-  void extend(const Step& next, const Extension& extension);
-  Duration bound_of_stages(const BeforePart& before);
-  Duration bound_of_depths() const;
-  ClassStages::Boundaries& boundaries(CutIndex cut);
+  PathWalk::Shared shared_;
+  // The beginnings of paths, in the order in which walks go through them.
+  std::vector<PathWalk::Begun> begun_;
 
-  const CostModel& costs_;
-  ClassStages& stages_;
-  const PrefixCompletions& completions_;
-  const SearchProblem& problem_;
-  std::int64_t micro_batches_;
-  CutIndex end_of_model_;
-  // That of the plans that are still of interest.
-  Duration threshold_;
-  Allowance& allowance_;
-  // Last stage first.
-  std::vector<Step> path_;
-  // Working memory of bound_of_stages().
-  OrderedStages ordered_;
-  IndexedVector<CutIndex, std::optional<ClassStages::Boundaries>> boundaries_;
+  // Guards what follows.
+  std::mutex mutex_;
+  std::condition_variable has_ended_;
+  std::size_t next_ = 0;
+  // By beginning, what the walk through its paths found, once it has ended.
+  std::vector<std::optional<Duration>> found_;
+  // By number of walks, the least that the first so many found, as far as these have all ended.
+  std::vector<Duration> least_;
+  std::exception_ptr failure_;
 };
 
 }  // namespace dapple::search

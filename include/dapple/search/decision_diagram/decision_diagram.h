@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "dapple/core/parallel.h"
 #include "dapple/core/quantity.h"
 #include "dapple/plan/bound_proof.h"
 #include "dapple/search/allowance.h"
@@ -76,8 +77,9 @@ class DecisionDiagram {
 
   /// Requires: Cuts::All. Goes through all paths of the relaxed diagram without merging, and
   /// returns a lower bound on every plan, at most the threshold; never below that of
-  /// relaxed_bound(). If the allowance ends first, returns root_bound(). Exponential.
-  Duration bound_of_paths();
+  /// relaxed_bound(). If the allowance ends first, returns root_bound(). Exponential. Idle threads
+  /// help, if there may be any; neither the bound nor the work depends on them.
+  Duration bound_of_paths(IdleThreads* idle = nullptr);
 
   /// Compiles a restricted diagram of plans whose stages have consecutive devices of an order of
   /// all of them, with at most `width` nodes for each state, and returns the plan with the least
