@@ -6,7 +6,6 @@
 #include <iterator>
 #include <utility>
 
-#include "dapple/core/parallel.h"
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/search/exact/nic_load_bound.h"
 #include "planner/one_family/exact_planner.h"
@@ -108,10 +107,10 @@ void BoundProver::prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::
   }
 }
 
-void BoundProver::prove_by_paths(OpenProblem& open, std::int64_t steps) const {
+void BoundProver::prove_by_paths(OpenProblem& open, std::int64_t steps, IdleThreads& idle) const {
   if (!have_diagrams(open.some->problem)) return;
   DecisionDiagram diagram = diagram_of(open, steps);
-  open.is_proven = diagram.bound_of_paths() >= bound_;
+  open.is_proven = diagram.bound_of_paths(&idle) >= bound_;
   open.proof.method = ProofMethod::Paths;
 }
 
@@ -157,18 +156,22 @@ std::vector<BoundProver::OpenProblem*> BoundProver::still_open() {
 void BoundProver::prove(const ProofBudget& budget, bool keeps_nodes) {
   const auto each = [&](const auto& prove_one) {
     const std::vector<OpenProblem*> open = still_open();
-    parallel_for(open.size(), context_.options.threads, [&](std::size_t i) {
-      if (!is_stopped_()) prove_one(*open[i], static_cast<std::int64_t>(open.size()));
-    });
+    IdleThreads idle;
+    const auto prove_unless_stopped = [&](std::size_t i) {
+      if (!is_stopped_()) prove_one(*open[i], static_cast<std::int64_t>(open.size()), idle);
+    };
+    parallel_for(open.size(), context_.options.threads, prove_unless_stopped, &idle);
   };
-  each([&](OpenProblem& open, std::int64_t) {
+  each([&](OpenProblem& open, std::int64_t, IdleThreads&) {
     prove_by_diagrams(open, budget.quick_steps, kLastQuickWidth, keeps_nodes);
   });
-  each([&](OpenProblem& open, std::int64_t) { prove_by_nics(open, budget.steps); });
-  each([&](OpenProblem& open, std::int64_t count) {
+  each([&](OpenProblem& open, std::int64_t, IdleThreads&) { prove_by_nics(open, budget.steps); });
+  each([&](OpenProblem& open, std::int64_t count, IdleThreads&) {
     prove_by_diagrams(open, budget.steps / count, kSearchLimits.last_width, keeps_nodes);
   });
-  each([&](OpenProblem& open, std::int64_t count) { prove_by_paths(open, budget.steps / count); });
+  each([&](OpenProblem& open, std::int64_t count, IdleThreads& idle) {
+    prove_by_paths(open, budget.steps / count, idle);
+  });
   std::int64_t searched = budget.searched;
   for (OpenProblem* const open : still_open()) {
     if (is_stopped_() || searched <= 0 || faster_) return;
@@ -177,7 +180,8 @@ void BoundProver::prove(const ProofBudget& budget, bool keeps_nodes) {
 }
 
 /// Checks the proof of a problem that is number `position` of the file.
-std::vector<Violation> BoundProver::check_one(OpenProblem& open, std::size_t position) const {
+std::vector<Violation> BoundProver::check_one(OpenProblem& open, std::size_t position,
+                                              IdleThreads& idle) const {
   const std::string place = fmt::format("/problems/{}", position);
   if (!have_diagrams(open.some->problem)) {
     return {{place + "/method",
@@ -199,7 +203,7 @@ std::vector<Violation> BoundProver::check_one(OpenProblem& open, std::size_t pos
     return {{std::move(of_nodes), words_of(fault, given, bound_)}};
   }
   const Duration proven = open.proof.method == ProofMethod::Paths
-                              ? diagram.bound_of_paths()
+                              ? diagram.bound_of_paths(&idle)
                               : diagram.relaxed_bound(static_cast<std::size_t>(open.proof.width));
   open.is_proven = proven >= bound_;
   if (open.is_proven || diagram.is_over()) return {};
@@ -219,14 +223,16 @@ std::size_t BoundProver::check(std::span<const ProblemProof> given, std::size_t 
     return i;
   }
   std::vector<std::vector<Violation>> faults(open_.size());
-  parallel_for(open_.size(), context_.options.threads, [&](std::size_t i) {
+  IdleThreads idle;
+  const auto check_unless_stopped = [&](std::size_t i) {
     if (is_stopped_()) return;
     if (open_[i].proof.method == ProofMethod::Search) {
       prove_by_nics(open_[i], kSearchLimits.last_nic_steps);
     } else {
-      faults[i] = check_one(open_[i], first + i);
+      faults[i] = check_one(open_[i], first + i, idle);
     }
-  });
+  };
+  parallel_for(open_.size(), context_.options.threads, check_unless_stopped, &idle);
   std::int64_t budget = INT64_MAX;
   for (std::size_t i = 0; i < open_.size(); ++i) {
     std::move(faults[i].begin(), faults[i].end(), std::back_inserter(faults_));

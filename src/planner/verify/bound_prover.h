@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dapple/core/error.h"
+#include "dapple/core/parallel.h"
 #include "dapple/plan/bound_proof.h"
 #include "dapple/plan/plan.h"
 #include "dapple/planner/request/planner_options.h"
@@ -75,9 +76,10 @@ class BoundProver {
   void prove_by_diagrams(OpenProblem& open, std::int64_t steps, std::size_t last_width,
                          bool keeps_nodes) const;
   void prove_by_nics(OpenProblem& open, std::int64_t steps) const;
-  void prove_by_paths(OpenProblem& open, std::int64_t steps) const;
+  void prove_by_paths(OpenProblem& open, std::int64_t steps, IdleThreads& idle) const;
   void search_again(OpenProblem& open, std::int64_t& budget);
-  std::vector<Violation> check_one(OpenProblem& open, std::size_t position) const;
+  std::vector<Violation> check_one(OpenProblem& open, std::size_t position,
+                                   IdleThreads& idle) const;
   std::vector<OpenProblem*> still_open();
 
   const PlanningContext context_;

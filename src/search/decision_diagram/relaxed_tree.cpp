@@ -9,7 +9,7 @@ namespace {
 /// A walk begins with the least bound that all walks found up to so many before it. Were it the
 /// last one, no two walks could run at a time; were it the last one that ended, how far walks go
 /// would depend on the threads.
-constexpr std::size_t kWalksAtATime = 16;
+constexpr std::size_t kWalksAtATime = 4;
 
 }  // namespace
 
