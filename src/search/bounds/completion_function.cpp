@@ -73,9 +73,10 @@ CompletionFunction with_stage(const CompletionFunction& function, const StageBou
   // The term with several round trips is (B3a).
   result.waves = function.waves;
   result.steep = function.steep + function.waves * both;
-  const std::int64_t waves = rest / depth + 1;
+  // Mostly all micro-batches fit, and a division would take longer than all else.
+  const std::int64_t waves = rest < depth ? 1 : rest / depth + 1;
   const Duration steep =
-      span + (rest % depth) * std::max(stage.forward, stage.backward) + waves * both;
+      span + (rest - (waves - 1) * depth) * std::max(stage.forward, stage.backward) + waves * both;
   if (waves == 1) {
     result.trip = std::max(result.trip, steep);
   } else if (waves > result.waves || (waves == result.waves && steep > result.steep)) {
@@ -90,7 +91,7 @@ CompletionFunction with_stage(const CompletionFunction& function, const StageBou
   // These terms are (B1) and (B8).
   result.own = std::max(
       {function.own, span + stage.work(micro_batches), last + both + stage.after_backward});
-  add_depth_tradeoff(result, function, stage, span, work);
+  if (!work.is_for_merging) add_depth_tradeoff(result, function, stage, span, work);
   return result;
 }
 

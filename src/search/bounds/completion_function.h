@@ -72,6 +72,7 @@ struct CompletionFunction {
 
   /// Lower bound from the depth trade-off (C4), for that tail behind the cut.
   Duration crossed(Duration tail) const {
+    if (tail_parts == 0) return crossing;
     return crossing + Duration{divide_down(Wide{tail.ns} * tail_parts, kTailParts)};
   }
 };
@@ -87,6 +88,9 @@ struct StageWork {
   std::int64_t num_micro_batches = 1;
   // The lanes to which they are dealt in turn.
   std::int64_t lanes = 1;
+  // Whether the trade-off of the stage's depth (C4) is left out, for functions that are merged:
+  // these have none in common.
+  bool is_for_merging = false;
 };
 
 /// Returns the function with one more stage behind (C2). `last_stage` and `begin` of the result are

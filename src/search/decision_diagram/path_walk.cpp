@@ -60,6 +60,8 @@ PathWalk::PathWalk(Shared& shared)
 
 std::vector<PathWalk::Begun> PathWalk::begin(Duration& threshold) {
   constexpr std::size_t kFew = 256;
+  // More would only take memory.
+  constexpr std::size_t kMany = 4096;
   // The work of a path with so many stages is seldom worth a thread of its own.
   constexpr std::size_t kMostStages = 4;
   std::vector<Begun> begun;
@@ -69,7 +71,13 @@ std::vector<PathWalk::Begun> PathWalk::begin(Duration& threshold) {
   for (std::size_t stages = 1; stages < kMostStages && begun.size() < kFew; ++stages) {
     std::vector<Begun> shorter;
     shorter.swap(begun);
-    for (const Begun& some : shorter) go_on_from(some);
+    for (const Begun& some : shorter) {
+      if (begun.size() < kMany) {
+        go_on_from(some);
+      } else {
+        begun.push_back(some);
+      }
+    }
   }
   begun_ = nullptr;
   settle_steps();

@@ -14,8 +14,14 @@ PrefixCompletions::PrefixCompletions(const CostModel& costs, ClassStages& stages
       threshold_(threshold),
       allowance_(allowance),
       work_(stages.work()),
+      least_samples_(stages.classes().size()),
       least_(threshold),
       positions_(static_cast<std::size_t>(costs.layer_count()) + 1) {
+  for (const AllocationClassIndex devices : stages_.classes().not_empty()) {
+    const std::int64_t most =
+        std::min<std::int64_t>(stages_.classes().replicas(devices), problem.micro_batch_size);
+    least_samples_[devices] = divide_up(problem.micro_batch_size, most);
+  }
   for (CutIndex cut; cut < end_of_model_ && !allowance_.is_over(); cut = cut.next()) {
     ClassStages::Boundaries boundaries(stages_, cut);
     stages_here_.assign(stages_.stage_class_count() * stages_.forms().size(), std::nullopt);
@@ -124,11 +130,8 @@ void PrefixCompletions::append_stages(const CompletionFunction& function, std::i
             work_.busiest(layers_between(stage.end, end_of_model_), left) >= threshold_);
   });
   for (auto stage = first; stage != stages.end(); ++stage) {
-    CompletionFunction grown =
-        with_stage(function, stage->figures, {.num_micro_batches = micro_batches_});
-    // Merged functions have no trade-off of depths in common.
-    grown.crossing = {};
-    grown.tail_parts = 0;
+    const CompletionFunction grown = with_stage(
+        function, stage->figures, {.num_micro_batches = micro_batches_, .is_for_merging = true});
     if (grown.own >= threshold_) continue;
     if (stage->end == end_of_model_) {
       least_ = std::min(least_, grown.own);
@@ -147,11 +150,8 @@ void PrefixCompletions::append_stages(const CompletionFunction& function, std::i
 /// for the average (P1).
 BoundLabel PrefixCompletions::least_label(CutIndex cut, AllocationClassIndex devices) const {
   const LayerRange layers = layers_between(cut, end_of_model_);
-  const std::int64_t most =
-      std::min<std::int64_t>(stages_.classes().replicas(devices), problem_.micro_batch_size);
-  const std::int64_t samples = divide_up(problem_.micro_batch_size, most);
   BoundLabel label;
-  label.round_trip = work_.round_trip(layers, samples);
+  label.round_trip = work_.round_trip(layers, least_samples_[devices]);
   label.last_trip = label.round_trip;
   label.tail = label.round_trip;
   label.span = std::max(label.round_trip, work_.busiest(layers, stages_.capacity(devices)));

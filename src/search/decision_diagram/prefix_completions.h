@@ -79,6 +79,8 @@ class PrefixCompletions {
   Duration threshold_;
   Allowance& allowance_;
   const PrefixBound& work_;
+  // By class, the samples that some replica has of a micro-batch whatever the stages.
+  IndexedVector<AllocationClassIndex, std::int64_t> least_samples_;
   Duration least_;
   // The stages that begin at the current cut, by class and form, once they are asked for.
   std::vector<std::optional<std::vector<Stage>>> stages_here_;
