@@ -6,9 +6,9 @@
 namespace dapple::search {
 namespace {
 
-/// A walk begins with the least bound that all walks found up to so many before it. Were it the
-/// last one, no two walks could run at a time; were it the last one that ended, how far walks go
-/// would depend on the threads.
+/// Up to so many walks run at a time: each starts at the least bound that was found by all walks
+/// but the last few before it. If it had to wait for those, no two could run at the same time; if
+/// it took whatever has been found when it starts, its work would depend on the threads.
 constexpr std::size_t kWalksAtATime = 4;
 
 }  // namespace
