@@ -104,10 +104,13 @@ std::vector<MeasuredReduction> AllReduceModel::measured_over(
   return {};
 }
 
-/// Sets the ports of rings and what passes them.
-void AllReduceModel::set_ports(Rings& rings, std::vector<PortShare> ports) {
+void AllReduceModel::sort_by_port(std::vector<PortShare>& ports) {
   std::stable_sort(ports.begin(), ports.end(),
                    [](const PortShare& a, const PortShare& b) { return a.first < b.first; });
+}
+
+/// Sets the ports of rings and what passes them. Requires: they are sorted by port.
+void AllReduceModel::set_ports(Rings& rings, const std::vector<PortShare>& ports) {
   rings.shares.clear();
   PortPositions positions;
   positions.reserve(ports.size());
@@ -127,8 +130,7 @@ void AllReduceModel::set_ports(Rings& rings, std::vector<PortShare> ports) {
 /// bandwidth to what every port can carry.
 void AllReduceModel::merge_ports(Rings& rings, std::vector<PortShare> ports,
                                  const Topology& topology) {
-  std::stable_sort(ports.begin(), ports.end(),
-                   [](const PortShare& a, const PortShare& b) { return a.first < b.first; });
+  sort_by_port(ports);
   std::vector<PortShare> merged;
   for (const auto& [port, share] : ports) {
     if (merged.empty() || merged.back().first != port) {
@@ -146,7 +148,7 @@ void AllReduceModel::merge_ports(Rings& rings, std::vector<PortShare> ports,
     rings.bandwidth = {
         static_cast<std::int64_t>(std::clamp<Wide>(most, 1, rings.bandwidth.bytes_per_second))};
   }
-  set_ports(rings, std::move(merged));
+  set_ports(rings, merged);
 }
 
 AllReduceModel::Rings AllReduceModel::flat_ring(const std::vector<DeviceIndex>& devices,
@@ -179,7 +181,8 @@ std::optional<AllReduceModel::Rings> AllReduceModel::matrix_rings(
   for (const auto& [port, taken] : packing.ports) {
     ports.emplace_back(port, Share{taken, packing.bandwidth});
   }
-  set_ports(rings, std::move(ports));
+  sort_by_port(ports);
+  set_ports(rings, ports);
   return rings;
 }
 
@@ -197,7 +200,8 @@ AllReduceModel::Rings AllReduceModel::inside_servers(
     slowest.hop_latency = std::max(slowest.hop_latency, rings.hop_latency);
     for (const auto& [port, share] : *rings.ports) ports.emplace_back(port, rings.shares[share]);
   }
-  set_ports(slowest, std::move(ports));
+  sort_by_port(ports);
+  set_ports(slowest, ports);
   return slowest;
 }
 
@@ -303,7 +307,8 @@ void AllReduceModel::move_to(const PortParts& parts) {
           ports.emplace_back(port, Share{{share.taken.bytes_per_second * devices}, share.all});
         }
       }
-      set_ports(rings, std::move(ports));
+      sort_by_port(ports);
+      set_ports(rings, ports);
     }
   }
 }

@@ -162,7 +162,8 @@ class AllReduceModel {
   };
   Fastest fastest(Bytes size) const;
 
-  static void set_ports(Rings& rings, std::vector<PortShare> ports);
+  static void sort_by_port(std::vector<PortShare>& ports);
+  static void set_ports(Rings& rings, const std::vector<PortShare>& ports);
   static void merge_ports(Rings& rings, std::vector<PortShare> ports, const Topology& topology);
   static Rings flat_ring(const std::vector<DeviceIndex>& devices, const Topology& topology);
   static std::optional<Rings> matrix_rings(const std::vector<DeviceIndex>& devices,

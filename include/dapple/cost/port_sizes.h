@@ -61,7 +61,6 @@ class PortSizes {
 
   /// The number of entries.
   std::size_t size() const { return ports_ ? ports_->size() : 0; }
-  bool empty() const { return size() == 0; }
 
   /// The distinct sizes, in no order. Several may be equal.
   const std::vector<Size>& sizes() const { return sizes_; }
