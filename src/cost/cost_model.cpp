@@ -167,8 +167,11 @@ CostModel::CostModel(const ModelProfile& profile, const Topology& topology,
     divided_ = cuts_with_divided_tensors(profile);
   }
   do_times_rise_ = do_times_rise(profile);
+  std::set<Parallelism> known{representative_of_some_layers(profile.parallelism)};
   for (const ModelProfile& form : profile.stage_forms) {
-    do_times_rise_ = do_times_rise_ && do_times_rise(form);
+    if (known.insert(representative_of_some_layers(form.parallelism)).second) {
+      do_times_rise_ = do_times_rise_ && do_times_rise(form);
+    }
     // The constructor is private.
     others_.emplace_back(
         new CostModel(form, topology, dapple::devices_per_replica(profile, form), this));

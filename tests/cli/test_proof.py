@@ -125,6 +125,30 @@ class Proofs(ToolTest):
         result = self.run_tool("verify", "plan.json", "--proof", "proof.json")
         self.assertEqual(result.returncode, DONE, result.stdout + result.stderr)
 
+    def test_forms_whose_plans_a_set_has_are_proven_with_it(self):
+        self.plan(("llama-3-8b", "8xH100"), "--per-stage", "--recompute-layers", "auto")
+        plan, proof = self.read("plan.json"), self.read("proof.json")
+        sets = [problem for problem in proof["problems"] if "stage_forms" in problem]
+        self.assertEqual(len(sets), len(proof["problems"]))
+        self.assertEqual(self.verify(proof).returncode, DONE)
+        # Of the forms that the first set has, which has groups of one device, none was searched.
+        first = [problem for problem in sets if problem["parallelism"] == sets[0]["parallelism"]]
+        forms = [first[0]["parallelism"], *first[0]["stage_forms"]]
+        records = [record for record in plan["parallelisms"]
+                   if record["parallelism"] in forms and "stage_forms" not in record]
+        self.assertEqual(len(records), len(forms))
+        for record in records:
+            self.assertIn("not searched", record["reason"])
+        # Files of older versions have proofs of such forms, in front of those of sets.
+        some_layers = [form for form in forms if form.get("recomputed_layers") == 2]
+        self.assertEqual(len(some_layers), 1)
+        own = [{**{key: value for key, value in problem.items() if key != "stage_forms"},
+                "parallelism": some_layers[0]} for problem in first]
+        self.assertEqual(self.verify({**proof, "problems": own + proof["problems"]}).returncode,
+                         DONE)
+        if len(own) > 1:
+            self.refused({**proof, "problems": own[1:] + proof["problems"]}, "/problems/0")
+
     def test_what_is_written_for_any_schedule_is_accepted(self):
         written = 0
         for schedule in ("gpipe", "interleaved", "list-scheduled", "zb-h1", "auto"):

@@ -12,7 +12,7 @@ from tool import BAD_INPUT, DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
 
 # So large that any search of it takes seconds.
 LARGE = ("--model", tool.ROOT / "profiles" / "gnmt-16.json",
-         "--topo", tool.ROOT / "topologies" / "16x8xH100.json")
+         "--topo", tool.ROOT / "topologies" / "16x8xH100.json", "--threads", "1")
 PLANNERS = ("exact", "dapple")
 PATIENCE = 20  # seconds within which a search that was told to stop has ended, sanitizers included
 
@@ -147,7 +147,7 @@ class Stopping(ToolTest):
                                                     "the search was interrupted before ")
 
     def test_a_second_signal_ends_the_program_at_once(self):
-        process = self.start(*LARGE, "--planner", "dapple", "--threads", "1", "-o", "plan.json")
+        process = self.start(*LARGE, "--planner", "dapple", "-o", "plan.json")
         time.sleep(1)
         # Both arrive together, the first one first.
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
@@ -157,12 +157,12 @@ class Stopping(ToolTest):
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_a_signal_that_was_ignored_before_stays_so(self):
-        process = self.start(*LARGE, "--planner", "dapple", "--time-limit", "2", "-o", "plan.json",
+        process = self.start(*LARGE, "--planner", "dapple", "--time-limit", "1", "-o", "plan.json",
                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         stderr = process.communicate(timeout=tool.SECONDS)[1]
-        self.assert_stopped_with_a_plan(process.returncode, stderr, "--time-limit 2")
+        self.assert_stopped_with_a_plan(process.returncode, stderr, "--time-limit 1")
 
     def test_a_search_that_had_no_time_has_an_even_split(self):
         # A single sample cannot go round more than one group of devices.

@@ -117,6 +117,15 @@ constexpr Parallelism without_recomputation(Parallelism parallelism) {
   return parallelism;
 }
 
+/// Returns one form for all that differ only in which layers of every stage recompute, where not
+/// all of them do; any other form itself. Each layer takes the same least times in all of these.
+constexpr Parallelism representative_of_some_layers(Parallelism parallelism) {
+  if (!parallelism.recomputed_layers.is_all()) {
+    parallelism.recomputed_layers = LayerSelection::first(1);
+  }
+  return parallelism;
+}
+
 /// Returns "core_attn+norm", "full in the first 4 layers of a stage" or "full in every 2nd layer of
 /// a stage"; empty where nothing is recomputed.
 std::string recomputation_text(const Parallelism& parallelism);

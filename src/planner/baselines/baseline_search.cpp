@@ -51,6 +51,7 @@ class BaselineSearch {
  private:
   bool is_stopped() const { return should_stop_ && should_stop_(); }
   void add(const search::Candidate& candidate);
+  Duration work_of(const search::Candidate& candidate, bool recompute);
   Plan plan_at(const search::Candidate& candidate, std::int64_t depth) const;
   std::int64_t actions_of(const search::Candidate& candidate) const {
     return least_actions(candidate, options_.global_batch_size);
@@ -83,6 +84,25 @@ Plan BaselineSearch::plan_at(const search::Candidate& candidate, std::int64_t de
   return plan;
 }
 
+/// Returns the longest work of a replica, of the first one of each stage; zero if some stage deals
+/// its micro-batches.
+Duration BaselineSearch::work_of(const search::Candidate& candidate, bool recompute) {
+  if (to_beat_.is_infinite()) return {};
+  Duration most;
+  for (const StagePlan& stage : candidate.stages) {
+    if (stage.replication != Replication::Split) return {};
+    const std::int64_t replicas = std::ssize(stage.devices) / stage.devices_per_replica;
+    const std::int64_t samples =
+        ReplicaShares(candidate.micro_batch_size, replicas, stage.samples).of(0).size();
+    make_room(costs_, options_);
+    const LayerTable& table =
+        costs_.in(stage.form).table(samples, context_.topology.device(stage.devices.front()).kind);
+    const Duration forward = table.forward(stage.layers);
+    most = std::max(most, (recompute ? 2 : 1) * forward + table.backward(stage.layers));
+  }
+  return options_.global_batch_size / candidate.micro_batch_size * most;
+}
+
 /// Adds both variants of a candidate, with and without recomputation, with their lower bounds over
 /// all depths; a candidate that is too long to be simulated is not added.
 void BaselineSearch::add(const search::Candidate& candidate) {
@@ -91,7 +111,11 @@ void BaselineSearch::add(const search::Candidate& candidate) {
       most_passes(options_.memory_limit)) {
     return;
   }
+  // Where some layers of every stage recompute, whole stages do so in a form before this one.
+  const bool is_in_all = context_.profile.parallelism.recomputed_layers.is_all();
   for (const bool recompute : {false, true}) {
+    if (recompute && !is_in_all && !to_beat_.is_infinite()) continue;
+    if (work_of(candidate, recompute) >= to_beat_) continue;
     search::Candidate& variant = candidates_.emplace_back(candidate);
     variant.gradients = usual_gradients(options_);
     for (StagePlan& stage : variant.stages) stage.recompute = recompute;

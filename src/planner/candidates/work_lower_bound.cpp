@@ -1,6 +1,8 @@
 #include "planner/candidates/work_lower_bound.h"
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/search/decision_diagram/decision_diagram.h"
@@ -9,6 +11,20 @@
 #include "planner/request/search_problems.h"
 
 namespace dapple::planner {
+
+namespace {
+
+/// Returns a profile with fewer forms of stages: one of those whose work is bounded alike.
+ModelProfile with_forms_of_work(const ModelProfile& profile) {
+  ModelProfile reduced = profile;
+  std::set<Parallelism> known{representative_of_some_layers(profile.parallelism)};
+  std::erase_if(reduced.stage_forms, [&](const ModelProfile& form) {
+    return !known.insert(representative_of_some_layers(form.parallelism)).second;
+  });
+  return reduced;
+}
+
+}  // namespace
 
 Duration work_lower_bound(const PlanningContext& context) {
   constexpr Duration kLongest{std::int64_t{1} << 60};
@@ -21,7 +37,8 @@ Duration work_lower_bound(const PlanningContext& context) {
     }
     return least;
   }
-  const CostModel costs(context.profile, context.topology);
+  const ModelProfile profile = with_forms_of_work(context.profile);
+  const CostModel costs(profile, context.topology);
   Duration least = kLongest;
   for (const std::int64_t size : micro_batch_sizes(context.options).sizes) {
     // Each size needs many layer tables that no other size uses.

@@ -76,6 +76,7 @@ class DiagramPlanner {
   };
 
   // The phases of a run, and their steps.
+  void close_quickly();
   void find_plans();
   void prove();
   bool close(Duration threshold);
@@ -117,6 +118,8 @@ class DiagramPlanner {
   // The plans whose refinement has begun.
   std::vector<Plan> refined_;
   SearchRecord record_;
+  // The last threshold below which problems were closed quickly.
+  Duration closed_below_ = Duration::infinite();
   std::int64_t work_ = 0;
   std::int64_t actions_ = 0;
   std::size_t order_ = 0;
@@ -130,11 +133,21 @@ ExactPlans DiagramPlanner::run(std::vector<SimulatedPlan> known) {
         search::DecisionDiagram::bound_of_work(context_.profile, context_.topology, problem);
     problems_.push_back({.problem = std::move(problem), .bound = of_work});
   }
+  // Where a plan of another part of the space is to be beaten, most problems need no plans.
+  if (!context_.to_beat.is_infinite()) close_quickly();
   find_plans();
   prove();
   ExactPlans plans{.best = best_, .record = record(), .lower_bound = bound()};
   for (const Subproblem& some : problems_) plans.bounds.push_back(some.bound);
   return plans;
+}
+
+/// Closes the problems for which few steps are enough, unless this was tried with the same
+/// threshold.
+void DiagramPlanner::close_quickly() {
+  const Duration limit = threshold();
+  if (std::exchange(closed_below_, limit) == limit) return;
+  raise_bounds(limit, kSearchLimits.relaxed_width, kSearchLimits.quick_steps);
 }
 
 /// Compiles narrow restricted diagrams below thresholds that rise from the least bound to that of
@@ -165,14 +178,13 @@ void DiagramPlanner::find_plans() {
 void DiagramPlanner::prove() {
   const Duration to_beat = std::min(best(), context_.to_beat);
   if (to_beat.is_infinite()) return;
-  // Most problems are closed or solved at once.
-  raise_bounds(threshold(), kSearchLimits.relaxed_width, kSearchLimits.quick_steps);
+  close_quickly();
   for (std::int64_t parts = kSearchLimits.first_gap_parts; parts <= kSearchLimits.last_gap_parts;
        parts *= 4) {
     const Duration below = to_beat - Duration{to_beat.ns / parts};
     const std::int64_t before = work_;
     if (!close(std::min(below, threshold()))) return;
-    constexpr std::int64_t kLeastGrowth = 2;
+    constexpr std::int64_t kLeastGrowth = 3;
     if (kLeastGrowth * (work_ - before) > kSearchLimits.diagram_steps - work_) return;
   }
   close(threshold());

@@ -346,6 +346,17 @@ bool executor_mixes(const ModelProfile& profile, const Parallelism& one, const P
          (one.tensor == other.tensor && one.full_shards == other.full_shards);
 }
 
+bool are_plans_of_set(const Parallelism& one, const Parallelism& mixed,
+                      const std::vector<Parallelism>& stage_forms) {
+  if (stage_forms.empty()) return false;
+  const auto has_size = [&](const Parallelism& form) {
+    return form.group_size() == one.group_size();
+  };
+  return (one == mixed ||
+          std::find(stage_forms.begin(), stage_forms.end(), one) != stage_forms.end()) &&
+         has_size(mixed) && std::all_of(stage_forms.begin(), stage_forms.end(), has_size);
+}
+
 bool searches_some_layers(const PlanningContext& context,
                           const std::optional<PlanRestriction>& restriction) {
   if (context.options.recomputed_layers == RecomputedLayers::All ||

@@ -19,6 +19,7 @@
 #include "planner/candidates/work_lower_bound.h"
 #include "planner/families/searched_order.h"
 #include "planner/one_family/exact_planner.h"
+#include "planner/request/asked_families.h"
 #include "planner/request/gradient_synchronizations.h"
 #include "planner/request/micro_batches.h"
 #include "planner/verify/bound_prover.h"
@@ -392,6 +393,21 @@ void derive_bound_of_orders(const ClaimedPlan& claimed, PlanVerification& verifi
   verification.bound = verification.proven >= stated ? BoundCheck::Proven : BoundCheck::NotProven;
 }
 
+/// Whether the plans of a form are those of a set of forms too, whose bound holds for them: in the
+/// files of older versions they have a proof of their own.
+bool is_left_to_set(const AskedParallelism& form, const std::vector<AskedParallelism>& asked,
+                    const ProofSource& source) {
+  if (!form.stage_forms.empty()) return false;
+  if (source.given != nullptr && source.position < source.given->problems.size()) {
+    const ProblemProof& next = source.given->problems[source.position];
+    if (next.parallelism == form.parallelism && next.stage_forms.empty()) return false;
+  }
+  return std::any_of(asked.begin(), asked.end(), [&](const AskedParallelism& set) {
+    return std::holds_alternative<PlanInputs>(set.inputs) &&
+           are_plans_of_set(form.parallelism, set.parallelism, set.stage_forms);
+  });
+}
+
 /// Derives the bound for every form of parallelism that was asked for. What is proven of all of
 /// them is the least of what is proven of each.
 void derive_bound_of_parallelisms(Claims& claims, const ClaimedPlan& claimed,
@@ -403,14 +419,17 @@ void derive_bound_of_parallelisms(Claims& claims, const ClaimedPlan& claimed,
   Duration proven = kNoBound;
   bool is_proven = true;
   BoundProof proof = BoundProof::LeastWork;
-  for (AskedParallelism& form :
-       asked_parallelisms({document.original_profile(), topology, asked}, claimed.restriction)) {
-    auto* inputs = std::get_if<PlanInputs>(&form.inputs);
-    if (inputs == nullptr) continue;
+  const std::vector<AskedParallelism> forms =
+      asked_parallelisms({document.original_profile(), topology, asked}, claimed.restriction);
+  // Under other schedules than 1F1B and GPipe, and for a target runtime, sets of forms have less.
+  const bool may_leave = !claimed.restriction && !asks_for_families(asked);
+  for (const AskedParallelism& form : forms) {
+    const auto* inputs = std::get_if<PlanInputs>(&form.inputs);
+    if (inputs == nullptr || (may_leave && is_left_to_set(form, forms, source))) continue;
     const Topology of_form{inputs->topology};
     PlanDocument of_others = document;
-    of_others.profile = std::move(inputs->profile);
-    of_others.topology = std::move(inputs->topology);
+    of_others.profile = inputs->profile;
+    of_others.topology = inputs->topology;
     verification.proof = BoundProof::LeastWork;
     const auto restriction = restriction_for(claimed.restriction, form.parallelism);
     BoundDerivation({of_others, of_form, restriction}, form.parallelism, options, progress,

@@ -124,9 +124,12 @@ std::vector<WorkPerSample> works_on(const CostModel& costs, std::int64_t micro_b
     }
     least = least.empty() ? std::move(works) : least_of(std::move(least), works);
   };
+  std::set<std::pair<Parallelism, std::int32_t>> added;
   for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
     const ModelProfile& in_form = costs.in(form).profile();
     const std::int32_t devices = costs.in(form).devices_per_replica();
+    const Parallelism alike = representative_of_some_layers(in_form.parallelism);
+    if (!added.emplace(alike, devices).second) continue;
     add(in_form, devices);
     for (const ModelProfile& recomputing : in_form.recomputing) add(recomputing, devices);
   }

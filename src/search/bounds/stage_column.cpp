@@ -88,7 +88,7 @@ class ColumnBuilder {
   ColumnBuilder(const CostModel& costs, const StageDevices& stage, const ColumnRequest& request)
       : costs_(costs.in(request.form.form)),
         request_(request),
-        kinds_(replica_kinds(costs.topology(), stage.devices, shares_of(stage, request))),
+        kinds_(stage.kinds),
         reduction_(stage.reduction),
         replica_count_(std::ssize(stage.devices) / request.form.devices_per_replica) {
     for (const ReplicaKind& kind : kinds_) {
@@ -107,6 +107,20 @@ class ColumnBuilder {
       // Which of the layers recompute depends on how many more the stage will have.
       chains_[k].grow_to(layers, tables_[k]->least_backward(layers));
     }
+  }
+
+  /// Whether the work of the stages that begin at `begin`, or at a lower cut, reaches the limit
+  /// whichever of their layers recompute.
+  bool has_too_much_work(CutIndex begin) const {
+    if (request_.limit.is_infinite()) return false;
+    const LayerRange layers = layers_between(begin, request_.end);
+    Duration least = Duration::infinite();
+    for (const LayerTable* table : tables_) {
+      const Duration forward = table->least_forward(layers);
+      least = std::min(least,
+                       (request_.form.recompute ? 2 : 1) * forward + table->least_backward(layers));
+    }
+    return request_.num_micro_batches * least >= request_.limit;
   }
 
   /// Whether the stage that begins at `begin` fits memory without its buckets. The column need not
@@ -148,14 +162,6 @@ class ColumnBuilder {
   }
 
  private:
-  /// Returns the samples that each replica processes at a time.
-  static ReplicaShares shares_of(const StageDevices& stage, const ColumnRequest& request) {
-    const std::int64_t replicas = std::ssize(stage.devices) / request.form.devices_per_replica;
-    if (!request.form.deals) return {request.micro_batch_size, replicas, stage.samples};
-    // Each has a whole micro-batch.
-    return {replicas * request.micro_batch_size, replicas, {}};
-  }
-
   /// Whether all replicas process a micro-batch together.
   bool are_together() const {
     return request_.replicas == Replicas::Together && !request_.form.deals;
@@ -216,7 +222,7 @@ class ColumnBuilder {
 
   const CostModel& costs_;
   const ColumnRequest& request_;
-  std::vector<ReplicaKind> kinds_;
+  const std::vector<ReplicaKind>& kinds_;
   // Indexed by position in kinds_.
   std::vector<std::int32_t> device_kinds_;
   std::vector<const LayerTable*> tables_;
@@ -270,6 +276,19 @@ std::vector<ReplicaKind> replica_kinds(const Topology& topology,
   return kinds;
 }
 
+StageDevices stage_devices(const Topology& topology, const std::vector<DeviceIndex>& devices,
+                           const std::vector<std::int64_t>& samples, FastestReduction reduction,
+                           std::int64_t micro_batch_size, StageForm form) {
+  const std::int64_t replicas = std::ssize(devices) / form.devices_per_replica;
+  // Where micro-batches are dealt, each replica has a whole one.
+  const ReplicaShares shares = form.deals ? ReplicaShares{replicas * micro_batch_size, replicas, {}}
+                                          : ReplicaShares{micro_batch_size, replicas, samples};
+  return {.devices = devices,
+          .samples = samples,
+          .kinds = replica_kinds(topology, devices, shares),
+          .reduction = std::move(reduction)};
+}
+
 StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request) {
   const CostModel& in_form = costs.in(request.form.form);
@@ -285,6 +304,7 @@ StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
   // Where models are large, memory rules out most stages, and with them all that buckets of their
   // gradients take.
   CutIndex lowest = request.first;
+  while (lowest <= request.last && builder.has_too_much_work(lowest)) lowest = lowest.next();
   for (; lowest <= request.last; lowest = lowest.next()) {
     if (is_left_out(lowest)) continue;
     if (builder.may_fit(lowest)) break;
@@ -295,6 +315,7 @@ StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
     builder.grow_to(begin);
     if (begin > request.last || is_left_out(begin)) continue;
     const StageBound bound = builder.stage_from(begin);
+    if (bound.work(request.num_micro_batches) >= request.limit) continue;
     column.memory_limits = column.memory_limits || bound.depth_limit < request.num_micro_batches;
     column.at(begin) = bound;
   }

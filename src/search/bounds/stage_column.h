@@ -25,9 +25,10 @@ struct StageColumn {
   // The lowest beginning of a stage in the column.
   CutIndex first;
   // By beginning, from `first` on, as far as asked for. A depth_limit of 0 says that the stage does
-  // not fit, or that one in another form stands for it (CostModel::repeats_another_form()).
+  // not fit, that its work is too much, or that one in another form stands for it
+  // (CostModel::repeats_another_form()).
   std::vector<StageBound> stages;
-  // Whether some stage cannot hold all micro-batches.
+  // Whether some stage with less work than the limit cannot hold all micro-batches.
   bool memory_limits = false;
 
   const StageBound& at(CutIndex begin) const { return stages[position_of(begin)]; }
@@ -88,12 +89,19 @@ class FastestReduction {
 };
 
 /// The devices of a stage, in the order of its replicas, the samples of each, none for those of
-/// replica_share(), and their all-reduces.
+/// replica_share(), the distinct kinds of its replicas, and their all-reduces.
 struct StageDevices {
   const std::vector<DeviceIndex>& devices;
   const std::vector<std::int64_t>& samples;
+  std::vector<ReplicaKind> kinds;
   FastestReduction reduction;
 };
+
+/// Returns the devices of stages in a form, and in all that have as many devices in a replica and
+/// divide micro-batches in the same way. O(devices * kinds).
+StageDevices stage_devices(const Topology& topology, const std::vector<DeviceIndex>& devices,
+                           const std::vector<std::int64_t>& samples, FastestReduction reduction,
+                           std::int64_t micro_batch_size, StageForm form = {});
 
 struct ColumnRequest {
   // Stages [begin, end) for all begin from `first` to `last`.
@@ -109,6 +117,8 @@ struct ColumnRequest {
   // Whether a stage fits only if it holds all micro-batches.
   bool hold_all = false;
   Replicas replicas = Replicas::Together;
+  // Stages whose work (B1) takes so long or longer are left out.
+  Duration limit = Duration::infinite();
 };
 
 /// Returns the column. Its figures are exact with two exceptions, in which they are bounds: buffers

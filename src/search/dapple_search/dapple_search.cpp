@@ -11,6 +11,7 @@
 #include "dapple/search/placement/placement.h"
 #include "search/bounds/prefix_bound.h"
 #include "search/bounds/stage_column.h"
+#include "search/bounds/stage_options.h"
 #include "search/bounds/transfer_shape.h"
 #include "search/table_count.h"
 
@@ -44,11 +45,14 @@ class DappleSearch {
         allowance_(effort.limits),
         tables_(costs),
         micro_batches_(problem.num_micro_batches()),
+        forms_(stage_forms(costs)),
         placements_(costs.topology()),
         prefix_(costs, problem.micro_batch_size, problem.global_batch_size),
         shapes_(costs, problem.micro_batch_size, Replicas::Together),
         end_of_model_{costs.layer_count()},
         cuts_(static_cast<std::size_t>(costs.layer_count()) + 1) {
+    // Placements are of single devices.
+    std::erase_if(forms_, [](const StageForm& form) { return form.devices_per_replica > 1; });
     for (std::int32_t d = 0; d < costs.topology().device_count(); ++d) {
       const double speed = prefix_.speed(costs.topology().device({d}).kind);
       all_devices_ += speed;
@@ -60,13 +64,22 @@ class DappleSearch {
   SearchOutcome run();
 
  private:
+  /// Where a stage is: its cuts and the placement of its devices.
+  struct StagePlace {
+    CutIndex begin;
+    CutIndex end;
+    PlacementIndex placement;
+  };
+
   void expand(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind);
-  void prepend_stage(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind);
-  void extend(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind,
-              StageForm form);
+  void prepend_stages(CutIndex cut, PlacementIndex placement, const std::vector<NodeIndex>& behind);
+  void extend(const StageOption& option, const StagePlace& place, const PrefixBound::Rest& rest,
+              const std::vector<NodeIndex>& behind, std::optional<BoundaryBound>& boundary);
   BoundaryBound boundary_between(CutIndex cut, PlacementIndex front, PlacementIndex back);
-  const StageColumn& column(CutIndex cut, PlacementIndex placement, StageForm form);
-  void forget_columns();
+  const StageOptions& options(CutIndex cut, PlacementIndex placement);
+  StageOptions make_options(CutIndex cut, const Placement& place, CutIndex first,
+                            const AllReduceModel& reduction);
+  void forget_options();
   void count_placements();
   bool has_too_much_work(CutIndex cut, std::int32_t replicas, double free) const;
   double free_capacity(const Placement& placement) const;
@@ -83,6 +96,7 @@ class DappleSearch {
   Allowance allowance_;
   TableCount tables_;
   std::int64_t micro_batches_;
+  std::vector<StageForm> forms_;
   PlacementTable placements_;
   PrefixBound prefix_;
   TransferShapeCache<PlacementPair> shapes_;
@@ -95,9 +109,9 @@ class DappleSearch {
   std::map<double, std::vector<PrefixBound::Rest>> rests_;
   IndexedVector<NodeIndex, Node> nodes_;
   IndexedVector<CutIndex, CutStates> cuts_;
-  // Stage columns of the current cut, by the first placement alike and form, and by placement.
-  std::map<std::pair<PlacementIndex, StageForm>, StageColumn> columns_;
-  std::map<std::pair<PlacementIndex, StageForm>, const StageColumn*> columns_of_placements_;
+  // The stages that end at the current cut, by the first placement alike, and by placement.
+  std::map<PlacementIndex, StageOptions> options_;
+  std::map<PlacementIndex, const StageOptions*> options_of_placements_;
   SearchOutcome outcome_;
   // All placements in front of it are counted against the allowance.
   PlacementIndex next_to_count_;
@@ -107,7 +121,7 @@ SearchOutcome DappleSearch::run() {
   expand(end_of_model_, PlacementTable::kNothing, {kNoNode});
   for (CutIndex cut = end_of_model_.previous(); cut > CutIndex{} && !allowance_.is_over();
        cut = cut.previous()) {
-    forget_columns();
+    forget_options();
     for (const PlacementIndex placement : promising(cut)) {
       if (!allowance_.spend(1)) break;
       expand(cut, placement, cuts_[cut][placement]);
@@ -175,7 +189,7 @@ void DappleSearch::expand(CutIndex cut, PlacementIndex placement,
     if (has_too_much_work(cut, replicas, free)) continue;
     const std::vector<PlacementIndex>& options = placements_.options(placement, replicas);
     count_placements();
-    for (const PlacementIndex option : options) prepend_stage(cut, option, behind);
+    for (const PlacementIndex option : options) prepend_stages(cut, option, behind);
   }
 }
 
@@ -191,22 +205,10 @@ bool DappleSearch::has_too_much_work(CutIndex cut, std::int32_t replicas, double
          (others <= 0 || prefix_.rest(first, others).busiest >= effort_.incumbent);
 }
 
-void DappleSearch::prepend_stage(CutIndex cut, PlacementIndex placement,
-                                 const std::vector<NodeIndex>& behind) {
-  for (const StageForm form : stage_forms(costs_)) {
-    // Placements are of single devices.
-    if (form.devices_per_replica > 1) continue;
-    // Recomputation permits a larger depth, so it is tried only where memory limits the depth.
-    if (form.recompute && !column(cut, placement, form.plain()).memory_limits &&
-        problem_.pins.recompute != true) {
-      continue;
-    }
-    extend(cut, placement, behind, form);
-  }
-}
-
-const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, StageForm form) {
-  const StageColumn*& known = columns_of_placements_[{placement, form}];
+/// Returns the stages that end at `cut` on the devices of a placement, in the forms in which they
+/// may be best.
+const StageOptions& DappleSearch::options(CutIndex cut, PlacementIndex placement) {
+  const StageOptions*& known = options_of_placements_[placement];
   if (known != nullptr) return *known;
   const Placement& place = placements_.at(placement);
   // Replicas have equal shares, so the slowest device limits the stage.
@@ -214,35 +216,40 @@ const StageColumn& DappleSearch::column(CutIndex cut, PlacementIndex placement, 
   for (const std::int32_t kind : place.kinds) slowest = std::min(slowest, prefix_.speed(kind));
   const CutIndex first = prefix_.first_begin_within(
       cut, slowest * static_cast<double>(place.devices.size()), effort_.incumbent);
-  const std::int32_t stages = cut.value - first.value;
-  // It counts for every placement, so that the search does not depend on which of them are alike.
-  allowance_.spend(stages);
-  const std::pair key{placements_.first_alike(placement), form};
-  const auto alike = columns_.find(key);
-  if (alike != columns_.end()) {
-    known = &alike->second;
-    return *known;
+  // They count for every placement, so that the search does not depend on which of them are alike.
+  allowance_.spend((cut.value - first.value) * std::ssize(forms_));
+  const PlacementIndex key = placements_.first_alike(placement);
+  auto alike = options_.find(key);
+  if (alike == options_.end()) {
+    StageOptions made = make_options(cut, place, first, placements_.reduction(placement));
+    allowance_.keep(made.kept_bytes());
+    tables_.add_to(allowance_);
+    alike = options_.emplace(key, std::move(made)).first;
   }
-  allowance_.keep(stages * Bytes{sizeof(StageBound)});
-  known =
-      &columns_
-           .emplace(key, make_stage_column(
-                             costs_,
-                             {.devices = place.devices,
-                              .samples = kEqualShares,
-                              .reduction = FastestReduction({&placements_.reduction(placement)})},
-                             {.first = first,
-                              .last = cut.previous(),
-                              .end = cut,
-                              .micro_batch_size = problem_.micro_batch_size,
-                              .num_micro_batches = micro_batches_,
-                              .form = form,
-                              .ignore_memory = problem_.ignore_memory,
-                              .gradients = problem_.gradients,
-                              .hold_all = problem_.gpipe}))
-           .first->second;
-  tables_.add_to(allowance_);
+  known = &alike->second;
   return *known;
+}
+
+/// Makes the options. All-reduces are remembered, as most buckets are alike in several forms.
+StageOptions DappleSearch::make_options(CutIndex cut, const Placement& place, CutIndex first,
+                                        const AllReduceModel& reduction) {
+  constexpr std::size_t kTimesToRemember = 64;
+  const StageDevices devices =
+      stage_devices(costs_.topology(), place.devices, kEqualShares,
+                    FastestReduction({&reduction}, kTimesToRemember), problem_.micro_batch_size);
+  return {forms_, problem_.pins, [&](StageForm form) {
+            return make_stage_column(costs_, devices,
+                                     {.first = first,
+                                      .last = cut.previous(),
+                                      .end = cut,
+                                      .micro_batch_size = problem_.micro_batch_size,
+                                      .num_micro_batches = micro_batches_,
+                                      .form = form,
+                                      .ignore_memory = problem_.ignore_memory,
+                                      .gradients = problem_.gradients,
+                                      .hold_all = problem_.gpipe,
+                                      .limit = effort_.incumbent});
+          }};
 }
 
 /// Counts new placements against the allowance: their devices, the use of each server, and the load
@@ -258,12 +265,10 @@ void DappleSearch::count_placements() {
   }
 }
 
-void DappleSearch::forget_columns() {
-  for (const auto& [key, column] : columns_) {
-    allowance_.keep({-static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
-  }
-  columns_.clear();
-  columns_of_placements_.clear();
+void DappleSearch::forget_options() {
+  for (const auto& [placement, options] : options_) allowance_.keep(-1 * options.kept_bytes());
+  options_.clear();
+  options_of_placements_.clear();
 }
 
 /// The sum of the speeds of the devices that a placement leaves free.
@@ -294,58 +299,66 @@ const std::vector<PrefixBound::Rest>& DappleSearch::rests(double free) {
   return rests;
 }
 
-void DappleSearch::extend(CutIndex cut, PlacementIndex placement,
-                          const std::vector<NodeIndex>& behind, StageForm form) {
-  const StageColumn& stages = column(cut, placement, form);
-  if (!allowance_.spend(cut.value - stages.first.value)) return;
-  const Placement& place = placements_.at(placement);
-  const double free = free_capacity(place);
+void DappleSearch::prepend_stages(CutIndex cut, PlacementIndex placement,
+                                  const std::vector<NodeIndex>& behind) {
+  const StageOptions& stages = options(cut, placement);
+  if (!allowance_.spend(cut.value - stages.first().value)) return;
+  const double free = free_capacity(placements_.at(placement));
   const std::vector<PrefixBound::Rest>& rests = this->rests(free);
-  const bool has_pins = !problem_.pins.empty();
-  const auto replicas = static_cast<std::int64_t>(place.devices.size());
-  const bool is_last = behind.front() == kNoNode;
   // It is bounded once a partial plan needs it.
   std::optional<BoundaryBound> boundary;
-  for (CutIndex begin = cut.previous(); begin >= stages.first; begin = begin.previous()) {
+  for (CutIndex begin = cut.previous(); begin >= stages.first(); begin = begin.previous()) {
     if (begin > CutIndex{} && free <= 0) continue;
-    const StageBound& stage = stages.at(begin);
-    if (stage.depth_limit == 0) continue;
-    if (has_pins && !problem_.pins.allow(layers_between(begin, cut), replicas, form.recompute)) {
-      continue;
+    for (const StageOption& stage : stages.at(begin)) {
+      extend(stage, {.begin = begin, .end = cut, .placement = placement}, rests[begin.position()],
+             behind, boundary);
+      if (allowance_.is_over()) return;
     }
-    const PrefixBound::Rest& rest = rests[begin.position()];
-    if (std::max(rest.busiest, stage.forward + stage.backward) >= effort_.incumbent) continue;
-    if (!allowance_.spend(static_cast<std::int64_t>(behind.size()))) return;
-    const auto bound_of = [&](const BoundLabel& label) {
-      return std::max({rest.busiest, label.end + rest.forward, label.span + rest.round_trip});
-    };
-    // The label of the stage alone is no larger than that of any partial plan that begins with it.
-    if (bound_of(initial_label(stage, micro_batches_)) >= effort_.incumbent) {
-      outcome_.states += std::ssize(behind);
-      continue;
+  }
+}
+
+/// Puts a stage in front of partial plans. `boundary` is the one between them, once it is known.
+void DappleSearch::extend(const StageOption& option, const StagePlace& place,
+                          const PrefixBound::Rest& rest, const std::vector<NodeIndex>& behind,
+                          std::optional<BoundaryBound>& boundary) {
+  const StageBound& stage = option.figures;
+  const Placement& placement = placements_.at(place.placement);
+  if (!problem_.pins.empty() &&
+      !problem_.pins.allow(layers_between(place.begin, place.end), std::ssize(placement.devices),
+                           option.form.recompute)) {
+    return;
+  }
+  if (std::max(rest.busiest, stage.forward + stage.backward) >= effort_.incumbent) return;
+  if (!allowance_.spend(std::ssize(behind))) return;
+  const auto bound_of = [&](const BoundLabel& label) {
+    return std::max({rest.busiest, label.end + rest.forward, label.span + rest.round_trip});
+  };
+  // The label of the stage alone is no larger than that of any partial plan that begins with it.
+  if (bound_of(initial_label(stage, micro_batches_)) >= effort_.incumbent) {
+    outcome_.states += std::ssize(behind);
+    return;
+  }
+  const bool is_last = behind.front() == kNoNode;
+  for (const NodeIndex node : behind) {
+    ++outcome_.states;
+    BoundLabel label = is_last ? initial_label(stage, micro_batches_)
+                               : extend_label(stage, boundary.value_or(BoundaryBound{}),
+                                              nodes_[node].label, micro_batches_);
+    if (!is_last && !boundary && bound_of(label) < effort_.incumbent) {
+      boundary = boundary_between(place.end, place.placement, nodes_[node].placement);
+      label = extend_label(stage, *boundary, nodes_[node].label, micro_batches_);
     }
-    for (const NodeIndex node : behind) {
-      ++outcome_.states;
-      BoundLabel label = is_last ? initial_label(stage, micro_batches_)
-                                 : extend_label(stage, boundary.value_or(BoundaryBound{}),
-                                                nodes_[node].label, micro_batches_);
-      if (!is_last && !boundary && bound_of(label) < effort_.incumbent) {
-        boundary = boundary_between(cut, placement, nodes_[node].placement);
-        label = extend_label(stage, *boundary, nodes_[node].label, micro_batches_);
-      }
-      const Duration bound = bound_of(label);
-      if (bound >= effort_.incumbent) continue;
-      const std::int32_t stages_behind = is_last ? 0 : nodes_[node].stages;
-      const Node grown{.label = label,
-                       .bound = bound,
-                       .behind = node,
-                       .placement = placement,
-                       .begin = begin,
-                       .end = cut,
-                       .stages = stages_behind + 1,
-                       .form = form};
-      if (is_within_pins(grown, place)) insert_unless_dominated(grown);
-    }
+    const Duration bound = bound_of(label);
+    if (bound >= effort_.incumbent) continue;
+    const Node grown{.label = label,
+                     .bound = bound,
+                     .behind = node,
+                     .placement = place.placement,
+                     .begin = place.begin,
+                     .end = place.end,
+                     .stages = is_last ? 1 : nodes_[node].stages + 1,
+                     .form = option.form};
+    if (is_within_pins(grown, placement)) insert_unless_dominated(grown);
   }
 }
 

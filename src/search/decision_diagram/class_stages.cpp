@@ -120,6 +120,7 @@ std::vector<StageDevices> ClassStages::represent(StageClassIndex index, std::int
     representatives.push_back(
         {.devices = firsts[i]->devices,
          .samples = firsts[i]->samples,
+         .kinds = std::move(kinds[i]),
          .reduction = FastestReduction(std::move(all_reductions[i]), times_to_remember())});
   }
   return representatives;
@@ -171,14 +172,14 @@ ClassStages::SharedServers ClassStages::shared_with(StageClassIndex devices, Sha
   return behind + classes_.devices_per_sample(stage_classes_[devices]);
 }
 
-ClassStages::Columns& ClassStages::columns(CutIndex end, StageClassIndex devices) {
+ClassStages::Known& ClassStages::known(CutIndex end, StageClassIndex devices) {
   if (kept_[end].empty()) kept_[end].resize(stage_classes_.size());
   return kept_[end][devices];
 }
 
 const ClassStages::Begins& ClassStages::begins(CutIndex end, StageClassIndex devices) {
-  std::optional<Begins>& known = columns(end, devices).begins;
-  if (known) return *known;
+  std::optional<Begins>& begins = known(end, devices).begins;
+  if (begins) return *begins;
   // Those of all allocations of the class, of which some have more devices.
   std::size_t most = 0;
   for (const StageDevices& some : representatives(devices, kAnyNumber)) {
@@ -186,7 +187,7 @@ const ClassStages::Begins& ClassStages::begins(CutIndex end, StageClassIndex dev
   }
   const double others = capacities_[classes_.rest(stage_classes_[devices])];
   const CutIndex first = work_.first_begin_within(end, static_cast<double>(most), threshold_);
-  return known.emplace(Begins{
+  return begins.emplace(Begins{
       .first = first, .last = std::max(first, work_.last_begin_within(end, others, threshold_))});
 }
 
@@ -196,25 +197,23 @@ StageColumn ClassStages::make_column(CutIndex end, StageClassIndex devices, Stag
   StageColumn column = columns_.least(end, some, begins(end, devices).last, form);
   // Layers are added one by one from the end.
   allowance_.spend((end.value - column.first.value) * static_cast<std::int64_t>(some.size()));
-  allowance_.keep({static_cast<std::int64_t>(column.stages.size() * sizeof(StageBound))});
-  tables_.add_to(allowance_);
   return column;
 }
 
-const StageColumn* ClassStages::column(CutIndex end, StageClassIndex devices, StageForm form,
-                                       std::int32_t limit) {
+const StageOptions* ClassStages::options(CutIndex end, StageClassIndex devices,
+                                         std::int32_t limit) {
   const std::int64_t servers = topology_.server_count();
   if (limit != kAnyNumber && replicas(devices) > limit * servers) return nullptr;
   const std::int32_t spread = spread_within(devices, limit);
   if (representatives(devices, spread).empty()) return nullptr;
-  Columns& known = columns(end, devices);
-  std::optional<StageColumn>& plain = known.stages[{spread, form.plain()}];
-  if (!plain) plain = make_column(end, devices, form.plain(), spread);
-  if (!form.recompute) return &*plain;
-  if (!is_worth_recomputing(*plain, problem_.pins)) return nullptr;
-  std::optional<StageColumn>& recomputed = known.stages[{spread, form}];
-  if (!recomputed) recomputed = make_column(end, devices, form, spread);
-  return &*recomputed;
+  auto& options = known(end, devices).options;
+  const auto found = options.find(spread);
+  if (found != options.end()) return &found->second;
+  StageOptions made(forms_, problem_.pins,
+                    [&](StageForm form) { return make_column(end, devices, form, spread); });
+  allowance_.keep(made.kept_bytes());
+  tables_.add_to(allowance_);
+  return &options.emplace(spread, std::move(made)).first->second;
 }
 
 std::optional<StageClassIndex> ClassStages::find(AllocationClassIndex devices) const {

@@ -18,6 +18,7 @@
 #include "dapple/search/placement/spread_reductions.h"
 #include "dapple/search/search_problem.h"
 #include "search/bounds/prefix_bound.h"
+#include "search/bounds/stage_options.h"
 #include "search/exact/allocation_classes.h"
 #include "search/exact/stage_column_cache.h"
 #include "search/table_count.h"
@@ -54,7 +55,7 @@ class ClassStages {
   std::vector<AllocationClassIndex> classes_in_front(const std::vector<DeviceIndex>& order) const;
   /// The bounds from the work alone.
   const PrefixBound& work() const { return work_; }
-  /// The forms in which stages may run, ascending.
+  /// The forms in which stages may run, each behind its plain form.
   const std::vector<StageForm>& forms() const { return forms_; }
   /// The speeds of the devices of a class together.
   double capacity(AllocationClassIndex devices) const { return capacities_[devices]; }
@@ -69,18 +70,17 @@ class ClassStages {
   const Begins& begins(CutIndex end, StageClassIndex devices);
 
   /// Returns the stages that end at `end` on devices of that class, without those outside of
-  /// begins(); null where recomputation is asked for and lowers no bound. O(1) once known.
-  const StageColumn* column(CutIndex end, StageClassIndex devices, StageForm form) {
-    return column(end, devices, form, kAnyNumber);
+  /// begins(), in the forms in which they may be best (D9). O(1) once known.
+  const StageOptions* options(CutIndex end, StageClassIndex devices) {
+    return options(end, devices, kAnyNumber);
   }
-  /// Returns the same of stages with at most `limit` devices on a server (D6); null, too, if there
-  /// are no such stages.
-  const StageColumn* column(CutIndex end, StageClassIndex devices, StageForm form,
-                            std::int32_t limit);
+  /// Returns the same of stages with at most `limit` devices on a server (D6); null if there are no
+  /// such stages.
+  const StageOptions* options(CutIndex end, StageClassIndex devices, std::int32_t limit);
   static constexpr std::int32_t kAnyNumber = INT32_MAX;
 
   /// Returns a number of devices on a server that as many stages have at most as have `limit`: that
-  /// of some spread, or kAnyNumber. Stages with the same number have the same columns.
+  /// of some spread, or kAnyNumber. Stages with the same number have the same options.
   std::int32_t spread_within(StageClassIndex devices, std::int32_t limit) const;
   /// The devices on a server, for each sample, of the stages that share servers as the boundaries
   /// between them are local, up to one behind a boundary that is (D6); 0 if that is not known or
@@ -125,17 +125,16 @@ class ClassStages {
   };
 
  private:
-  /// The stages that end at one cut on devices of one class, as far as they were computed: their
-  /// beginnings, and the stages in each form.
-  struct Columns {
+  /// The stages that end at one cut on devices of one class, as far as they were computed.
+  struct Known {
     std::optional<Begins> begins;
-    // By the most devices on a server and the form.
-    std::map<std::pair<std::int32_t, StageForm>, std::optional<StageColumn>> stages;
+    // By the most devices on a server.
+    std::map<std::int32_t, StageOptions> options;
   };
   StageColumn make_column(CutIndex end, StageClassIndex devices, StageForm form,
                           std::int32_t limit);
   const std::vector<StageDevices>& representatives(StageClassIndex devices, std::int32_t limit);
-  Columns& columns(CutIndex end, StageClassIndex devices);
+  Known& known(CutIndex end, StageClassIndex devices);
   std::vector<StageDevices> represent(StageClassIndex index, std::int32_t limit) const;
   std::size_t times_to_remember() const;
   void allow(CutIndex end, Cuts cuts);
@@ -163,7 +162,7 @@ class ClassStages {
   IndexedVector<StageClassIndex, std::map<std::int32_t, std::vector<StageDevices>>>
       representatives_;
   // By end, then class.
-  IndexedVector<CutIndex, IndexedVector<StageClassIndex, Columns>> kept_;
+  IndexedVector<CutIndex, IndexedVector<StageClassIndex, Known>> kept_;
 };
 
 }  // namespace dapple::search

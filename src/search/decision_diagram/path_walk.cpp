@@ -114,22 +114,19 @@ void PathWalk::settle_steps() {
   is_over_ = !shared_.allowance.spend(std::exchange(steps_, 0));
 }
 
-/// Returns ClassStages::column() of a form.
-const StageColumn* PathWalk::column(CutIndex end, StageClassIndex devices, std::size_t form,
-                                    std::int32_t most) {
+/// Returns ClassStages::options().
+const StageOptions* PathWalk::options(CutIndex end, StageClassIndex devices, std::int32_t most) {
   ClassStages& stages = shared_.stages;
   constexpr int kBitsOfMost = 24;
   const std::int64_t spread = most == ClassStages::kAnyNumber ? 0 : std::int64_t{most} + 1;
   check(spread < std::int64_t{1} << kBitsOfMost, "a server has too many devices");
-  const std::size_t column =
-      (end.position() * stages.stage_class_count() + devices.position()) * stages.forms().size() +
-      form;
+  const std::size_t place = end.position() * stages.stage_class_count() + devices.position();
   const std::uint64_t key =
-      std::uint64_t{column} << kBitsOfMost | static_cast<std::uint64_t>(spread);
-  const auto [entry, is_new] = columns_.try_emplace(key, nullptr);
+      std::uint64_t{place} << kBitsOfMost | static_cast<std::uint64_t>(spread);
+  const auto [entry, is_new] = options_.try_emplace(key, nullptr);
   if (is_new) {
     const std::scoped_lock lock(shared_.mutex);
-    entry->second = stages.column(end, devices, stages.forms()[form], most);
+    entry->second = stages.options(end, devices, most);
   }
   return entry->second;
 }
@@ -167,63 +164,67 @@ void PathWalk::prepend_stages(CutIndex cut, AllocationClassIndex used) {
       }
       step.shared = shared_.stages.shared_with(devices, shared, front);
       const std::int32_t most = shared_.stages.most_on_a_server(devices, shared, front);
-      const std::vector<StageForm>& forms = shared_.stages.forms();
-      for (std::size_t form = 0; form < forms.size(); ++form) {
-        const StageColumn* stages = column(cut, devices, form, most);
-        if (stages == nullptr) continue;
-        extend(step, {cut, *used_after, *stages, forms[form]});
-        if (is_over_) return;
-      }
+      const StageOptions* stages = options(cut, devices, most);
+      if (stages == nullptr) continue;
+      extend(step, {cut, *used_after, *stages});
+      if (is_over_) return;
     }
   }
 }
 
-/// Puts the stages of a column in front of the path, one after another, and goes on from each that
-/// may belong to a plan below the threshold.
+/// Puts stages in front of the path, one after another.
 void PathWalk::extend(const Step& next, const Extension& extension) {
-  const AllocationClassIndex left = shared_.stages.classes().rest(extension.used_after);
   Step step = next;
-  for (CutIndex begin = extension.stages.begins_end().previous(); begin >= extension.stages.first;
+  for (CutIndex begin = extension.stages.begins_end().previous(); begin >= extension.stages.first();
        begin = begin.previous()) {
-    step.stage = extension.stages.at(begin);
-    if (step.stage.depth_limit == 0 || step.stage.work(micro_batches_) >= threshold_) continue;
-    const std::int64_t stages = std::ssize(path_) + 1;
-    if (!spend(kStepsOfAPath + stages)) return;
-    const bool is_first = begin == CutIndex{};
-    if (is_first && step.front == BoundaryKind::Local) continue;
-    const PrefixCompletions::PrefixCompletion* front =
-        is_first ? nullptr : shared_.completions.at(begin, left);
-    if (!is_first && front == nullptr) continue;
-    const std::optional<std::int32_t>& pinned = shared_.problem.pins.stages;
-    if (pinned && (is_first ? stages != *pinned : stages >= *pinned)) continue;
-    if (!shared_.problem.pins.allow(layers_between(begin, extension.cut),
-                                    shared_.stages.replicas(step.devices),
-                                    extension.form.recompute)) {
-      continue;
+    for (const StageOption& option : extension.stages.at(begin)) {
+      if (option.figures.work(micro_batches_) >= threshold_) continue;
+      if (!spend(kStepsOfAPath + std::ssize(path_) + 1)) return;
+      extend_by(option, begin, step, extension);
+      if (is_over_) return;
     }
-    step.label = path_.empty()
-                     ? initial_label(step.stage, micro_batches_)
-                     : extend_label(step.stage, step.boundary, path_.back().label, micro_batches_);
-    step.bound = std::max(step.label.end, path_.empty() ? Duration{} : path_.back().bound);
-    if (!is_first) step.bound = std::max(step.bound, completed(front->function, step.label));
-    if (step.bound >= threshold_) continue;
-    path_.push_back(step);
-    const BeforePart before = is_first ? BeforePart{}
-                                       : BeforePart{.end = front->function.end,
-                                                    .span = front->function.span,
-                                                    .slowest = front->function.slowest};
-    Duration& bound = path_.back().bound;
-    bound = std::max(bound, bound_of_stages(before));
-    if (bound < threshold_) {
-      if (is_first) {
-        threshold_ = std::min(threshold_, std::max(bound, bound_of_depths()));
-      } else {
-        go_on(begin, extension.used_after);
-      }
-    }
-    path_.pop_back();
-    if (is_over_) return;
   }
+}
+
+/// Puts a stage in front of the path, and goes on from it if it may belong to a plan below the
+/// threshold. Of `step`, what depends on the stage is set.
+void PathWalk::extend_by(const StageOption& option, CutIndex begin, Step& step,
+                         const Extension& extension) {
+  const AllocationClassIndex left = shared_.stages.classes().rest(extension.used_after);
+  const bool is_first = begin == CutIndex{};
+  if (is_first && step.front == BoundaryKind::Local) return;
+  const PrefixCompletions::PrefixCompletion* front =
+      is_first ? nullptr : shared_.completions.at(begin, left);
+  if (!is_first && front == nullptr) return;
+  const std::int64_t stages = std::ssize(path_) + 1;
+  const std::optional<std::int32_t>& pinned = shared_.problem.pins.stages;
+  if (pinned && (is_first ? stages != *pinned : stages >= *pinned)) return;
+  if (!shared_.problem.pins.allow(layers_between(begin, extension.cut),
+                                  shared_.stages.replicas(step.devices), option.form.recompute)) {
+    return;
+  }
+  step.stage = option.figures;
+  step.label = path_.empty()
+                   ? initial_label(step.stage, micro_batches_)
+                   : extend_label(step.stage, step.boundary, path_.back().label, micro_batches_);
+  step.bound = std::max(step.label.end, path_.empty() ? Duration{} : path_.back().bound);
+  if (!is_first) step.bound = std::max(step.bound, completed(front->function, step.label));
+  if (step.bound >= threshold_) return;
+  path_.push_back(step);
+  const BeforePart before = is_first ? BeforePart{}
+                                     : BeforePart{.end = front->function.end,
+                                                  .span = front->function.span,
+                                                  .slowest = front->function.slowest};
+  Duration& bound = path_.back().bound;
+  bound = std::max(bound, bound_of_stages(before));
+  if (bound < threshold_) {
+    if (is_first) {
+      threshold_ = std::min(threshold_, std::max(bound, bound_of_depths()));
+    } else {
+      go_on(begin, extension.used_after);
+    }
+  }
+  path_.pop_back();
 }
 
 /// Goes on from the path to `begin`, or leaves it to be gone on from.

@@ -19,7 +19,7 @@ namespace dapple::search {
 
 class PathWalk {
  public:
-  /// What the walks of one tree have in common. They look up columns and boundaries of `stages`,
+  /// What the walks of one tree have in common. They look up stages and boundaries of `stages`,
   /// and spend the allowance, one at a time.
   struct Shared {
     const CostModel& costs;
@@ -57,22 +57,21 @@ class PathWalk {
     // The stages that share servers, this one the first of them.
     ClassStages::SharedServers shared = 0;
   };
-  /// The stages of one column, in front of the path.
+  /// The stages that end at one cut on devices of a class, in front of the path.
   struct Extension {
     CutIndex cut;
     AllocationClassIndex used_after;
-    const StageColumn& stages;
-    StageForm form = {};
+    const StageOptions& stages;
   };
 
   void prepend_stages(CutIndex cut, AllocationClassIndex used);
   void extend(const Step& next, const Extension& extension);
+  void extend_by(const StageOption& option, CutIndex begin, Step& step, const Extension& extension);
   void go_on_from(const Begun& begun);
   void go_on(CutIndex begin, AllocationClassIndex used);
   Duration bound_of_stages(const BeforePart& before);
   Duration bound_of_depths();
-  const StageColumn* column(CutIndex end, StageClassIndex devices, std::size_t form,
-                            std::int32_t most);
+  const StageOptions* options(CutIndex end, StageClassIndex devices, std::int32_t most);
   const BoundaryLowerBound& boundary(CutIndex cut, StageClassIndex devices, const Step& behind);
   bool spend(std::int64_t steps);
   void settle_steps();
@@ -91,9 +90,9 @@ class PathWalk {
   std::vector<Step> path_;
   // Working memory of bound_of_stages().
   OrderedStages ordered_;
-  // Those that were looked up: by cut; and by end, class, form and the most devices on a server.
+  // Those that were looked up: by cut; and by end, class and the most devices on a server.
   IndexedVector<CutIndex, std::optional<ClassStages::Boundaries>> boundaries_;
-  std::unordered_map<std::uint64_t, const StageColumn*> columns_;
+  std::unordered_map<std::uint64_t, const StageOptions*> options_;
 };
 
 struct PathWalk::Begun {

@@ -24,7 +24,8 @@ PrefixCompletions::PrefixCompletions(const CostModel& costs, ClassStages& stages
   }
   for (CutIndex cut; cut < end_of_model_ && !allowance_.is_over(); cut = cut.next()) {
     ClassStages::Boundaries boundaries(stages_, cut);
-    stages_here_.assign(stages_.stage_class_count() * stages_.forms().size(), std::nullopt);
+    stages_here_.clear();
+    stages_here_.resize(stages_.stage_class_count());
     if (cut == CutIndex{}) {
       extend(cut, AllocationClasses::kNoDevices, boundaries);
       continue;
@@ -82,34 +83,32 @@ void PrefixCompletions::extend(CutIndex cut, AllocationClassIndex used,
       function = with_boundary(front.function, *boundary);
       depth_limit = front.depth_limit;
     }
-    for (std::size_t form = 0; form < stages_.forms().size(); ++form) {
-      append_stages(function, depth_limit,
-                    {.cut = cut, .devices = devices, .used_after = *used_after, .form = form});
-      if (allowance_.is_over()) return;
-    }
+    append_stages(function, depth_limit,
+                  {.cut = cut, .devices = devices, .used_after = *used_after});
+    if (allowance_.is_over()) return;
   }
 }
 
 /// Returns the stages that begin at `cut` on devices of a class, by rising end. Left out are those
 /// that reach the threshold by their work (B1), or leave too much of it to all other devices (P1).
 const std::vector<PrefixCompletions::Stage>& PrefixCompletions::stages_from(const Extension& of) {
-  std::optional<std::vector<Stage>>& known =
-      stages_here_[of.devices.position() * stages_.forms().size() + of.form];
+  std::optional<std::vector<Stage>>& known = stages_here_[of.devices];
   if (known) return *known;
   known.emplace();
-  const StageForm form = stages_.forms()[of.form];
   for (CutIndex end = of.cut.next(); end <= end_of_model_; end = end.next()) {
     const ClassStages::Begins begins = stages_.begins(end, of.devices);
-    if (of.cut < begins.first || !allowance_.spend(1)) return *known;
+    if (of.cut < begins.first || !allowance_.spend(std::ssize(stages_.forms()))) return *known;
     if (of.cut > begins.last || !stages_.is_allowed(end)) continue;
-    const StageColumn* column = stages_.column(end, of.devices, form);
-    if (column == nullptr || of.cut < column->first || of.cut >= column->begins_end()) continue;
-    const StageBound& stage = column->at(of.cut);
-    if (stage.depth_limit == 0) continue;
-    if (stage.work(micro_batches_) >= threshold_) return *known;
-    const LayerRange layers = layers_between(of.cut, end);
-    if (!problem_.pins.allow(layers, stages_.replicas(of.devices), form.recompute)) continue;
-    known->push_back({.end = end, .figures = stage});
+    const StageOptions* stages = stages_.options(end, of.devices);
+    if (stages == nullptr) continue;
+    for (const StageOption& stage : stages->at(of.cut)) {
+      if (stage.figures.work(micro_batches_) >= threshold_) continue;
+      const LayerRange layers = layers_between(of.cut, end);
+      if (!problem_.pins.allow(layers, stages_.replicas(of.devices), stage.form.recompute)) {
+        continue;
+      }
+      known->push_back({.end = end, .figures = stage.figures});
+    }
   }
   return *known;
 }

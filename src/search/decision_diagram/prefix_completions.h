@@ -55,8 +55,6 @@ class PrefixCompletions {
     StageClassIndex devices;
     // All devices in use, these included.
     AllocationClassIndex used_after;
-    // An index into ClassStages::forms().
-    std::size_t form = 0;
   };
   /// A stage from some cut to `end`.
   struct Stage {
@@ -82,8 +80,8 @@ class PrefixCompletions {
   // By class, the samples that some replica has of a micro-batch whatever the stages.
   IndexedVector<AllocationClassIndex, std::int64_t> least_samples_;
   Duration least_;
-  // The stages that begin at the current cut, by class and form, once they are asked for.
-  std::vector<std::optional<std::vector<Stage>>> stages_here_;
+  // The stages that begin at the current cut, by class, once they are asked for.
+  IndexedVector<StageClassIndex, std::optional<std::vector<Stage>>> stages_here_;
   // A deque, as a vector holds a growing table twice while it moves it.
   std::deque<State> functions_;
   // By cut, then devices in use; below zero where there is no function.

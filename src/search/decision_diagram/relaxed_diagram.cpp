@@ -219,12 +219,10 @@ void RelaxedDiagram::expand(CutIndex cut, AllocationClassIndex used, const Nodes
         alike.boundaries.push_back(&*boundary);
       }
       for (const auto& [most, alike] : reached) {
-        for (const StageForm form : stages_.forms()) {
-          const StageColumn* stages = stages_.column(cut, devices, form, most);
-          if (stages == nullptr) continue;
-          extend(alike, {cut, devices, *used_after, form, *stages, front});
-          if (allowance_.is_over()) return;
-        }
+        const StageOptions* stages = stages_.options(cut, devices, most);
+        if (stages == nullptr) continue;
+        extend(alike, {cut, devices, *used_after, *stages, front});
+        if (allowance_.is_over()) return;
       }
     }
   }
@@ -242,29 +240,36 @@ bool RelaxedDiagram::has_stage(CutIndex cut, StageClassIndex devices,
   return false;
 }
 
-/// Puts the stages of a column in front of nodes. Stages are left out that reach the threshold by
-/// their work (B1), and labels that reach it with the least completion (C1).
+/// Puts stages in front of nodes. Stages are left out that reach the threshold by their work (B1),
+/// and labels that reach it with the least completion (C1).
 void RelaxedDiagram::extend(const Reached& reached, const Extension& extension) {
-  const Nodes& nodes = reached.nodes;
-  const AllocationClassIndex left = stages_.classes().rest(extension.used_after);
-  for (CutIndex begin = extension.stages.begins_end().previous(); begin >= extension.stages.first;
+  for (CutIndex begin = extension.stages.begins_end().previous(); begin >= extension.stages.first();
        begin = begin.previous()) {
-    const StageBound& stage = extension.stages.at(begin);
-    if (stage.depth_limit == 0 || stage.work(micro_batches_) >= threshold_) continue;
-    if (!allowance_.spend(1 + static_cast<std::int64_t>(nodes.size()))) return;
-    const PrefixCompletions::PrefixCompletion* front =
-        begin == CutIndex{} ? nullptr : completions_.at(begin, left);
-    if (begin > CutIndex{} && front == nullptr) continue;
-    // No boundary is in front of a first stage.
-    if (begin == CutIndex{} && extension.front == BoundaryKind::Local) continue;
-    if (!problem_.pins.allow(layers_between(begin, extension.cut),
-                             stages_.replicas(extension.devices), extension.form.recompute)) {
-      continue;
+    for (const StageOption& stage : extension.stages.at(begin)) {
+      if (stage.figures.work(micro_batches_) >= threshold_) continue;
+      if (!allowance_.spend(1 + static_cast<std::int64_t>(reached.nodes.size()))) return;
+      extend_by(stage, begin, reached, extension);
     }
-    if (nodes.empty()) extend_one(nullptr, nullptr, front, stage, begin, extension);
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      extend_one(&nodes[i], reached.boundaries[i], front, stage, begin, extension);
-    }
+  }
+}
+
+/// Puts a stage in front of nodes, or makes it the last stage where there are none.
+void RelaxedDiagram::extend_by(const StageOption& stage, CutIndex begin, const Reached& reached,
+                               const Extension& extension) {
+  const AllocationClassIndex left = stages_.classes().rest(extension.used_after);
+  const PrefixCompletions::PrefixCompletion* front =
+      begin == CutIndex{} ? nullptr : completions_.at(begin, left);
+  if (begin > CutIndex{} && front == nullptr) return;
+  // No boundary is in front of a first stage.
+  if (begin == CutIndex{} && extension.front == BoundaryKind::Local) return;
+  if (!problem_.pins.allow(layers_between(begin, extension.cut),
+                           stages_.replicas(extension.devices), stage.form.recompute)) {
+    return;
+  }
+  const Nodes& nodes = reached.nodes;
+  if (nodes.empty()) extend_one(nullptr, nullptr, front, stage.figures, begin, extension);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    extend_one(&nodes[i], reached.boundaries[i], front, stage.figures, begin, extension);
   }
 }
 

@@ -51,13 +51,12 @@ class RelaxedDiagram {
   };
   /// The nodes of one state.
   using Nodes = std::vector<Node>;
-  /// The stages of one column, in front of nodes of one state.
+  /// The stages that end at one cut on devices of a class, in front of nodes of one state.
   struct Extension {
     CutIndex cut;
     StageClassIndex devices;
     AllocationClassIndex used_after;
-    StageForm form = {};
-    const StageColumn& stages;
+    const StageOptions& stages;
     BoundaryKind front = BoundaryKind::Any;
   };
   /// Nodes behind a stage, with the boundaries to them.
@@ -94,6 +93,8 @@ class RelaxedDiagram {
               ClassStages::Boundaries& boundaries);
   bool has_stage(CutIndex cut, StageClassIndex devices, AllocationClassIndex used_after);
   void extend(const Reached& reached, const Extension& extension);
+  void extend_by(const StageOption& stage, CutIndex begin, const Reached& reached,
+                 const Extension& extension);
   void extend_one(const Node* behind, const BoundaryBound* boundary,
                   const PrefixCompletions::PrefixCompletion* front, const StageBound& stage,
                   CutIndex begin, const Extension& extension);

@@ -148,67 +148,67 @@ void RestrictedDiagram::expand_on(const Devices& devices, CutIndex cut, const No
   for (const NodeIndex index : nodes) {
     between.push_back(boundary(cut, devices, devices_of(nodes_[index])));
   }
-  for (const StageForm form : classes_.forms()) {
-    if (form.recompute &&
-        !is_worth_recomputing(column(cut, devices, form.plain()), problem_.pins)) {
-      continue;
-    }
-    const StageColumn& stages = column(cut, devices, form);
-    if (nodes.empty()) extend({}, kNoNode, devices, {}, {cut, form, stages});
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      // A copy, because nodes are added while it is in use.
-      const Node behind = nodes_[nodes[i]];
-      extend(behind, nodes[i], devices, between[i], {cut, form, stages});
-    }
-    if (allowance_.is_over()) return;
+  const StageOptions& stages = options(cut, devices);
+  if (nodes.empty()) extend({}, kNoNode, devices, {}, {cut, stages});
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    // A copy, because nodes are added while it is in use.
+    const Node behind = nodes_[nodes[i]];
+    extend(behind, nodes[i], devices, between[i], {cut, stages});
   }
 }
 
-/// Puts the stages of a column in front of a node.
+/// Puts stages in front of a node.
 void RestrictedDiagram::extend(const Node& behind, NodeIndex index, const Devices& devices,
                                const BoundaryBound& between, const Extension& extension) {
-  const bool is_last = index == kNoNode;
-  const AllocationClassIndex left = in_front_[devices.first.position()];
   Node node{.behind = index,
             .end = extension.cut,
             .first_device = devices.first,
             .replicas = devices.count,
             .has_other_shares = devices.has_other_shares,
-            .stages = is_last ? 1 : behind.stages + 1,
-            .form = extension.form};
-  for (node.begin = extension.stages.begins_end().previous(); node.begin >= extension.stages.first;
-       node.begin = node.begin.previous()) {
+            .stages = index == kNoNode ? 1 : behind.stages + 1};
+  for (node.begin = extension.stages.begins_end().previous();
+       node.begin >= extension.stages.first(); node.begin = node.begin.previous()) {
     if (!classes_.is_allowed(node.begin)) continue;
-    const StageBound& stage = extension.stages.at(node.begin);
-    if (stage.depth_limit == 0 || stage.work(micro_batches_) >= threshold_) continue;
-    if (!allowance_.spend(1)) return;
-    const LayerRange layers = layers_between(node.begin, node.end);
-    if (!problem_.pins.allow(layers, node.replicas, extension.form.recompute)) continue;
-    const bool is_complete = node.begin == CutIndex{};
-    if (!has_allowed_stages(node)) continue;
-    const PrefixCompletions::PrefixCompletion* front =
-        is_complete ? nullptr : completions_.at(node.begin, left);
-    if (!is_complete && front == nullptr) continue;
-    node.first.both = stage.forward + stage.backward;
-    const auto ranges =
-        is_last ? DepthRanges::of_last_stage(problem_, stage.depth_limit)
-                : DepthRanges::in_front_of(behind.first.depth, problem_, stage.depth_limit);
-    StageBound limited = stage;
-    for (const DepthRange& depths : ranges) {
-      limited.depth_limit = depths.most;
-      node.first.depth = depths.least;
-      node.most_depth = depths.most;
-      node.label = is_last ? initial_label(stage, micro_batches_)
-                           : extend_label(limited, between, behind.label, micro_batches_,
-                                          span_of_order(stage, between, behind.first, behind.label,
-                                                        problem_, depths));
-      node.estimate = is_complete ? node.label.end : completed(front->function, node.label);
-      if (node.estimate >= threshold_) continue;
-      if (is_complete) {
-        finish(node);
-      } else if (depths.least <= front->depth_limit) {
-        insert(node);
-      }
+    for (const StageOption& stage : extension.stages.at(node.begin)) {
+      if (stage.figures.work(micro_batches_) >= threshold_) continue;
+      if (!allowance_.spend(1)) return;
+      extend_by(stage, node, behind, between);
+    }
+  }
+}
+
+/// Puts a stage in front of a node at all its depths. Of `node`, what depends on the stage is set.
+void RestrictedDiagram::extend_by(const StageOption& option, Node& node, const Node& behind,
+                                  const BoundaryBound& between) {
+  const StageBound& stage = option.figures;
+  const bool is_last = node.behind == kNoNode;
+  const LayerRange layers = layers_between(node.begin, node.end);
+  if (!problem_.pins.allow(layers, node.replicas, option.form.recompute)) return;
+  if (!has_allowed_stages(node)) return;
+  const bool is_complete = node.begin == CutIndex{};
+  const PrefixCompletions::PrefixCompletion* front =
+      is_complete ? nullptr : completions_.at(node.begin, in_front_[node.first_device.position()]);
+  if (!is_complete && front == nullptr) return;
+  node.form = option.form;
+  node.first.both = stage.forward + stage.backward;
+  const auto ranges =
+      is_last ? DepthRanges::of_last_stage(problem_, stage.depth_limit)
+              : DepthRanges::in_front_of(behind.first.depth, problem_, stage.depth_limit);
+  StageBound limited = stage;
+  for (const DepthRange& depths : ranges) {
+    limited.depth_limit = depths.most;
+    node.first.depth = depths.least;
+    node.most_depth = depths.most;
+    node.label = is_last ? initial_label(stage, micro_batches_)
+                         : extend_label(limited, between, behind.label, micro_batches_,
+                                        span_of_order(stage, between, behind.first, behind.label,
+                                                      problem_, depths));
+    node.estimate = is_complete ? node.label.end : completed(front->function, node.label);
+    if (node.estimate >= threshold_) continue;
+    if (is_complete) {
+      finish(node);
+    } else if (depths.least <= front->depth_limit) {
+      insert(node);
     }
   }
 }
@@ -293,34 +293,44 @@ RestrictedDiagram::Devices RestrictedDiagram::representative(const Devices& devi
           .has_other_shares = devices.has_other_shares};
 }
 
-const StageColumn& RestrictedDiagram::column(CutIndex end, const Devices& devices, StageForm form) {
+/// Returns the stages that end at `end` on devices, in the forms in which they may be best (D9).
+const StageOptions& RestrictedDiagram::options(CutIndex end, const Devices& devices) {
   const Devices alike = representative(devices);
-  const std::tuple key{end, alike.first, alike.count, alike.has_other_shares, form};
-  const auto found = columns_.find(key);
-  if (found != columns_.end()) return found->second;
-  const std::vector<DeviceIndex> list = list_of(alike);
-  const auto reduction =
-      reductions_.try_emplace({alike.first, alike.count}, list, costs_.topology()).first;
-  const CutIndex first = work_.first_begin_within(end, alike.count, threshold_);
-  StageColumn made = make_stage_column(
-      costs_,
-      {.devices = list,
-       .samples = samples_of(alike),
-       .reduction = FastestReduction({&reduction->second})},
-      {.first = first,
-       .last = std::max(first, work_.last_begin_within(end, capacity_ - alike.count, threshold_)),
-       .end = end,
-       .micro_batch_size = problem_.micro_batch_size,
-       .num_micro_batches = micro_batches_,
-       .form = form,
-       .ignore_memory = problem_.ignore_memory,
-       .gradients = problem_.gradients,
-       .hold_all = problem_.gpipe,
-       .replicas = problem_.replicas});
-  allowance_.spend(static_cast<std::int64_t>(made.stages.size()));
-  allowance_.keep({static_cast<std::int64_t>(made.stages.size() * sizeof(StageBound))});
+  const std::tuple key{end, alike.first, alike.count, alike.has_other_shares};
+  const auto found = options_.find(key);
+  if (found != options_.end()) return found->second;
+  StageOptions made = make_options(end, alike);
+  allowance_.keep(made.kept_bytes());
   tables_.add_to(allowance_);
-  return columns_.emplace(key, std::move(made)).first->second;
+  return options_.emplace(key, std::move(made)).first->second;
+}
+
+StageOptions RestrictedDiagram::make_options(CutIndex end, const Devices& devices) {
+  const std::vector<DeviceIndex> list = list_of(devices);
+  const auto reduction =
+      reductions_.try_emplace({devices.first, devices.count}, list, costs_.topology()).first;
+  const StageDevices stage =
+      stage_devices(costs_.topology(), list, samples_of(devices),
+                    FastestReduction({&reduction->second}), problem_.micro_batch_size);
+  const CutIndex first = work_.first_begin_within(end, devices.count, threshold_);
+  const CutIndex last =
+      std::max(first, work_.last_begin_within(end, capacity_ - devices.count, threshold_));
+  return {classes_.forms(), problem_.pins, [&](StageForm form) {
+            StageColumn made = make_stage_column(costs_, stage,
+                                                 {.first = first,
+                                                  .last = last,
+                                                  .end = end,
+                                                  .micro_batch_size = problem_.micro_batch_size,
+                                                  .num_micro_batches = micro_batches_,
+                                                  .form = form,
+                                                  .ignore_memory = problem_.ignore_memory,
+                                                  .gradients = problem_.gradients,
+                                                  .hold_all = problem_.gpipe,
+                                                  .replicas = problem_.replicas,
+                                                  .limit = threshold_});
+            allowance_.spend(static_cast<std::int64_t>(made.stages.size()));
+            return made;
+          }};
 }
 
 BoundaryBound RestrictedDiagram::boundary(CutIndex cut, const Devices& front, const Devices& back) {

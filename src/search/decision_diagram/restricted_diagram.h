@@ -13,6 +13,7 @@
 #include "dapple/search/placement/other_shares.h"
 #include "dapple/search/search_problem.h"
 #include "search/bounds/stage_column.h"
+#include "search/bounds/stage_options.h"
 #include "search/bounds/transfer_shape.h"
 #include "search/decision_diagram/class_stages.h"
 #include "search/decision_diagram/depth_ranges.h"
@@ -70,11 +71,10 @@ class RestrictedDiagram {
   /// The nodes of one state: those that begin at a cut and leave the devices before `first` free.
   using Nodes = std::vector<NodeIndex>;
 
-  /// The stages of one column, and their form.
+  /// The stages that end at a cut on some devices.
   struct Extension {
     CutIndex cut;
-    StageForm form = {};
-    const StageColumn& stages;
+    const StageOptions& stages;
   };
 
   std::vector<std::int32_t> replica_counts() const;
@@ -83,6 +83,8 @@ class RestrictedDiagram {
   void expand_on(const Devices& devices, CutIndex cut, const Nodes& nodes);
   void extend(const Node& behind, NodeIndex index, const Devices& devices,
               const BoundaryBound& between, const Extension& extension);
+  void extend_by(const StageOption& stage, Node& node, const Node& behind,
+                 const BoundaryBound& between);
   bool has_allowed_stages(const Node& node) const;
   void find_blocks(std::int32_t interleaved);
   void leave_idle(CutIndex cut, DeviceIndex first_used, const Nodes& nodes);
@@ -91,7 +93,8 @@ class RestrictedDiagram {
   void finish(const Node& node);
   Candidate candidate_of(const Node& first);
   Devices representative(const Devices& devices) const;
-  const StageColumn& column(CutIndex end, const Devices& devices, StageForm form);
+  const StageOptions& options(CutIndex end, const Devices& devices);
+  StageOptions make_options(CutIndex end, const Devices& devices);
   BoundaryBound boundary(CutIndex cut, const Devices& front, const Devices& back);
 
   const CostModel& costs_;
@@ -127,7 +130,7 @@ class RestrictedDiagram {
   // The shares besides equal ones, where there are any.
   OtherShares others_;
   std::map<std::pair<DeviceIndex, std::int32_t>, std::vector<std::int64_t>> samples_;
-  std::map<std::tuple<CutIndex, DeviceIndex, std::int32_t, bool, StageForm>, StageColumn> columns_;
+  std::map<std::tuple<CutIndex, DeviceIndex, std::int32_t, bool>, StageOptions> options_;
   // By the first place in front, its count and shares, the devices left idle between, and the count
   // and shares behind.
   std::map<std::tuple<DeviceIndex, std::int32_t, bool, std::int32_t, std::int32_t, bool>,

@@ -6,7 +6,8 @@ namespace dapple::search {
 
 CompletionStages::CompletionStages(const CostModel& costs, PlacementSpace& placements,
                                    const SearchProblem& problem, Duration threshold)
-    : problem_(problem),
+    : topology_(costs.topology()),
+      problem_(problem),
       end_of_model_{costs.layer_count()},
       threshold_(threshold),
       forms_(stage_forms(costs, problem.may_deal && placements.is_complete())),
@@ -89,9 +90,9 @@ std::vector<StageDevices> CompletionStages::representatives(Kind kind, StageForm
   for (const DeviceAllocation* allocation : classes_.allocations(kind.devices)) {
     if (allocation->devices_per_replica != form.devices_per_replica) continue;
     if (form.deals && !allocation->samples.empty()) continue;
-    devices.push_back({.devices = allocation->devices,
-                       .samples = allocation->samples,
-                       .reduction = FastestReduction({&allocation->reduction})});
+    devices.push_back(stage_devices(topology_, allocation->devices, allocation->samples,
+                                    FastestReduction({&allocation->reduction}),
+                                    problem_.micro_batch_size, form));
   }
   return devices;
 }

@@ -92,6 +92,7 @@ class CompletionStages {
   CutIndex last_begin(CutIndex end, AllocationClassIndex devices) const;
   bool may_be_on(LayerRange layers, AllocationClassIndex devices) const;
 
+  const Topology& topology_;
   const SearchProblem& problem_;
   CutIndex end_of_model_;
   Duration threshold_;

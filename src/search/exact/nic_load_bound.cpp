@@ -267,9 +267,8 @@ void NicLoadBound::make_stages() {
   stages_ = IndexedVector<SpreadIndex, std::vector<Stage>>(spreads_.size());
   for (const SpreadIndex spread : spreads_.indices()) {
     const std::vector<StageDevices> devices{
-        {.devices = devices_[spread],
-         .samples = kEqualShares,
-         .reduction = FastestReduction({&reductions_[spread]})}};
+        stage_devices(costs_.topology(), devices_[spread], kEqualShares,
+                      FastestReduction({&reductions_[spread]}), problem_.micro_batch_size)};
     const StageColumn column = cache_.least(cut_, devices, cut_.previous(), {});
     add_stages(spread, column);
     if (!is_worth_recomputing(column, problem_.pins)) continue;

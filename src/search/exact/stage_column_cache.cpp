@@ -35,11 +35,12 @@ const StageColumn& StageColumnCache::column(CutIndex end, const DeviceAllocation
   if (found != columns_.end()) return found->second;
   const StageColumn& made =
       columns_
-          .emplace(key, make(end,
-                             {.devices = allocation.devices,
-                              .samples = allocation.samples,
-                              .reduction = FastestReduction({&allocation.reduction})},
-                             end.previous(), form))
+          .emplace(key,
+                   make(end,
+                        stage_devices(costs_.topology(), allocation.devices, allocation.samples,
+                                      FastestReduction({&allocation.reduction}),
+                                      problem_.micro_batch_size, form),
+                        end.previous(), form))
           .first->second;
   kept_ += Bytes{static_cast<std::int64_t>(made.stages.size() * sizeof(StageBound))};
   return made;
@@ -62,12 +63,14 @@ StageColumn StageColumnCache::make(CutIndex end, const StageDevices& devices, Cu
        .ignore_memory = problem_.ignore_memory,
        .gradients = problem_.gradients,
        .hold_all = problem_.gpipe,
-       .replicas = problem_.replicas});
+       .replicas = problem_.replicas,
+       .limit = threshold_});
 }
 
-/// Merges a column into `least`. The column of more replicas may begin at a lower layer.
+/// Merges a column into `least`. The column of more replicas may begin at a lower layer. Memory may
+/// limit a stage on some devices whose work is too much on others.
 void StageColumnCache::merge(StageColumn& least, const StageColumn& other) {
-  least.memory_limits = least.memory_limits && other.memory_limits;
+  least.memory_limits = least.memory_limits || other.memory_limits;
   const CutIndex end = std::min(least.begins_end(), other.begins_end());
   for (CutIndex begin = std::max(least.first, other.first); begin < end; begin = begin.next()) {
     least.at(begin) = least_of(least.at(begin), other.at(begin));

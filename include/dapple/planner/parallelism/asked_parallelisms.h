@@ -24,6 +24,12 @@ struct AskedParallelism {
   std::variant<PlanInputs, NoGroups> inputs;
 };
 
+/// Whether every plan in which all stages have the form `one` is a plan of a set of forms too, the
+/// first of which is `mixed`: `one` is among them, and all groups of the set have its size. A set
+/// without other forms has none but its own plans.
+bool are_plans_of_set(const Parallelism& one, const Parallelism& mixed,
+                      const std::vector<Parallelism>& stage_forms);
+
 /// Whether forms are searched in which only some layers of every stage recompute: this is asked
 /// for, some layers recompute in some form, and nothing else forbids it. O(layers * variants^2).
 bool searches_some_layers(const PlanningContext& context,

@@ -2,6 +2,7 @@
 // meanwhile, and what it proves where state is sharded and nothing fits.
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <optional>
 #include <set>
@@ -13,6 +14,7 @@
 #include "../../../support/pipeline.h"
 #include "../even_model.h"
 #include "dapple/planner/make_plan.h"
+#include "dapple/planner/parallelism/asked_parallelisms.h"
 
 namespace dapple::planner {
 namespace {
@@ -283,6 +285,67 @@ TEST_CASE("where replicas share state, plans may fit only if a stage deals its m
   const PlanDocument& document = std::get<MadePlan>(made).document;
   CHECK(deals_micro_batches(document.plan));
   CHECK(document.prediction.lower_bound == document.prediction.iteration);
+}
+
+TEST_CASE("the plans of a form are those of a set that has it if all groups have one size") {
+  Parallelism halves;
+  halves.tensor = 2;
+  Parallelism ranks;
+  ranks.group_replicas = 2;
+  const Parallelism single;
+  REQUIRE(halves.group_size() == ranks.group_size());
+  CHECK(are_plans_of_set(ranks, ranks, {halves}));
+  CHECK(are_plans_of_set(halves, ranks, {halves}));
+  CHECK_FALSE(are_plans_of_set(halves, halves, {}));
+  CHECK_FALSE(are_plans_of_set(single, ranks, {halves}));
+  CHECK_FALSE(are_plans_of_set(halves, single, {halves}));
+  CHECK_FALSE(are_plans_of_set(single, single, {halves}));
+}
+
+TEST_CASE("a search in sets of forms leaves out the forms whose plans they have") {
+  // Eight layers that keep 60 bytes of each sample beside 10 of weights and 10 of gradients, on two
+  // devices of 300: stages of four layers hold three micro-batches of one sample at a depth of one
+  // only where layers recompute.
+  ModelProfile profile = small::model_of(std::vector<small::LayerFigures>(
+      8, {.forward = 10, .backward = 20, .output = 4, .parameters = 10, .stash = 60}));
+  Parallelism form;
+  form.recomputes = RecomputedParts{RecomputedPart::Layer};
+  for (Layer& layer : profile.layers) {
+    LayerVariant& variant = layer.variants.emplace_back();
+    variant.parallelism = form;
+    variant.parameters = layer.parameters;
+    variant.measurements = layer.measurements;
+    variant.measurements.front().backward = {30};
+    variant.measurements.front().stash = {4};
+  }
+  TopologyDescription description = small::cluster({.servers = 1, .devices = 2});
+  description.devices.front().memory = {300};
+  const Topology topology(description);
+  PlannerOptions options = small::batch(8);
+  options.baselines = false;
+  options.mixes_forms = true;
+  options.recomputed_layers = RecomputedLayers::Any;
+  const auto made = make_plan_of_any_parallelism({profile, topology, options}, std::nullopt);
+  REQUIRE(std::holds_alternative<MadePlan>(made));
+  const PlanDocument& mixed = std::get<MadePlan>(made).document;
+  CHECK(mixed.prediction.lower_bound == mixed.prediction.iteration);
+  Duration least = Duration::infinite();
+  std::size_t forms = 0;
+  for (const ParallelismRecord& record : mixed.parallelisms) {
+    // Of some forms no plan fits, of which there is no bound.
+    if (!record.stage_forms.empty() || !record.lower_bound) continue;
+    ++forms;
+    CHECK(*record.lower_bound >= mixed.prediction.iteration);
+    if (record.iteration) least = std::min(least, *record.iteration);
+  }
+  CHECK(forms > 4);
+
+  options.mixes_forms = false;
+  const auto uniform = make_plan_of_any_parallelism({profile, topology, options}, std::nullopt);
+  REQUIRE(std::holds_alternative<MadePlan>(uniform));
+  const Duration best = std::get<MadePlan>(uniform).document.prediction.iteration;
+  CHECK(best >= mixed.prediction.iteration);
+  CHECK(least >= best);
 }
 
 TEST_CASE("the fastest plan has a form in its first stage that another one beats in every time") {
