@@ -289,6 +289,19 @@ StageDevices stage_devices(const Topology& topology, const std::vector<DeviceInd
           .reduction = std::move(reduction)};
 }
 
+ColumnRequest request_of(const SearchProblem& problem, const StageDevices& stage, StageForm form) {
+  return {.first = {},
+          .last = {},
+          .end = {},
+          .micro_batch_size = problem.micro_batch_size,
+          .num_micro_batches = problem.micro_batches_of(form, std::ssize(stage.devices)),
+          .form = form,
+          .ignore_memory = problem.ignore_memory,
+          .gradients = problem.gradients,
+          .hold_all = problem.gpipe,
+          .replicas = problem.replicas};
+}
+
 StageColumn make_stage_column(const CostModel& costs, const StageDevices& stage,
                               const ColumnRequest& request) {
   const CostModel& in_form = costs.in(request.form.form);

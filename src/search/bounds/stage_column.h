@@ -9,6 +9,7 @@
 #include "dapple/plan/pins.h"
 #include "dapple/search/bounds/bound.h"
 #include "dapple/search/indices.h"
+#include "dapple/search/search_problem.h"
 #include "dapple/search/stage_form.h"
 
 namespace dapple::search {
@@ -120,6 +121,9 @@ struct ColumnRequest {
   // Stages whose work (B1) takes so long or longer are left out.
   Duration limit = Duration::infinite();
 };
+
+/// Returns the request for stages of a problem in a form, without where they begin and end.
+ColumnRequest request_of(const SearchProblem& problem, const StageDevices& stage, StageForm form);
 
 /// Returns the column. Its figures are exact with two exceptions, in which they are bounds: buffers
 /// at the boundaries, which are left out, limit the depth further; and if shares or kinds of device

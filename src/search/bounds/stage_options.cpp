@@ -20,8 +20,8 @@ StageOptions::StageOptions(const std::vector<StageForm>& forms, const Pins& pins
   std::vector<FormColumn> columns;
   bool is_worth_it = true;
   for (const StageForm form : forms) {
-    if (form.recompute ? !is_worth_it : pins.recompute == true) continue;
-    if (form.recompute && pins.recompute == false) continue;
+    if (pins.recompute.value_or(form.recompute) != form.recompute) continue;
+    if (form.recompute && !is_worth_it) continue;
     columns.push_back({.form = form, .stages = make_column(form)});
     if (!form.recompute) is_worth_it = is_worth_recomputing(columns.back().stages, pins);
   }

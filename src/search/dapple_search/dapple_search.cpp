@@ -238,17 +238,12 @@ StageOptions DappleSearch::make_options(CutIndex cut, const Placement& place, Cu
       stage_devices(costs_.topology(), place.devices, kEqualShares,
                     FastestReduction({&reduction}, kTimesToRemember), problem_.micro_batch_size);
   return {forms_, problem_.pins, [&](StageForm form) {
-            return make_stage_column(costs_, devices,
-                                     {.first = first,
-                                      .last = cut.previous(),
-                                      .end = cut,
-                                      .micro_batch_size = problem_.micro_batch_size,
-                                      .num_micro_batches = micro_batches_,
-                                      .form = form,
-                                      .ignore_memory = problem_.ignore_memory,
-                                      .gradients = problem_.gradients,
-                                      .hold_all = problem_.gpipe,
-                                      .limit = effort_.incumbent});
+            ColumnRequest request = request_of(problem_, devices, form);
+            request.first = first;
+            request.last = cut.previous();
+            request.end = cut;
+            request.limit = effort_.incumbent;
+            return make_stage_column(costs_, devices, request);
           }};
 }
 

@@ -316,18 +316,12 @@ StageOptions RestrictedDiagram::make_options(CutIndex end, const Devices& device
   const CutIndex last =
       std::max(first, work_.last_begin_within(end, capacity_ - devices.count, threshold_));
   return {classes_.forms(), problem_.pins, [&](StageForm form) {
-            StageColumn made = make_stage_column(costs_, stage,
-                                                 {.first = first,
-                                                  .last = last,
-                                                  .end = end,
-                                                  .micro_batch_size = problem_.micro_batch_size,
-                                                  .num_micro_batches = micro_batches_,
-                                                  .form = form,
-                                                  .ignore_memory = problem_.ignore_memory,
-                                                  .gradients = problem_.gradients,
-                                                  .hold_all = problem_.gpipe,
-                                                  .replicas = problem_.replicas,
-                                                  .limit = threshold_});
+            ColumnRequest request = request_of(problem_, stage, form);
+            request.first = first;
+            request.last = last;
+            request.end = end;
+            request.limit = threshold_;
+            StageColumn made = make_stage_column(costs_, stage, request);
             allowance_.spend(static_cast<std::int64_t>(made.stages.size()));
             return made;
           }};

@@ -51,20 +51,12 @@ StageColumn StageColumnCache::make(CutIndex end, const StageDevices& devices, Cu
                                    StageForm form) {
   // The capacity if all devices were of the quickest kind.
   const auto capacity = static_cast<double>(devices.devices.size());
-  const CutIndex first = work_.first_begin_within(end, capacity, threshold_);
-  return make_stage_column(
-      costs_, devices,
-      {.first = first,
-       .last = std::max(first, last),
-       .end = end,
-       .micro_batch_size = problem_.micro_batch_size,
-       .num_micro_batches = problem_.micro_batches_of(form, std::ssize(devices.devices)),
-       .form = form,
-       .ignore_memory = problem_.ignore_memory,
-       .gradients = problem_.gradients,
-       .hold_all = problem_.gpipe,
-       .replicas = problem_.replicas,
-       .limit = threshold_});
+  ColumnRequest request = request_of(problem_, devices, form);
+  request.first = work_.first_begin_within(end, capacity, threshold_);
+  request.last = std::max(request.first, last);
+  request.end = end;
+  request.limit = threshold_;
+  return make_stage_column(costs_, devices, request);
 }
 
 /// Merges a column into `least`. The column of more replicas may begin at a lower layer. Memory may

@@ -332,7 +332,7 @@ TEST_CASE("a search in sets of forms leaves out the forms whose plans they have"
   Duration least = Duration::infinite();
   std::size_t forms = 0;
   for (const ParallelismRecord& record : mixed.parallelisms) {
-    // Of some forms no plan fits, of which there is no bound.
+    // A form has no bound if none of its plans fits.
     if (!record.stage_forms.empty() || !record.lower_bound) continue;
     ++forms;
     CHECK(*record.lower_bound >= mixed.prediction.iteration);
