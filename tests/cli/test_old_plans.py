@@ -12,6 +12,8 @@ from tool import DONE, ToolTest
 PLANS = sorted((tool.ROOT / "tests" / "found" / "before_variants").glob("*.plan.json"))
 # Of replicas on two kinds of devices the faster ones have taken more samples since.
 FASTER_SINCE = ("mixed-devices.plan.json",)
+# Of plans that take equally long, the one with measured batches is chosen since.
+MEASURED_SINCE = ("gpipe-contention-off.plan.json",)
 
 
 class OldPlans(ToolTest):
@@ -66,6 +68,11 @@ class OldPlans(ToolTest):
                 "iteration": plan["predicted"]["iteration_ns"],
                 "devices": plan["predicted"]["devices"]}
 
+    def measured(self, plan):
+        """The smallest batch that every layer was measured at."""
+        return max(min(measurement["batch_size"] for measurement in layer["measurements"])
+                   for layer in plan["model"]["profile"]["layers"])
+
     def test_the_same_is_planned_where_the_same_is_asked_for(self):
         def check(path, plan):
             run = self.run_plan(plan["model"]["profile"], plan["topology"]["description"],
@@ -75,6 +82,12 @@ class OldPlans(ToolTest):
             decided, before = self.decided(self.read("plan.json")), self.decided(plan)
             if path.name in FASTER_SINCE:
                 self.assertLess(decided["iteration"], before["iteration"])
+            elif path.name in MEASURED_SINCE:
+                self.assertEqual(decided["iteration"], before["iteration"])
+                self.assertEqual([(stage["layers"], stage["devices"]) for stage in decided["stages"]],
+                                 [(stage["layers"], stage["devices"]) for stage in before["stages"]])
+                self.assertLess(before["micro-batch"] // 8, self.measured(plan))
+                self.assertEqual(decided["micro-batch"] // 8, self.measured(plan))
             else:
                 self.assertEqual(decided, before)
 

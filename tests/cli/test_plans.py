@@ -114,12 +114,13 @@ class Planning(ToolTest):
         self.assert_error(self.run_tool("validate", "small.plan.json"), BAD_INPUT,
                           "memory exceeded")
 
-    def test_a_baseline_that_is_as_fast_with_less_memory_is_named(self):
+    def test_a_plan_that_is_as_fast_with_less_memory_is_named(self):
         inputs = ("--model", tool.ROOT / "profiles" / "resnet-50.json",
                   "--topo", tool.ROOT / "topologies" / "2x8xV100.json")
+        named = (r"^Less memory: --micro-batch 256 is as fast with ([\d.]+) GiB a device, but "
+                 r"further below measured batches$")
         told = self.run_tool(*inputs, "-o", "plan.json").stdout
-        found = re.search(r"^Less memory: dapple is as fast with ([\d.]+) GiB a device "
-                          r"\(micro-batches of 256, smaller than measured ones\)$", told, re.MULTILINE)
+        found = re.search(named, told, re.MULTILINE)
         self.assertIsNotNone(found, told)
         run = self.run_tool(*inputs, "--micro-batch", 256, "-o", "less.json")
         self.assertEqual(run.returncode, DONE, run.stderr)
@@ -130,9 +131,28 @@ class Planning(ToolTest):
                  for one in (plan, less)]
         self.assertLess(peaks[1], peaks[0] / 2)
         self.assertAlmostEqual(peaks[1] / 2**30, float(found[1]), places=2)
-        # Pins and runtimes are not asked of baselines.
-        pinned = self.run_tool(*inputs, "--pin", "stages=1", "-o", "pinned.json").stdout
-        self.assertNotIn("Less memory", pinned)
+        # Neither without baselines nor among pinned plans is it another one.
+        for words in (["--no-baselines"], ["--pin", "stages=1"]):
+            told = self.run_tool(*inputs, *words, "-o", "again.json").stdout
+            self.assertEqual(re.search(named, told, re.MULTILINE)[1], found[1])
+            self.assertEqual(self.read("again.json")["micro_batch_size"], 2048)
+
+    def test_of_equally_fast_plans_with_measured_batches_the_least_memory_is_chosen(self):
+        # VGG-19 was measured at batches of 32, here 256 on 8 devices.
+        run = self.run_tool("--model", tool.ROOT / "profiles" / "vgg-19.json",
+                            "--topo", tool.ROOT / "topologies" / "8xV100.json", "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        self.assertEqual(plan["micro_batch_size"], 256)
+        for size in (512, 1024):
+            run = self.run_tool("--model", tool.ROOT / "profiles" / "vgg-19.json",
+                                "--topo", tool.ROOT / "topologies" / "8xV100.json",
+                                "--micro-batch", size, "-o", "more.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            more = self.read("more.json")
+            self.assertEqual(more["predicted"]["iteration_ns"], plan["predicted"]["iteration_ns"])
+            self.assertGreater(more["predicted"]["devices"][0]["peak_memory_bytes"],
+                               plan["predicted"]["devices"][0]["peak_memory_bytes"])
 
     def test_every_written_plan_fits_and_is_valid(self):
         plan = self.make_plan()

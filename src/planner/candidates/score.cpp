@@ -8,7 +8,6 @@
 #include "dapple/search/bounds/earliest_start_bound.h"
 
 namespace dapple::planner {
-namespace {
 
 std::int64_t devices_used(const Plan& plan) {
   std::int64_t used = 0;
@@ -16,8 +15,6 @@ std::int64_t devices_used(const Plan& plan) {
     used += static_cast<std::int64_t>(stage.devices.size());
   return used;
 }
-
-}  // namespace
 
 bool better(const SimulatedPlan& a, const SimulatedPlan& b) {
   if (a.iteration != b.iteration) return a.iteration < b.iteration;

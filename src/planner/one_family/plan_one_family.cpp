@@ -27,6 +27,7 @@
 #include "planner/request/asked_families.h"
 #include "planner/request/part_of_search.h"
 #include "planner/request/stop_question.h"
+#include "planner/result/equally_fast.h"
 
 namespace dapple::planner {
 namespace {
@@ -341,7 +342,16 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
     check(infeasible.has_value(), "nothing was found where something fits");
     return with_bound(*std::move(infeasible), bound, context.topology);
   }
-  evaluate_chosen(made, known.front().plan, context, bound);
+  SimulatedPlan chosen = known.front();
+  if (options.planner == PlannerKind::Exact && chosen.iteration < context.to_beat) {
+    add_baselines(made.baselines, options, known);
+    EquallyFast equal = choose_equally_fast(context, known, [&] { return is_stopped(); });
+    chosen = std::move(equal.chosen);
+    if (context.pool != nullptr) context.pool->take(chosen);
+    made.frugal = equal.frugal;
+    made.document.search.simulated += equal.simulated;
+  }
+  evaluate_chosen(made, chosen.plan, context, bound);
   if (options.baselines && bound && made.baselines.empty()) are_baselines_whole = false;
   const Duration iteration = made.document.prediction.iteration;
   const bool has_gap = bound && *bound < iteration;

@@ -239,6 +239,7 @@ void choose_by_median(MadePlan& made, const PlanPool& pool, const PlanningContex
   if (!choice.is_fastest(best.plan)) {
     const std::optional<Duration> bound = document.prediction.lower_bound;
     document.plan = best.plan;
+    made.frugal.reset();
     made.evaluation = evaluate(document.plan, document.profile, topology, options.mode());
     document.prediction = made.evaluation.prediction;
     set_proven_bound(document.prediction, bound);

@@ -26,6 +26,9 @@ struct SimulatedPlan {
   bool feasible() const { return !iteration.is_infinite(); }
 };
 
+/// Returns the devices of all stages in sum. O(stages). Requires: no device has several stages.
+std::int64_t devices_used(const Plan& plan);
+
 /// Whether `a` is better than `b`: faster; of equals, with fewer devices, then fewer stages, then
 /// from the earlier candidate, then with shallower depths.
 bool better(const SimulatedPlan& a, const SimulatedPlan& b);

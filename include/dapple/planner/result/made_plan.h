@@ -21,6 +21,14 @@ struct ChoiceUnderJitter {
   std::int64_t compared = 0;
 };
 
+/// A plan that is as fast as the chosen one and needs less memory, but whose times lean further on
+/// batches below the measured ones.
+struct FrugalPlan {
+  std::int64_t micro_batch_size = 1;
+  /// The memory of the fullest device.
+  Bytes peak_memory;
+};
+
 /// The result of planning.
 struct MadePlan {
   PlanDocument document;
@@ -34,6 +42,8 @@ struct MadePlan {
   bool lacks_baselines = false;
   /// Where the plan was chosen by the median of its iterations.
   std::optional<ChoiceUnderJitter> under_jitter = {};
+  /// Where such a plan is known.
+  std::optional<FrugalPlan> frugal = {};
 };
 
 /// Sets the plan's baselines, and their figures in its document.
