@@ -226,6 +226,38 @@ class Verifying(ToolTest):
         self.assert_error(self.verify(plan), BAD_INPUT, "/schedule/warmup_depths/0")
         self.assertEqual(self.run_tool("verify", "nowhere.json").returncode, tool.ENVIRONMENT)
 
+    def test_records_of_another_search_are_open_unless_they_are_contradicted(self):
+        run = self.run_tool("--model", tool.ROOT / "profiles" / "llama-3-8b.json", "--topo",
+                            tool.ROOT / "topologies" / "8xH100.json", "-o", "plan.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        plan = self.read("plan.json")
+        position, record = next((i, record) for i, record in enumerate(plan["parallelisms"])
+                                if record["iteration_ns"] and record["lower_bound_ns"] and
+                                not record["reason"].startswith("this plan"))
+        found = record["iteration_ns"]
+        # The counts of another version's search differ, and only its outcomes are claims.
+        plan["search_space"]["simulated"] += 1
+        self.assertEqual(self.verify(plan).returncode, DONE)
+        for change, place in [
+                ({"shape": "2, 4 of 2"}, None), ({"reason": "found slower"}, None),
+                ({"iteration_ns": found + 1}, None), ({"lower_bound_ns": None}, None),
+                ({"iteration_ns": 2 * found, "lower_bound_ns": found + 1}, "lower_bound_ns"),
+                ({"iteration_ns": record["lower_bound_ns"] - 1, "lower_bound_ns": None},
+                 "iteration_ns"),
+                ({"iteration_ns": None, "shape": "", "missing_bytes": 8}, "missing_bytes")]:
+            plan["parallelisms"][position] = {**record, **change}
+            run = self.verify(plan)
+            if place is None:
+                self.assertEqual(run.returncode, NOT_VERIFIED, run.stdout + run.stderr)
+                self.assertIn("1 record of schedules and parallelism: another version's search",
+                              " ".join(run.stdout.split()))
+            else:
+                self.assert_error(run, BAD_INPUT, f"/parallelisms/{position}/{place}")
+        # The same counts are those of the same search.
+        plan["search_space"]["simulated"] -= 1
+        plan["parallelisms"][position] = {**record, "shape": "2, 4 of 2"}
+        self.assert_error(self.verify(plan), BAD_INPUT, f"/parallelisms/{position}/shape")
+
 
 class Found(ToolTest):
     """Files that were once called verified."""

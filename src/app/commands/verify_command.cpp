@@ -141,7 +141,7 @@ std::string unchecked_reason(const planner::Unchecked& unchecked) {
       return "warnings: the file was written by a version that gave others";
     case Kind::WarningsOfImport:
       return fmt::format("{} warning{} of the import: the imported file is not available",
-                         unchecked.warnings, unchecked.warnings == 1 ? "" : "s");
+                         unchecked.count, unchecked.count == 1 ? "" : "s");
     case Kind::Baselines:
       return "baselines: stopped before they were chosen anew";
     case Kind::BaselinesOfStoppedSearch:
@@ -154,6 +154,11 @@ std::string unchecked_reason(const planner::Unchecked& unchecked) {
     case Kind::FamiliesOfStoppedSearch:
       return "the records of schedules and parallelism: the search was stopped, and cannot be "
              "repeated";
+    case Kind::RecordsOfAnotherSearch:
+      return fmt::format(
+          "{} record{} of schedules and parallelism: another version's search, which "
+          "found other plans or bounds there; none of this one's contradicts them",
+          unchecked.count, unchecked.count == 1 ? "" : "s");
   }
   throw Bug("what was not checked is of no kind");
 }

@@ -36,11 +36,14 @@ enum class UncheckedKind : std::uint8_t {
   Families,
   FamiliesBeyondBudget,
   FamiliesOfStoppedSearch,
+  /// The repeated search did other work than the file's, as another version does, and found other
+  /// plans or bounds, which contradict no record.
+  RecordsOfAnotherSearch,
 };
 struct Unchecked {
   UncheckedKind kind{};
-  /// The number of warnings of an import.
-  std::size_t warnings = 0;
+  /// The number of warnings of an import, or of records of another search.
+  std::size_t count = 0;
 
   friend bool operator==(const Unchecked&, const Unchecked&) = default;
 };
@@ -104,7 +107,8 @@ struct VerifyOptions {
 ///    that is not enough, the bound is that of the least work that every plan has
 ///    (search/families/family_bound.h). Where a proof is given, it is checked instead.
 /// 5. Where several families were searched, repeats the whole search within the budget and compares
-///    the records of the families.
+///    the records of the families. Where the counts of its work are those of the file, these are
+///    the same; otherwise a record is false if it is contradicted, and open if it differs.
 ///
 /// Exponential, up to the budget or until `progress` says stop; step 3 takes as long as the DAPPLE
 /// planner. Requires: check_plan() finds no faults but missing memory; a restriction is given if
