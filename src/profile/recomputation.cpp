@@ -43,7 +43,9 @@ std::optional<RecomputedParts> recomputed_parts(std::string_view text) {
   RecomputedParts parts;
   while (!text.empty()) {
     const std::size_t end = text.find('+');
-    const std::string_view name = text.substr(0, end);
+    const std::string_view word = text.substr(0, end);
+    const std::string_view name =
+        word == kSelective ? to_string(RecomputedPart::CoreAttention) : word;
     const auto* const found =
         std::find_if(std::begin(kRecomputedParts), std::end(kRecomputedParts),
                      [&](RecomputedPart part) { return to_string(part) == name; });

@@ -81,8 +81,12 @@ inline constexpr const char* kSoundRecomputation =
 /// Returns the parts with '+' between them, such as "core_attn+norm"; empty for none.
 std::string to_text(RecomputedParts parts);
 
-/// Returns the set of a text as to_text() makes it, or nothing if a part is unknown or twice there.
-/// Whether the set is sound is not checked.
+/// The paper's and Megatron-LM's word for recomputing the core of the attention.
+inline constexpr std::string_view kSelective = "selective";
+
+/// Returns the set of a text as to_text() makes it, in which kSelective may stand for the core of
+/// the attention, or nothing if a part is unknown or twice there. Whether the set is sound is not
+/// checked.
 std::optional<RecomputedParts> recomputed_parts(std::string_view text);
 
 /// Some layers of every stage, of those that have the parts to recompute: all, the first ones, or

@@ -30,6 +30,12 @@ TEST_CASE("The text of a recomputation is read as it is written") {
   }
 }
 
+TEST_CASE("Selective recomputation is that of the core of the attention") {
+  CHECK(recomputation("selective") == Recomputation{{RecomputedPart::CoreAttention}});
+  CHECK(recomputation("selective+norm:1/2") == recomputation("core_attn+norm:1/2"));
+  CHECK(!recomputation("selective+core_attn"));
+}
+
 TEST_CASE("Every n-th layer is the n-th, the 2n-th and so on") {
   const LayerSelection third = LayerSelection::every(3);
   for (std::int64_t preceding = 0; preceding < 12; ++preceding) {
