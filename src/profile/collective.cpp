@@ -83,8 +83,8 @@ Duration all_to_all_time(Bytes size, const GroupRing& ring,
 }
 
 /// Returns the numbers of samples, from one to `most`, at which the time per sample can be least:
-/// the ends of the range, both sides of every measured size, and where the core turns that is
-/// computed beside.
+/// the ends of the range, every measured size and both sides of it, and where the core turns that
+/// is computed beside.
 std::set<std::int64_t> turning_points(const Collective& collective, std::int64_t most,
                                       const GroupRing& ring, const CoreOfSamples& core) {
   std::set<std::int64_t> points{1, most};
@@ -96,9 +96,11 @@ std::set<std::int64_t> turning_points(const Collective& collective, std::int64_t
   const std::int64_t measured_per_sample =
       (is_of_one ? ring.members : 1) * collective.size_per_sample.count;
   for (const MeasuredReduction& measured : ring.measured) {
-    const std::int64_t below = measured.size.count / measured_per_sample;
-    add(below);
-    add(below + 1);
+    // The time may jump at the smallest measured size, so that a size of its own is neither side.
+    add((measured.size.count - 1) / measured_per_sample);
+    const std::int64_t within = measured.size.count / measured_per_sample;
+    add(within);
+    add(within + 1);
   }
   if (collective.beside == Beside::Nothing) return points;
   for (const std::int64_t samples : core.turning_points) add(samples);

@@ -17,7 +17,7 @@ from fractions import Fraction
 import tool
 from tool import BAD_INPUT, DONE, ToolTest
 
-CASES = 360  # enough that every subject of SUBJECTS is met
+CASES = 480  # enough that every subject of SUBJECTS is met, and those with a number so often
 BUCKET = 25 << 20  # bytes; what import closes a bucket at
 MOST = 10**15  # byte/s; the bandwidth of a ring before any port has narrowed it
 TICKS = 1024  # of a nanosecond

@@ -137,6 +137,17 @@ class Planning(ToolTest):
             self.assertEqual(re.search(named, told, re.MULTILINE)[1], found[1])
             self.assertEqual(self.read("again.json")["micro_batch_size"], 2048)
 
+    def test_what_would_need_less_memory_is_said_of_the_plan_that_is_written(self):
+        inputs = ("--model", tool.ROOT / "profiles" / "vgg-19.json",
+                  "--topo", tool.ROOT / "topologies" / "8xV100.json", "--no-baselines")
+        named = "Less memory: --micro-batch 32 is as fast with 2.13 GiB a device"
+        # A runtime's parts are searched one by one, and the plan of one is known in the others.
+        self.assertIn(named, self.run_tool(*inputs, "--for", "deepspeed", "-o", "plan.json").stdout)
+        # Another schedule is faster, and the plan under 1F1B is not written.
+        told = self.run_tool(*inputs, "--schedule", "auto", "-o", "plan.json").stdout
+        self.assertNotEqual(self.read("plan.json")["schedule"]["family"], "1f1b")
+        self.assertNotIn("Less memory", told)
+
     def test_of_equally_fast_plans_with_measured_batches_the_least_memory_is_chosen(self):
         # VGG-19 was measured at batches of 32, here 256 on 8 devices.
         run = self.run_tool("--model", tool.ROOT / "profiles" / "vgg-19.json",

@@ -244,7 +244,10 @@ class Verifying(ToolTest):
                 ({"iteration_ns": 2 * found, "lower_bound_ns": found + 1}, "lower_bound_ns"),
                 ({"iteration_ns": record["lower_bound_ns"] - 1, "lower_bound_ns": None},
                  "iteration_ns"),
-                ({"iteration_ns": None, "shape": "", "missing_bytes": 8}, "missing_bytes")]:
+                # None was found; only without a bound is it claimed that none fits.
+                ({"iteration_ns": None, "shape": "", "missing_bytes": 8}, None),
+                ({"iteration_ns": None, "shape": "", "missing_bytes": 8, "lower_bound_ns": None},
+                 "missing_bytes")]:
             plan["parallelisms"][position] = {**record, **change}
             run = self.verify(plan)
             if place is None:

@@ -311,11 +311,22 @@ class FastestPlan {
   Duration fastest_misfit_{INT64_MAX};  // of those simulated
 };
 
-/// Whether some measured time falls from one batch size to the next, on any kind of device, in any
-/// form.
+/// Whether computation hides some of these collectives, more of them with more samples.
+bool are_hidden(const std::vector<Collective>& collectives) {
+  for (const Collective& some : collectives) {
+    if (some.beside != Beside::Nothing) return true;
+  }
+  return false;
+}
+
+/// Whether some time may fall from one batch size to the next, on any kind of device, in any form:
+/// a measured one, or what computation does not hide of a collective.
 bool falls_somewhere(const CostModel& costs) {
   for (FormIndex form; form.value < costs.form_count(); form = form.next()) {
     for (const Layer& layer : costs.in(form).profile().layers) {
+      if (are_hidden(layer.forward_collectives) || are_hidden(layer.backward_collectives)) {
+        return true;
+      }
       std::vector<std::vector<Measurement>> lists{layer.measurements};
       for (const DeviceTimes& other : layer.other_times) lists.push_back(other.measurements);
       for (const std::vector<Measurement>& list : lists) {

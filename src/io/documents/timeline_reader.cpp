@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/json/json_reader.h"
@@ -124,6 +126,31 @@ void read_memory(const Field& field, Lanes& lanes, Timeline& timeline) {
   timeline.memory.push_back(std::move(memory));
 }
 
+/// Returns an upper bound on the peak of a device with so many actions: as if each action began to
+/// hold the largest stash of any stage, and none let go of any.
+Wide most_memory(const DeviceMemory& memory, std::int64_t actions) {
+  Bytes largest;
+  for (const StageMemory& stage : memory.stages) {
+    largest = std::max(largest, stage.per_micro_batch + stage.recompute_stash);
+  }
+  return Wide{memory.fixed.count} + Wide{largest.count} * actions;
+}
+
+/// Refuses memory of which the peaks, which follow from it, are larger than sizes may be.
+void check_peaks(const ArrayReader& list, const Timeline& timeline) {
+  std::vector<std::int64_t> actions(timeline.lanes.size(), 0);
+  for (const TimedAction& action : timeline.actions) ++actions[action.lane.position()];
+  for (std::size_t i = 0; i < timeline.memory.size(); ++i) {
+    const DeviceMemory& memory = timeline.memory[i];
+    const Wide most = most_memory(memory, actions[memory.lane.position()]);
+    if (most <= kMaxCount) continue;
+    const bool has_peak = most <= std::numeric_limits<std::int64_t>::max();
+    if (has_peak && peak_memory(timeline, memory).count <= kMaxCount) continue;
+    list.at(i).add(
+        fmt::format("expected memory with a peak of at most {} bytes, got more", kMaxCount));
+  }
+}
+
 /// Reads which stages send to others than the next one.
 void read_skips(const Field& field, Timeline& timeline) {
   const ArrayReader skips(field, "an array of pairs of stages");
@@ -168,6 +195,7 @@ Timeline read_timeline(std::string_view text, const std::string& source_name,
     for (std::size_t i = 0; i < memory.size(); ++i) { read_memory(memory.at(i), lanes, timeline); }
     object.finish();
     sort_actions(timeline);
+    if (timeline.memory.size() == memory.size()) check_peaks(memory, timeline);
     return timeline;
   });
 }

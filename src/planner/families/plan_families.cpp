@@ -272,6 +272,7 @@ MadePlan FamilyComparison::make_document(std::optional<MadePlan> first) {
     document.profile = context_.profile;
     document.topology = context_.topology.description();
     document.plan = best_.plan;
+    made.frugal.reset();
     made.evaluation =
         evaluate(document.plan, context_.profile, context_.topology, context_.options.mode());
     check(context_.options.ignore_memory || made.evaluation.shortages.empty(),

@@ -6,6 +6,7 @@
 
 #include "dapple/plan/optimality.h"
 #include "dapple/plan/record_text.h"
+#include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/candidates/score.h"
 #include "dapple/planner/make_plan.h"
 #include "dapple/planner/request/plan_restriction.h"
@@ -126,7 +127,11 @@ class RestrictedPlanner {
     simulated_ += record.simulated;
     open_ += record.open;
     kept_ += record.kept;
-    // Of equal plans the new one is kept, as its part was searched in full.
+    // Of equal plans the new one is kept, as its part was searched in full. A part that has no
+    // better plan than another one does not look for what needs less memory there.
+    if (best_ && !made.frugal && have_same_shape(best_->document.plan, made.document.plan)) {
+      made.frugal = best_->frugal;
+    }
     if (!best_ || !is_better(*best_, made)) best_ = std::move(made);
   }
 

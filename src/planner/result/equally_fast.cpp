@@ -89,6 +89,7 @@ class EquallyFastSearch {
   }
   void count(const Score& score);
   Contender contender(const SimulatedPlan& simulated) const;
+  std::vector<StagePlan> divided(StagePlan stage, std::int64_t size) const;
   void add_other_micro_batches(const SimulatedPlan& best, std::vector<Contender>& contenders);
   std::optional<SimulatedPlan> with_lower_depth(const SimulatedPlan& from, std::size_t stage);
   void lower_depths(SimulatedPlan& simulated);
@@ -111,24 +112,47 @@ EquallyFastSearch::Contender EquallyFastSearch::contender(const SimulatedPlan& s
           .memory = peak_of(costs_.plan_cost(simulated.plan)).memory};
 }
 
-/// Adds the plans with the stage of `best` and other micro-batches that are as fast.
+/// Returns the stage with each way of dividing micro-batches of this size that is asked for.
+std::vector<StagePlan> EquallyFastSearch::divided(StagePlan stage, std::int64_t size) const {
+  std::vector<StagePlan> ways;
+  const bool is_shared = replicas_of(stage) <= size;
+  stage.replication = Replication::Split;
+  stage.samples.clear();
+  if (is_shared) ways.push_back(stage);
+  if (is_shared && has_shares_by_speed(context_.options, context_.topology)) {
+    stage.samples = costs_.shares_by_speed(size, stage.devices);
+    if (!stage.samples.empty()) ways.push_back(stage);
+    stage.samples.clear();
+  }
+  if (may_deal(context_.options) && replicas_of(stage) > 1) {
+    stage.replication = Replication::Deal;
+    if (replicas_of(stage) * size <= context_.options.global_batch_size) ways.push_back(stage);
+  }
+  return ways;
+}
+
+/// Adds the plans with the stage of `best` and other micro-batches, or another way of dividing
+/// them, that are as fast.
 void EquallyFastSearch::add_other_micro_batches(const SimulatedPlan& best,
                                                 std::vector<Contender>& contenders) {
-  const StagePlan& stage = best.plan.stages.front();
-  if (!stage.samples.empty() || deals_micro_batches(best.plan)) return;
   const CandidateEvaluator evaluator(context_, should_stop_);
+  const StagePlan& own = best.plan.stages.front();
   for (const std::int64_t size : micro_batch_sizes(context_.options).sizes) {
-    if (size == best.plan.micro_batch_size || size < replicas_of(stage)) continue;
     Plan plan = best.plan;
     plan.micro_batch_size = size;
     plan.num_micro_batches = plan.global_batch_size / size;
     if (!has_actions_for(plan) || !is_as_pinned(plan, context_.options.pins)) continue;
-    const search::Candidate candidate{
-        .micro_batch_size = size, .gradients = plan.gradients, .stages = plan.stages, .bound = {}};
-    const Score score = evaluator.score(candidate, best.order, best.iteration + Duration{1},
-                                        kActionsOfEqual - actions_);
-    count(score);
-    if (score.best.feasible()) contenders.push_back(contender(score.best));
+    for (const StagePlan& stage : divided(own, size)) {
+      const bool is_own = size == best.plan.micro_batch_size &&
+                          stage.replication == own.replication && stage.samples == own.samples;
+      if (is_own) continue;
+      const search::Candidate candidate{
+          .micro_batch_size = size, .gradients = plan.gradients, .stages = {stage}, .bound = {}};
+      const Score score = evaluator.score(candidate, best.order, best.iteration + Duration{1},
+                                          kActionsOfEqual - actions_);
+      count(score);
+      if (score.best.feasible()) contenders.push_back(contender(score.best));
+    }
   }
 }
 
@@ -195,6 +219,8 @@ EquallyFast EquallyFastSearch::choose(const std::vector<SimulatedPlan>& known) {
   Bytes least{chosen.memory.count - chosen.memory.count / kNoticeablePart};
   for (const Contender& other : contenders) {
     const Plan& plan = other.simulated.plan;
+    // Of several stages a search with other micro-batches may find other ones.
+    if (plan.stages.size() > 1 || result.chosen.plan.stages.size() > 1) continue;
     const bool is_other = plan.micro_batch_size != result.chosen.plan.micro_batch_size;
     if (!is_other || other.memory >= least) continue;
     if (other.simulated.iteration > result.chosen.iteration) continue;

@@ -223,6 +223,27 @@ TEST_CASE("figures up to the largest that files hold do not overflow") {
                         MergedCopies{kMaxExperts, kMaxExperts}) == Duration{62'499'047});
 }
 
+TEST_CASE("the least time per sample may be that of the last size below the measured ones") {
+  // On its links, an all-reduce over two takes a nanosecond per byte; 40 bytes, those of four
+  // samples, were measured to take 400.
+  GroupRing jumping = ring(2);
+  jumping.latency = {};
+  jumping.measured = {{{40}, {400}}};
+  const std::vector<Collective> list{
+      {.kind = CollectiveKind::AllReduce, .size_per_sample = {10}, .count = 1}};
+  const GroupShape group = group_of(jumping);
+  const auto time = [&](std::int64_t samples) {
+    return collectives_time(list, samples, group, {}).ns;
+  };
+  CHECK(time(1) == 10);
+  CHECK(time(3) == 30);
+  CHECK(time(4) == 400);
+  // Rounding is allowed for, by two nanoseconds of a time: most of all one sample's.
+  CHECK(least_collectives_per_sample(list, 4, group, {}) == Approx(8.0));
+  jumping.latency = {4};  // 2 * 4 ns beside 10, 20 and 30
+  CHECK(least_collectives_per_sample(list, 4, group_of(jumping), {}) == Approx((38.0 - 2) / 3));
+}
+
 TEST_CASE("the least time per sample is below that of every number of samples") {
   small::Dice dice(511);
   for (int round = 0; round < small::scaled(2000); ++round) {

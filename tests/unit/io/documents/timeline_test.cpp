@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "documents_under_test.h"
 
@@ -50,6 +52,36 @@ TEST_CASE("a timeline has a line for each action on each device") {
   ]
 }
 )");
+}
+
+TEST_CASE("a timeline is refused whose memory has a peak above what sizes may be") {
+  const Topology topology(io::read_topology(kTopologyText, "t"));
+  const std::string hash(64, 'a');
+  const std::string text = whole_text(io::write_timeline(small_timeline(), topology, hash));
+  const auto with = [&](std::int64_t fixed, std::int64_t per_micro_batch) {
+    std::string changed = text;
+    const auto replace = [&](const std::string& from, const std::string& to) {
+      changed.replace(changed.find(from), from.size(), to);
+    };
+    replace("\"fixed_bytes\": 100", "\"fixed_bytes\": " + std::to_string(fixed));
+    replace("\"bytes_per_micro_batch\": 10",
+            "\"bytes_per_micro_batch\": " + std::to_string(per_micro_batch));
+    return changed;
+  };
+  // One micro-batch in flight, and 5 bytes beside its stash.
+  for (const auto& [fixed, stash] :
+       {std::pair{kMaxCount - 15, std::int64_t{10}}, std::pair{std::int64_t{0}, kMaxCount - 5}}) {
+    const Timeline timeline = io::read_timeline(with(fixed, stash), "f.json", topology, hash);
+    CHECK(peak_memory(timeline, timeline.memory.front()).count == kMaxCount);
+  }
+  for (const auto& [fixed, stash] :
+       {std::pair{kMaxCount - 15, std::int64_t{11}}, std::pair{kMaxCount, std::int64_t{1}},
+        std::pair{kMaxCount, kMaxCount}}) {
+    CHECK(
+        faults([&] { io::read_timeline(with(fixed, stash), "f.json", topology, hash); }) ==
+        std::vector<std::string>{
+            "/memory/0: expected memory with a peak of at most 1000000000000000 bytes, got more"});
+  }
 }
 
 TEST_CASE("a timeline that was written is read with a lane for each device") {

@@ -65,6 +65,24 @@ TEST_CASE("of equally fast plans that with measured batches and the least memory
   CHECK_FALSE(pinned.frugal);
 }
 
+TEST_CASE("replicas that would deal micro-batches in turn are compared too") {
+  // Two devices, no gradients: a micro-batch of one sample that they deal, or of two that they
+  // share, takes as long, and both have one sample on a device at a time. Only the measured batch
+  // of two samples a device decides: shared, that is a micro-batch of four, dealt, of two.
+  const small::LayerFigures figures{.forward = 10, .backward = 20, .stash = 100};
+  ModelProfile profile = small::model_of(std::vector<small::LayerFigures>(2, figures));
+  for (std::size_t layer = 0; layer < 2; ++layer) measure_at(profile, layer, 2);
+  const Topology topology{small::cluster({.servers = 1, .devices = 2})};
+  planner::PlannerOptions options;
+  options.global_batch_size = 8;
+  options.replications = Replications::Any;
+  const MadePlan made = made_with(profile, topology, options);
+  const Plan& plan = made.document.plan;
+  REQUIRE(plan.stages.size() == 1);
+  CHECK(made.document.prediction.iteration == Duration{8 / 2 * 2 * 30});
+  CHECK(samples_of(plan, plan.stages.front(), 0).size() == 2);
+}
+
 /// How far below measurements a plan of one stage on one device is, rounded to millionths.
 std::int64_t extrapolation_of(const ModelProfile& profile, std::int64_t micro_batch) {
   std::int64_t furthest = 1'000'000;
