@@ -148,15 +148,20 @@ void check_state(const exec::TrainingJob& job) {
   }
 }
 
-/// By how much gradients change where every parameter does by four roundings. Norms of few numbers
-/// that are nearly equal enlarge every rounding error as much, whatever is added up in which order.
-double change_by_roundings(exec::PlainTraining& plain, exec::NamedTensors model, std::int64_t step,
-                           const exec::NamedTensors& gradients) {
+/// The model where every number has changed by four roundings.
+exec::NamedTensors changed_by_roundings(exec::NamedTensors model) {
   Dice dice(4808);
   for (auto& [name, tensor] : model) {
     for (float& value : tensor.values) value *= dice.chance(50) ? 1 + 0x1p-22F : 1 - 0x1p-22F;
   }
-  plain.restore(model);
+  return model;
+}
+
+/// By how much gradients change where every parameter does by four roundings. Norms of few numbers
+/// that are nearly equal enlarge every rounding error as much, whatever is added up in which order.
+double change_by_roundings(exec::PlainTraining& plain, const exec::NamedTensors& model,
+                           std::int64_t step, const exec::NamedTensors& gradients) {
+  plain.restore(changed_by_roundings(model));
   plain.run(step);
   return worst_of(plain.tensors(exec::TensorKind::Gradients), gradients);
 }
@@ -556,11 +561,28 @@ std::pair<std::vector<double>, exec::NamedTensors> trained(const exec::TrainingJ
   return result;
 }
 
+/// How many steps a training on one device takes until its loss is another one by more than 1e-5,
+/// a tenth of what is allowed, because every parameter has changed by four roundings before the
+/// first step. Narrow norms and the optimizer's division by small moments may enlarge a change
+/// tenfold in each step, until other experts are chosen and losses have no digit in common.
+std::int64_t steps_before_roundings_show(const exec::TrainingJob& job, std::int64_t steps) {
+  exec::PlainTraining plain(job);
+  exec::PlainTraining changed(job);
+  exec::NamedTensors model = plain.tensors(exec::TensorKind::Parameters);
+  model.merge(plain.tensors(exec::TensorKind::State));
+  changed.restore(changed_by_roundings(std::move(model)));
+  for (std::int64_t n = 0; n < steps; ++n) {
+    if (std::abs(plain.run(n) - changed.run(n)) > 1e-5) return n;
+  }
+  return steps;
+}
+
 /// Trains the same model for a few steps in each of the forms, the first of which is that of one
-/// device, and requires the losses of training in the first alone. As many samples are in each
-/// micro-batch as `multiple` ranks share.
-void require_same_in_turn(Dice& dice, int round, const std::vector<Parallelism>& forms,
-                          std::int64_t multiple, std::int64_t steps_each) {
+/// device, and requires the losses of training in the first alone, as long as roundings do not show
+/// on one device either. Returns how many steps that were. As many samples are in each micro-batch
+/// as `multiple` ranks share.
+std::int64_t require_same_in_turn(Dice& dice, int round, const std::vector<Parallelism>& forms,
+                                  std::int64_t multiple, std::int64_t steps_each) {
   const Trainable model = random_shareable(dice, joined(forms));
   exec::TrainingSettings settings = random_settings(dice, Plan{});
   settings.optimizer.kind = nn::OptimizerKind::AdamW;
@@ -575,6 +597,7 @@ void require_same_in_turn(Dice& dice, int round, const std::vector<Parallelism>&
   }
   const auto all_steps = static_cast<std::int64_t>(forms.size()) * steps_each;
   const auto [losses, last] = trained(jobs.front(), nullptr, 0, all_steps);
+  const std::int64_t compared = steps_before_roundings_show(jobs.front(), all_steps);
   const exec::NamedTensors* start = nullptr;
   exec::NamedTensors tensors;
   std::int64_t step = 0;
@@ -582,11 +605,29 @@ void require_same_in_turn(Dice& dice, int round, const std::vector<Parallelism>&
     auto [some, after] = trained(job, start, step, step + steps_each);
     for (const double loss : some) {
       INFO("round " << round << ", step " << step << ", " << to_text(job.plan.parallelism));
-      CHECK(std::abs(loss - losses[static_cast<std::size_t>(step++)]) <= 1e-4);
+      CHECK(std::isfinite(loss));
+      if (step < compared) {
+        CHECK(std::abs(loss - losses[static_cast<std::size_t>(step)]) <= 1e-4);
+      }
+      ++step;
     }
     tensors = std::move(after);
     start = &tensors;
   }
+  return compared;
+}
+
+/// Does so in many rounds, and requires that most of the steps were compared.
+void require_same_in_rounds(Dice& dice, int rounds, const std::vector<Parallelism>& forms,
+                            std::int64_t multiple, std::int64_t steps_each) {
+  std::int64_t compared = 0;
+  for (int round = 0; round < rounds; ++round) {
+    compared += require_same_in_turn(dice, round, forms, multiple, steps_each);
+  }
+  if (rounds < 8) return;  // few rounds, as under sanitizers
+  const std::int64_t all = rounds * static_cast<std::int64_t>(forms.size()) * steps_each;
+  INFO(compared << " of " << all << " steps were compared");
+  CHECK(compared >= all * 3 / 4);
 }
 
 TEST_CASE("a training goes on with other groups, or without") {
@@ -603,7 +644,7 @@ TEST_CASE("a training goes on with other groups, or without") {
       {.tensor = 2, .sequence = true, .full_shards = 2},
       {.tensor = 2, .context = 2, .shards_optimizer = true, .optimizer_shards = 4},
       {.tensor = 4, .sequence = true}};
-  for (int round = 0; round < scaled(12); ++round) require_same_in_turn(dice, round, forms, 2, 2);
+  require_same_in_rounds(dice, scaled(12), forms, 2, 2);
 }
 
 TEST_CASE("a training goes on with experts on other ranks, or divided among them") {
@@ -617,7 +658,7 @@ TEST_CASE("a training goes on with experts on other ranks, or divided among them
       {.context = 2, .experts = 2, .expert_tensor = 2, .shards_optimizer = true},
       {.experts = 2, .shards_optimizer = true, .optimizer_shards = 4},
       {.experts = 2, .full_shards = 4}};
-  for (int round = 0; round < scaled(8); ++round) require_same_in_turn(dice, round, forms, 4, 3);
+  require_same_in_rounds(dice, scaled(8), forms, 4, 3);
 }
 
 /// Groups of one form that share the samples of a stage.

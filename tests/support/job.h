@@ -16,21 +16,27 @@
 
 namespace dapple::small {
 
-/// Runs `work(i)` for every i at once; the first exception by number is thrown.
+/// Runs `work(i)` for every i at once. Throws the first exception by number that is a cause, where
+/// one is: that the job was aborted says only that another has failed.
 inline void side_by_side(std::size_t count, const std::function<void(std::size_t)>& work) {
   std::vector<std::exception_ptr> failures(count);
+  std::vector<std::exception_ptr> aborted(count);
   {
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < count; ++i) {
       threads.emplace_back([&, i] {
         try {
           work(i);
-        } catch (...) { failures[i] = std::current_exception(); }
+        } catch (const exec::JobAborted&) { aborted[i] = std::current_exception(); } catch (...) {
+          failures[i] = std::current_exception();
+        }
       });
     }
   }
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
+  for (const auto* const some : {&failures, &aborted}) {
+    for (const std::exception_ptr& failure : *some) {
+      if (failure) std::rethrow_exception(failure);
+    }
   }
 }
 

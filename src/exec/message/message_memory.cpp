@@ -16,6 +16,20 @@ bool is_message(ActionKind kind) {
          kind == ActionKind::SendGradient || kind == ActionKind::ReceiveGradient;
 }
 
+/// Returns the most micro-batches whose messages of a kind may be in transit to one device of a
+/// stage: those that the earlier of the two stages may have in flight, all its replicas together
+/// where it deals micro-batches to them.
+std::int64_t most_in_transit(const Plan& plan, StageIndex stage, ActionKind received) {
+  std::int64_t in_flight = 0;
+  if (received == ActionKind::ReceiveActivation) {
+    const std::size_t earlier = stage.previous().position();
+    in_flight = plan.warmup_depths[earlier] * dealt_to(plan.stages[earlier]);
+  } else {
+    in_flight = plan.warmup_depths[stage.position()];
+  }
+  return std::min(in_flight, plan.num_micro_batches);
+}
+
 }  // namespace
 
 std::vector<DeviceIndex> message_peers(const DeviceSchedule& device) {
@@ -45,10 +59,7 @@ Bytes message_memory(const Plan& plan, const DeviceSchedule& device) {
   Bytes memory{kAlignment};
   for (const auto& [received, size] : largest) {
     const auto& [stage, kind] = received;
-    const StageIndex earlier = kind == ActionKind::ReceiveActivation ? stage.previous() : stage;
-    const std::int64_t in_flight =
-        std::min(plan.warmup_depths[earlier.position()], plan.num_micro_batches);
-    memory.count += (in_flight + 1) * size;
+    memory.count += (most_in_transit(plan, stage, kind) + 1) * size;
   }
   return memory;
 }

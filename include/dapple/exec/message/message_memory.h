@@ -18,9 +18,10 @@ namespace dapple::exec {
 std::vector<DeviceIndex> message_peers(const DeviceSchedule& device);
 
 /// Returns an upper bound on the memory that received messages take at any moment. The number of
-/// micro-batches in transit to a stage is at most the number that the earlier of the two stages may
-/// have in flight; one more is in use. Every message is rounded up to a multiple of 512 bytes, and
-/// another 512 bytes keep the memory alive. O(actions * peers).
+/// micro-batches in transit to a device is at most the number that the earlier of the two stages
+/// may have in flight: of activations, on all replicas together to which it deals micro-batches; of
+/// gradients, on the device itself. One more is in use. Every message is rounded up to a multiple
+/// of 512 bytes, and another 512 bytes keep the memory alive. O(actions * peers).
 Bytes message_memory(const Plan& plan, const DeviceSchedule& device);
 
 /// The other devices with which one exchanges what lies in its memory.
