@@ -33,20 +33,24 @@ struct Extrapolation {
   }
 };
 
+/// Returns the samples of a micro-batch of the replica that has the fewest. O(replicas).
+std::int64_t fewest_samples(const Plan& plan, const StagePlan& stage) {
+  if (!stage.samples.empty()) return *std::min_element(stage.samples.begin(), stage.samples.end());
+  // Of equal shares the first ones have the samples that are left over.
+  return samples_of(plan, stage, stage.devices.size() - 1).size();
+}
+
 /// Returns the largest extrapolation of any layer, on whichever kind of device it was measured.
 Extrapolation extrapolation_of(const Plan& plan, const ModelProfile& profile) {
   Extrapolation furthest;
   for (const StagePlan& stage : plan.stages) {
     const ModelProfile& in = in_form(profile, stage.form);
-    for (std::size_t device = 0; device < stage.devices.size(); ++device) {
-      const std::int64_t samples =
-          in.group.samples_of_replica(samples_of(plan, stage, device).size());
-      for (std::int32_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
-        const Layer& measured = in.layers[static_cast<std::size_t>(layer)];
-        for (std::size_t kind = 0; kind <= in.other_devices.size(); ++kind) {
-          furthest =
-              std::max(furthest, {measurements_on(measured, kind).front().batch_size, samples});
-        }
+    const std::int64_t samples = in.group.samples_of_replica(fewest_samples(plan, stage));
+    for (std::int32_t layer = stage.layers.begin; layer < stage.layers.end; ++layer) {
+      const Layer& measured = in.layers[static_cast<std::size_t>(layer)];
+      for (std::size_t kind = 0; kind <= in.other_devices.size(); ++kind) {
+        furthest =
+            std::max(furthest, {measurements_on(measured, kind).front().batch_size, samples});
       }
     }
   }
