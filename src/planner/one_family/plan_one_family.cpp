@@ -10,6 +10,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/candidates/depths.h"
 #include "dapple/planner/candidates/evaluate.h"
+#include "dapple/planner/candidates/plan_pool.h"
 #include "dapple/planner/candidates/score.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
