@@ -34,6 +34,7 @@
 #include "dapple/planner/result/infeasible.h"
 #include "dapple/planner/result/made_plan.h"
 #include "dapple/planner/verify/make_proof.h"
+#include "dapple/report/show.h"
 #include "dapple/report/summary.h"
 
 namespace dapple::app {
@@ -204,12 +205,12 @@ std::string choice_text(const planner::MadePlan& made) {
 }
 
 /// Returns a line about a plan that is as fast with less memory; an empty text if none is known.
-std::string frugal_text(const planner::MadePlan& made) {
+std::string frugal_text(const planner::MadePlan& made, const report::TextStyle& style) {
   if (!made.frugal) return {};
-  return fmt::format(
-      "Less memory: --micro-batch {} is as fast with {} a device, but further below measured "
-      "batches\n",
+  const std::string text = fmt::format(
+      "--micro-batch {} is as fast with {} a device, but further below measured batches",
       made.frugal->micro_batch_size, report::show(made.frugal->peak_memory));
+  return fmt::format("Less memory: {}\n", report::fill_lines(text, 13, style));
 }
 
 struct Finding {
@@ -269,7 +270,7 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   stream << report::write_summary(document, timeline, topology, style)
          << report::other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
          << report::jitter_text(document.prediction) << choice_text(finding.made)
-         << frugal_text(finding.made)
+         << frugal_text(finding.made, style)
          << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
   if (finding.other_orders) stream << order_gap_text(*finding.other_orders, style);
   if (request.explains) {
