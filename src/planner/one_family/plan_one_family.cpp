@@ -127,6 +127,22 @@ void add_baselines(const std::vector<BaselinePlan>& baselines, const PlannerOpti
   }
 }
 
+/// Chooses among the best of the known plans, to which the baselines are added, and what takes as
+/// long. The plans of the DAPPLE planner are left as that search has made them, and those of a part
+/// of the space that another one beats as they are.
+Plan choose(MadePlan& made, std::vector<SimulatedPlan> known, const PlanningContext& context,
+            const StopQuestion& is_stopped) {
+  const bool is_chosen_among_equal =
+      context.options.planner == PlannerKind::Exact && known.front().iteration < context.to_beat;
+  if (!is_chosen_among_equal) return known.front().plan;
+  add_baselines(made.baselines, context.options, known);
+  EquallyFast equal = choose_equally_fast(context, known, [&] { return is_stopped(); });
+  if (context.pool != nullptr) context.pool->take(equal.chosen);
+  made.frugal = equal.frugal;
+  made.document.search.simulated += equal.simulated;
+  return std::move(equal.chosen.plan);
+}
+
 /// Evaluates the chosen plan and documents it, with its proven bound and the warnings about it.
 void evaluate_chosen(MadePlan& made, const Plan& plan, const PlanningContext& context,
                      std::optional<Duration> bound) {
@@ -343,16 +359,7 @@ std::variant<MadePlan, Infeasible> plan_one_family(const PlanningContext& contex
     check(infeasible.has_value(), "nothing was found where something fits");
     return with_bound(*std::move(infeasible), bound, context.topology);
   }
-  SimulatedPlan chosen = known.front();
-  if (options.planner == PlannerKind::Exact && chosen.iteration < context.to_beat) {
-    add_baselines(made.baselines, options, known);
-    EquallyFast equal = choose_equally_fast(context, known, [&] { return is_stopped(); });
-    chosen = std::move(equal.chosen);
-    if (context.pool != nullptr) context.pool->take(chosen);
-    made.frugal = equal.frugal;
-    made.document.search.simulated += equal.simulated;
-  }
-  evaluate_chosen(made, chosen.plan, context, bound);
+  evaluate_chosen(made, choose(made, std::move(known), context, is_stopped), context, bound);
   if (options.baselines && bound && made.baselines.empty()) are_baselines_whole = false;
   const Duration iteration = made.document.prediction.iteration;
   const bool has_gap = bound && *bound < iteration;

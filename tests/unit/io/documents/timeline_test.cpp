@@ -77,8 +77,9 @@ TEST_CASE("a timeline is refused whose memory has a peak above what sizes may be
   for (const auto& [fixed, stash] :
        {std::pair{kMaxCount - 15, std::int64_t{11}}, std::pair{kMaxCount, std::int64_t{1}},
         std::pair{kMaxCount, kMaxCount}}) {
+    const std::string changed = with(fixed, stash);
     CHECK(
-        faults([&] { io::read_timeline(with(fixed, stash), "f.json", topology, hash); }) ==
+        faults([&] { io::read_timeline(changed, "f.json", topology, hash); }) ==
         std::vector<std::string>{
             "/memory/0: expected memory with a peak of at most 1000000000000000 bytes, got more"});
   }
