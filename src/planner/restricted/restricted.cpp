@@ -127,8 +127,8 @@ class RestrictedPlanner {
     simulated_ += record.simulated;
     open_ += record.open;
     kept_ += record.kept;
-    // Of equal plans the new one is kept, as its part was searched in full. A part that has no
-    // better plan than another one does not look for what needs less memory there.
+    // The new one of equal plans is kept, as its part was searched in full. A part whose best plan
+    // is that of another part does not look for plans that need less memory than it.
     if (best_ && !made.frugal && have_same_shape(best_->document.plan, made.document.plan)) {
       made.frugal = best_->frugal;
     }

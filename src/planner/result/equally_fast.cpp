@@ -4,12 +4,9 @@
 #include <cstddef>
 #include <utility>
 
-#include "dapple/cost/buckets.h"
 #include "dapple/cost/cost_model.h"
 #include "dapple/profile/variants.h"
-#include "dapple/schedule/schedule.h"
 #include "dapple/search/bounds/bound.h"
-#include "dapple/simulate/device_memory.h"
 #include "planner/candidates/as_pinned.h"
 #include "planner/candidates/candidate_evaluator.h"
 #include "planner/request/micro_batches.h"
@@ -36,7 +33,7 @@ struct Extrapolation {
 /// Returns the samples of a micro-batch of the replica that has the fewest. O(replicas).
 std::int64_t fewest_samples(const Plan& plan, const StagePlan& stage) {
   if (!stage.samples.empty()) return *std::min_element(stage.samples.begin(), stage.samples.end());
-  // Of equal shares the first ones have the samples that are left over.
+  // Equal shares give the samples that are left over to the first replicas.
   return samples_of(plan, stage, stage.devices.size() - 1).size();
 }
 
@@ -223,7 +220,7 @@ EquallyFast EquallyFastSearch::choose(const std::vector<SimulatedPlan>& known) {
   Bytes least{chosen.memory.count - chosen.memory.count / kNoticeablePart};
   for (const Contender& other : contenders) {
     const Plan& plan = other.simulated.plan;
-    // Of several stages a search with other micro-batches may find other ones.
+    // A search with other micro-batches may find other stages, so only plans of one are named.
     if (plan.stages.size() > 1 || result.chosen.plan.stages.size() > 1) continue;
     const bool is_other = plan.micro_batch_size != result.chosen.plan.micro_batch_size;
     if (!is_other || other.memory >= least) continue;
