@@ -20,7 +20,8 @@ constexpr const char* kVersion =
     "writes dapple-schedule/1, dapple-comparison/1, dapple-measurement/1, dapple-export/1\n"
     "writes dapple-result/1\n"
     "writes Chrome trace JSON, HTML, SVG\n"
-    "exports for Megatron-LM, DeepSpeed, PyTorch, torchtitan, ColossalAI, PipeDream, Sailor\n"
+    "exports for Megatron-LM, DeepSpeed, PyTorch, torchtitan, nanotron, ColossalAI, PipeDream, "
+    "Sailor\n"
     "exports Chakra execution traces, files for Open MPI\n";
 
 command_line::ToolDescription description() {

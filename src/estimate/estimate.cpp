@@ -601,8 +601,9 @@ ModelProfile estimate_profile(const Architecture& architecture, const Gpu& gpu,
   }
   if (options.imbalance != kOne) {
     profile.warnings.push_back(
-        "the busiest device with experts is taken to have more tokens than the mean: times and "
-        "bounds are for that routing");
+        fmt::format("the busiest device with experts is taken to have {} times the mean number of "
+                    "tokens: times and bounds are for that routing",
+                    static_cast<double>(options.imbalance.billionths) / kOne.billionths));
   }
   profile.sample = sample_of(architecture, gpu, options);
   profile.blocks = divided_blocks(architecture);

@@ -1,5 +1,7 @@
 #include "dapple/plan/comparison.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -135,6 +137,39 @@ bool runs_alike(const Plan& a, const Plan& b) {
 }
 
 }  // namespace
+
+ComparedPlan on_single_devices(ComparedPlan compared, const Topology& groups,
+                               const Topology& devices) {
+  const std::int64_t size = groups.description().group_size;
+  const auto members_of = [&](DeviceIndex group) {
+    std::vector<DeviceIndex> members;
+    for (std::int64_t i = 0; i < size; ++i) {
+      const GroupMember member = groups.group_member(group, i);
+      const auto device = devices.find_device(fmt::format("{}:{}", member.server, member.number));
+      check(device.has_value(), "a group has a device that is not in the topology");
+      members.push_back(*device);
+    }
+    return members;
+  };
+  for (StagePlan& stage : compared.plan.stages) {
+    std::vector<DeviceIndex> all;
+    for (const DeviceIndex group : stage.devices) {
+      const std::vector<DeviceIndex> members = members_of(group);
+      all.insert(all.end(), members.begin(), members.end());
+    }
+    stage.devices = std::move(all);
+    stage.devices_per_replica *= static_cast<std::int32_t>(size);
+  }
+  std::vector<DeviceFigures> all;
+  for (const DeviceFigures& group : compared.prediction.devices) {
+    for (const DeviceIndex device : members_of(group.device)) {
+      all.push_back(group);
+      all.back().device = device;
+    }
+  }
+  compared.prediction.devices = std::move(all);
+  return compared;
+}
 
 PlanDifference difference(const Plan& first, const Plan& second) {
   PlanDifference result;

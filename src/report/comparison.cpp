@@ -35,8 +35,35 @@ std::string batches_of(const Plan& plan) {
   return fmt::format("{} of {}", plan.num_micro_batches, plan.micro_batch_size);
 }
 
-std::string headline_table(const ComparedPlan& first, const ComparedPlan& second,
-                           const TextStyle& style) {
+/// What a form of parallelism has of one kind.
+struct NamedDegree {
+  const char* name;
+  std::string degree;
+};
+
+std::string sharding_text(const Parallelism& form) {
+  if (form.full_shards > 1) return fmt::format("all state over {}", form.full_shards);
+  if (form.optimizer_shards > 0) return fmt::format("optimizer over {}", form.optimizer_shards);
+  return form.shards_optimizer ? "optimizer" : "none";
+}
+
+/// Returns all that a plan's form of parallelism has, or how many forms its stages have.
+std::vector<NamedDegree> degrees_of(const Plan& plan, bool do_stages_differ) {
+  if (do_stages_differ) { return {{"forms", fmt::format("{}", plan.stage_forms.size() + 1)}}; }
+  const Parallelism& form = plan.parallelism;
+  return {{"tensor", fmt::format("{}", form.tensor)},
+          {"sequence", form.sequence ? "yes" : "no"},
+          {"context", fmt::format("{}", form.context)},
+          {"data in a group", fmt::format("{}", form.group_replicas)},
+          {"experts", fmt::format("{}", form.experts)},
+          {"tensor of experts", fmt::format("{}", form.expert_tensor)},
+          {"sharded", sharding_text(form)},
+          {"recomputed", form.recomputes.none() ? "none" : to_text(form.recomputation())}};
+}
+
+std::string headline_table(const ComparedPair& pair, const TextStyle& style) {
+  const ComparedPlan& first = pair.first;
+  const ComparedPlan& second = pair.second;
   const Prediction& a = first.prediction;
   const Prediction& b = second.prediction;
   Table table{{{""}, {"A", Align::Right}, {"B", Align::Right}, {"B against A", Align::Right}}};
@@ -64,11 +91,18 @@ std::string headline_table(const ComparedPlan& first, const ComparedPlan& second
   const auto add_text = [&table](const char* name, const std::string& x, const std::string& y) {
     table.add_row({{name}, {x}, {y}, {x == y ? "same" : ""}});
   };
-  const auto devices_used = [](const ComparedPlan& plan) {
+  const auto devices_used = [&pair](const ComparedPlan& plan) {
     const std::int64_t groups = std::ssize(plan.prediction.devices);
-    return fmt::format("{}", groups * plan.plan.parallelism.group_size());
+    return fmt::format("{}", groups * pair.topology.description().group_size);
   };
   add_text("devices used", devices_used(first), devices_used(second));
+  const bool do_stages_differ = !first.plan.stage_forms.empty() || !second.plan.stage_forms.empty();
+  const std::vector<NamedDegree> degrees = degrees_of(first.plan, do_stages_differ);
+  const std::vector<NamedDegree> others = degrees_of(second.plan, do_stages_differ);
+  for (std::size_t i = 0; i < degrees.size(); ++i) {
+    if (degrees[i].degree == others[i].degree) continue;
+    add_text(degrees[i].name, degrees[i].degree, others[i].degree);
+  }
   add_text("stages", fmt::format("{}", first.plan.stages.size()),
            fmt::format("{}", second.plan.stages.size()));
   if (first.plan.global_batch_size != second.plan.global_batch_size) {
@@ -327,7 +361,7 @@ std::string write_comparison(const ComparedPair& pair, const TextStyle& given_st
   for (const std::string& note : pair.notes) {
     text += "  " + fill_lines(printable(note), 2, style) + '\n';
   }
-  text += '\n' + headline_table(first, second, style) + '\n';
+  text += '\n' + headline_table(pair, style) + '\n';
   text += parts_table(first.prediction, second.prediction, style) + '\n';
   text += moved_table(pair, plans, style);
   text += memory_table(pair, style) + '\n';

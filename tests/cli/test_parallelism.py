@@ -542,11 +542,43 @@ class Parallelism(ToolTest):
         self.assertEqual(run.returncode, BAD_INPUT)
         self.assertIn("/stages/0/devices/0", run.stderr)
 
-    def test_plans_of_different_groups_are_not_compared(self):
-        self.imported("tp=2,sp=on,pp=2,mbs=1", name="two.json")
-        self.imported("tp=4,pp=2,mbs=1", name="four.json")
-        fault = self.refused("diff", "two.json", "four.json")
-        self.assertIn("expected tensor 2 with sequence parallelism, as in A", fault)
+    def test_plans_of_different_groups_are_compared_device_by_device(self):
+        # Two stages of two groups of two on two servers of four, and one stage of two groups of four.
+        plans = {"a": self.imported("tp=2,sp=on,pp=2,mbs=1", name="two.json"),
+                 "b": self.imported("tp=4,zero=1,pp=1,mbs=1", name="four.json")}
+        run = self.run_tool("diff", "two.json", "four.json", "--json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        compared = json.loads(run.stdout)
+        memory = {f"node{node}:{device}": {} for node in range(2) for device in range(4)}
+        for side, size in (("a", 2), ("b", 4)):
+            plan = plans[side]
+            self.assertEqual(compared[side]["iteration_ns"], plan["predicted"]["iteration_ns"])
+            self.assertEqual(compared[side]["parallelism"], plan["parallelism"])
+            groups = [figures["peak_memory_bytes"] for figures in plan["predicted"]["devices"]]
+            self.assertEqual(len(groups), 8 // size)
+            for i, device in enumerate(memory):
+                memory[device][f"{side}_peak_bytes"] = groups[i // size]
+        self.assertEqual({one.pop("device"): one for one in compared["memory"]},
+                         {device: {**peaks, "limit_bytes": GIBIBYTE} for device, peaks in
+                          memory.items()})
+        self.assertEqual(compared["moved_devices"],
+                         [{"devices": list(memory)[4:], "from": [1], "to": [0]}])
+        self.assertEqual(compared["stages"][0]["b"]["devices"], list(memory))
+        self.assertFalse(compared["same_plan"])
+        shown = self.run_tool("diff", "two.json", "four.json").stdout
+        for row in (r"devices used +8 +8 +same", r"tensor +2 +4\n", r"sharded +none +optimizer\n",
+                    r"4 devices +node1:0-3 +1 +0\n"):
+            self.assertRegex(shown, row)
+        self.assertNotRegex(shown, "(sequence|context|experts) +")
+
+    def test_groups_that_shard_are_compared_with_those_that_do_not(self):
+        for zero in (0, 1):
+            self.imported(f"tp=4,zero={zero},pp=1,mbs=1", name=f"{zero}.json")
+        run = self.run_tool("diff", "0.json", "1.json", "--json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        for device in json.loads(run.stdout)["memory"]:
+            # Quarters of eight layers are 2 MiB, with 4 MiB of state, of which each of two groups has half.
+            self.assertEqual(device["a_peak_bytes"] - device["b_peak_bytes"], 2 * MEBIBYTE)
 
     def test_layers_without_a_variant_are_named(self):
         profile = self.profile()

@@ -150,6 +150,16 @@ class Pareto(ToolTest):
         self.assertEqual(sorted(int(row["devices"]) for row in rows), [2, 2, 4, 4, 4, 6, 6, 8])
         prices = {float(row["price"]) / int(row["iteration_ns"]) for row in rows}
         self.assertGreater(len(prices), 5)  # Each mixture has a price of its own.
+        # All numbers of servers up to three, and some of up to 17, with a warning.
+        for few, many, clusters in ((3, 3, 15), (1, 17, 2 * 10 - 1)):
+            mixed["servers"][0]["count"], mixed["servers"][1]["count"] = few, many
+            run = self.run_tool("pareto", *self.ground(mixed), "--micro-batch", 8, "--gap", "50%",
+                                "--csv")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertEqual(len(run.stdout.splitlines()), 1 + clusters)
+            self.assertEqual("numbers of servers older other than 1, 2, 3, 4, 6, 8, 12, 16, 17 are "
+                             "left out" in run.stderr, many == 17)
+            self.assertNotIn("numbers of servers node", run.stderr)
         del mixed["devices"]["old"]["price_per_hour"]
         run = self.run_tool("pareto", *self.ground(mixed))
         self.assertEqual(run.returncode, BAD_INPUT)

@@ -60,14 +60,6 @@ Cluster cluster_of(const TopologyDescription& description, const FastestOn& fast
   return cluster;
 }
 
-/// Half as many each time, at most `most` of them, and none.
-std::vector<std::int32_t> halves(std::int32_t whole, std::size_t most) {
-  std::vector<std::int32_t> counts;
-  for (; whole > 0 && counts.size() + 1 < most; whole /= 2) counts.push_back(whole);
-  counts.push_back(0);
-  return counts;
-}
-
 /// Every cluster of servers of one kind: all numbers of servers, and parts of one server whose
 /// devices are interchangeable.
 void add_of_one_kind(TopologyDescription cluster, const FastestOn& fastest_on, Clusters& clusters) {
@@ -79,8 +71,8 @@ void add_of_one_kind(TopologyDescription cluster, const FastestOn& fastest_on, C
   if (whole.links.kind == ServerLinks::Kind::Matrix) return;
   group.count = 1;
   group.nics.clear();
-  for (const std::int32_t devices : halves(whole.devices, 16)) {
-    if (devices == 0 || devices == whole.devices) continue;
+  // Half as many each time.
+  for (std::int32_t devices = whole.devices / 2; devices > 0; devices /= 2) {
     group.devices = devices;
     std::erase_if(group.bus_bandwidth, [&](const BusBandwidthTable& table) {
       return table.devices > devices || table.servers > 1;
@@ -93,9 +85,10 @@ void add_of_one_kind(TopologyDescription cluster, const FastestOn& fastest_on, C
 void add_of_two_kinds(const TopologyDescription& whole, const FastestOn& fastest_on,
                       Clusters& clusters) {
   REQUIRE(whole.servers.size() == 2);
-  // Eight counts of each make 64 clusters.
-  for (const std::int32_t first : halves(whole.servers[0].count, 8)) {
-    for (const std::int32_t second : halves(whole.servers[1].count, 8)) {
+  // So few that all are taken.
+  REQUIRE((whole.servers[0].count + 1) * (whole.servers[1].count + 1) <= 64);
+  for (std::int32_t first = 0; first <= whole.servers[0].count; ++first) {
+    for (std::int32_t second = 0; second <= whole.servers[1].count; ++second) {
       TopologyDescription cluster = whole;
       cluster.servers[0].count = first;
       cluster.servers[1].count = second;

@@ -34,6 +34,13 @@ struct ComparedPair {
   std::vector<std::string> notes = {};
 };
 
+/// Returns a plan on `groups` of devices with the devices of each group in its place, all with the
+/// figures of the group, so that it can be compared with a plan on other groups. Its degrees and
+/// the replicas of its stages stay. O(devices * kinds of servers). Requires: `groups` has groups of
+/// `devices`.
+ComparedPlan on_single_devices(ComparedPlan compared, const Topology& groups,
+                               const Topology& devices);
+
 /// Two corresponding stages, or a stage of one plan without a counterpart in the other.
 struct StagePair {
   std::optional<StageIndex> first;

@@ -102,13 +102,6 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
                command_line::Console& console) {
   PlanDocument first = load_own_plan(request.first);
   PlanDocument second = own_plan(second_text, request.second);
-  if (!have_alike_groups(first.plan, second.plan)) {
-    throw Error{ErrorKind::BadInput,
-                command_line::source_name(request.second),
-                {{"/parallelism",
-                  fmt::format("expected {}, as in A, so that devices can be compared, got {}",
-                              to_text(first.plan.parallelism), to_text(second.plan.parallelism))}}};
-  }
   const SimulationMode mode = mode_of(request, first.prediction, second.prediction);
   const Replacement given = load_replacement(request.model, request.topology);
   CommonGround common = common_ground(given, first, second);
@@ -123,19 +116,26 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
   }
   const auto predict = [&](const Subject& subject) {
     Plan plan = subject.document.plan;
-    return planner::evaluate(plan, subject.document.profile, a.topology, mode).prediction;
+    return planner::evaluate(plan, subject.document.profile, subject.topology, mode).prediction;
   };
-  Prediction first_prediction = predict(a);
-  Prediction second_prediction = predict(b);
-  const ComparedPair pair{.first = {.name = command_line::source_name(request.first),
-                                    .plan = std::move(a.document.plan),
-                                    .prediction = std::move(first_prediction)},
-                          .second = {.name = command_line::source_name(request.second),
-                                     .plan = std::move(b.document.plan),
-                                     .prediction = std::move(second_prediction)},
-                          .profile = a.document.profile,
-                          .topology = a.topology,
-                          .notes = common.notes};
+  ComparedPlan compared_a{.name = command_line::source_name(request.first),
+                          .plan = a.document.plan,
+                          .prediction = predict(a)};
+  ComparedPlan compared_b{.name = command_line::source_name(request.second),
+                          .plan = b.document.plan,
+                          .prediction = predict(b)};
+  const bool is_of_groups = have_alike_groups(compared_a.plan, compared_b.plan);
+  const Topology devices{a.document.original_topology(), command_line::source_name(request.first)};
+  if (!is_of_groups) {
+    compared_a = on_single_devices(std::move(compared_a), a.topology, devices);
+    compared_b = on_single_devices(std::move(compared_b), b.topology, devices);
+  }
+  const ComparedPair pair{
+      .first = std::move(compared_a),
+      .second = std::move(compared_b),
+      .profile = is_of_groups ? a.document.profile : a.document.original_profile(),
+      .topology = is_of_groups ? a.topology : devices,
+      .notes = common.notes};
   if (request.is_json) {
     console.documents << io::write_comparison_json(
         {.tool = kTool, .pair = pair, .mode = pair.first.prediction.mode()});
@@ -183,7 +183,8 @@ command_line::Command diff_command() {
            .usage = {"dapple-plan diff A B [options]", "dapple-plan diff PLAN TIMELINE [options]"},
            .about = "Two plans are shown side by side, stage by stage and costed alike; a plan and "
                     "a timeline are compared action by action.",
-           .details = {"Stages correspond by their layers, and devices by their names. The figures "
+           .details = {"Stages correspond by their layers, and devices by their names; plans with "
+                       "groups of different devices are compared device by device. The figures "
                        "are simulated anew and are not the files'; a plan that cannot be costed "
                        "so is an error. One of the files may be \"-\", stdin."},
            .takes_files = true,

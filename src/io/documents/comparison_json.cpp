@@ -35,6 +35,7 @@ void write_plan_figures(JsonWriter& writer, const ComparedPlan& compared) {
     writer.key("boundaries").text(to_string(plan.boundaries));
   }
   write_gradients(writer.key("gradients"), plan.gradients);
+  if (!plan.parallelism.is_none()) write_parallelism(writer.key("parallelism"), plan.parallelism);
   writer.key("iteration_ns").integer(prediction.iteration.ns);
   writer.key("samples_per_second").number(prediction.samples_per_second);
   writer.key("bubble_fraction").number(prediction.bubble_fraction);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -19,14 +20,10 @@ constexpr std::int64_t kFewCounts = 16;
 /// The most clusters of several kinds of servers.
 constexpr std::size_t kMostClusters = 64;
 
-/// Returns counts up to `whole`, ascending: all if these are few, or about twice the last one each
-/// time, with one in the middle.
-std::vector<std::int32_t> counts_up_to(std::int32_t whole) {
+/// Returns counts from 1 to `whole`, ascending, each about twice the last one, with one in the
+/// middle.
+std::vector<std::int32_t> doubled_counts(std::int32_t whole) {
   std::vector<std::int32_t> counts;
-  if (whole <= kFewCounts) {
-    for (std::int32_t count = 1; count <= whole; ++count) counts.push_back(count);
-    return counts;
-  }
   for (std::int32_t count = 1; count <= whole; count *= 2) {
     counts.push_back(count);
     const std::int32_t middle = count + count / 2;
@@ -37,14 +34,22 @@ std::vector<std::int32_t> counts_up_to(std::int32_t whole) {
   return counts;
 }
 
-/// Returns `most` counts of servers at most, descending: all, about half of them and so on, and
-/// none last.
-std::vector<std::int32_t> few_counts(std::int32_t whole, std::size_t most) {
+std::vector<std::int32_t> all_counts(std::int32_t whole) {
   std::vector<std::int32_t> counts;
-  for (std::int32_t count = whole; count > 0 && counts.size() + 1 < most; count /= 2) {
-    counts.push_back(count);
-  }
-  counts.push_back(0);
+  for (std::int32_t count = 1; count <= whole; ++count) counts.push_back(count);
+  return counts;
+}
+
+/// Returns counts up to `whole`, ascending: all if these are few.
+std::vector<std::int32_t> counts_up_to(std::int32_t whole) {
+  return whole <= kFewCounts ? all_counts(whole) : doubled_counts(whole);
+}
+
+/// Returns counts up to `whole`, ascending, each about half as many as the next.
+std::vector<std::int32_t> halved_counts(std::int32_t whole) {
+  std::vector<std::int32_t> counts;
+  for (std::int32_t count = whole; count > 0; count /= 2) counts.push_back(count);
+  std::reverse(counts.begin(), counts.end());
   return counts;
 }
 
@@ -108,8 +113,8 @@ std::vector<std::int32_t> server_counts(const TopologyDescription& topology) {
 std::vector<TopologyDescription> of_one_kind(const TopologyDescription& topology) {
   std::vector<TopologyDescription> clusters;
   const std::int32_t whole = topology.servers.front().devices;
-  for (const std::int32_t devices : few_counts(whole, kFewCounts)) {
-    if (devices == 0 || devices == whole) continue;
+  for (const std::int32_t devices : halved_counts(whole)) {
+    if (devices == whole) continue;
     if (auto part = part_of_server(topology, devices)) clusters.push_back(*std::move(part));
   }
   for (const std::int32_t count : server_counts(topology)) {
@@ -124,26 +129,54 @@ std::vector<TopologyDescription> of_one_kind(const TopologyDescription& topology
   return clusters;
 }
 
-/// Returns the largest number of counts of which each of so many kinds may have as many without
-/// more than kMostClusters combinations; at least two, all servers and none.
-std::size_t counts_of_each(std::size_t kinds) {
-  std::size_t most = 2;
-  for (std::size_t more = 3; more <= kMostClusters; ++more) {
-    std::size_t product = 1;
-    for (std::size_t i = 0; i < kinds && product <= kMostClusters; ++i) product *= more;
-    if (product <= kMostClusters) most = more;
+/// Returns lists of counts of servers of one kind, each shorter than the one before, descending and
+/// most with none at the end. The last one is of all servers alone.
+std::vector<std::vector<std::int32_t>> shorter_lists(std::int32_t whole) {
+  std::vector<std::vector<std::int32_t>> lists;
+  const std::vector<std::int32_t> alone{whole};
+  for (const auto& counts :
+       {counts_up_to(whole), doubled_counts(whole), halved_counts(whole), alone}) {
+    std::vector<std::int32_t> list(counts.rbegin(), counts.rend());
+    list.push_back(0);
+    if (lists.empty() || list.size() < lists.back().size()) lists.push_back(std::move(list));
   }
-  return most;
+  lists.push_back(alone);
+  return lists;
 }
 
-/// Returns clusters of several kinds of servers. Of kinds too many to combine all servers are
-/// taken.
+/// Returns counts of the servers of each kind that make kMostClusters at most: all, or of the kinds
+/// with the most of them fewer.
+std::vector<std::vector<std::int32_t>> counts_of_kinds(const TopologyDescription& topology) {
+  std::vector<std::vector<std::vector<std::int32_t>>> lists;
+  for (const ServerGroup& group : topology.servers) lists.push_back(shorter_lists(group.count));
+  std::vector<std::size_t> chosen(lists.size(), 0);
+  const auto size = [&](std::size_t kind) { return lists[kind][chosen[kind]].size(); };
+  const auto are_too_many = [&] {
+    std::size_t clusters = 1;
+    for (std::size_t kind = 0; kind < lists.size() && clusters <= kMostClusters; ++kind) {
+      clusters *= size(kind);
+    }
+    return clusters > kMostClusters;
+  };
+  while (are_too_many()) {
+    std::size_t longest = 0;
+    for (std::size_t kind = 1; kind < lists.size(); ++kind) {
+      // Of equally long lists the last one is shortened.
+      if (size(kind) >= size(longest)) longest = kind;
+    }
+    ++chosen[longest];
+  }
+  std::vector<std::vector<std::int32_t>> counts;
+  for (std::size_t kind = 0; kind < lists.size(); ++kind) {
+    counts.push_back(lists[kind][chosen[kind]]);
+  }
+  return counts;
+}
+
+/// Returns clusters of several kinds of servers.
 std::vector<TopologyDescription> of_several_kinds(const TopologyDescription& topology) {
-  const std::size_t most = counts_of_each(topology.servers.size());
   std::vector<std::vector<std::int32_t>> chosen{{}};
-  for (const ServerGroup& group : topology.servers) {
-    std::vector<std::int32_t> choices = few_counts(group.count, most);
-    if (chosen.size() * choices.size() > kMostClusters) choices.resize(1);
+  for (const std::vector<std::int32_t>& choices : counts_of_kinds(topology)) {
     std::vector<std::vector<std::int32_t>> longer;
     for (const std::vector<std::int32_t>& counts : chosen) {
       for (const std::int32_t count : choices) {
@@ -163,6 +196,23 @@ std::vector<TopologyDescription> of_several_kinds(const TopologyDescription& top
   return clusters;
 }
 
+/// Says which numbers of servers the clusters have, of each kind of which they do not have all.
+void note_counts(const TopologyDescription& topology,
+                 const std::vector<TopologyDescription>& clusters,
+                 std::vector<std::string>& left_out) {
+  for (const ServerGroup& group : topology.servers) {
+    std::set<std::int32_t> counts;
+    for (const TopologyDescription& cluster : clusters) {
+      for (const ServerGroup& own : cluster.servers) {
+        if (own.name == group.name) counts.insert(own.count);
+      }
+    }
+    if (std::ssize(counts) == group.count) continue;
+    left_out.push_back(fmt::format("numbers of servers {} other than {} are left out",
+                                   printable(group.name), fmt::join(counts, ", ")));
+  }
+}
+
 }  // namespace
 
 std::vector<TopologyDescription> smaller_clusters(const TopologyDescription& topology,
@@ -177,6 +227,7 @@ std::vector<TopologyDescription> smaller_clusters(const TopologyDescription& top
   }
   std::vector<TopologyDescription> clusters =
       topology.servers.size() == 1 ? of_one_kind(topology) : of_several_kinds(topology);
+  note_counts(topology, clusters, left_out);
   std::stable_sort(clusters.begin(), clusters.end(),
                    [](const auto& a, const auto& b) { return device_count(a) < device_count(b); });
   std::vector<TopologyDescription> sound;

@@ -13,9 +13,11 @@ namespace dapple::app {
 
 /// Returns the clusters of the same servers as `topology`, by rising number of devices, itself the
 /// last: fewer servers of each kind, and fewer devices of one server where the servers are alike
-/// and their devices interchangeable. Of many counts a few are taken, each about half as many as
-/// the next. With racks, servers of one rack or whole racks are taken. Clusters that a file cannot
-/// describe are left out, each with a warning added to `left_out`. Throws Error(BadInput), naming
+/// and their devices interchangeable. Every number of servers up to 16 is taken, as long as these
+/// make at most 64 clusters, and of more a few, each at most twice as many as the one before; of
+/// devices of one server about half as many each time. With racks, servers of one rack or whole
+/// racks are taken. Numbers of servers that are left out, and clusters that a file cannot describe,
+/// add a warning to `left_out`. Throws Error(BadInput), naming
 /// `source_name`, if there are pods, racks of several sizes, or several kinds of servers in racks.
 std::vector<TopologyDescription> smaller_clusters(const TopologyDescription& topology,
                                                   const std::string& source_name,
