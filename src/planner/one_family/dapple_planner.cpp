@@ -81,8 +81,6 @@ constexpr std::int64_t kLeastSearchWork = 500'000;
 /// The number of parallel searches, which share half of the memory limit. It is fixed, as the limit
 /// of a search may end it.
 constexpr int kSearchesSideBySide = 8;
-/// The number of opening plans from either end that are tried even after a stop.
-constexpr std::size_t kFirstPlans = 4;
 /// The number of plans whose depths are refined in the end.
 constexpr std::size_t kRefined = 4;
 /// The number of candidates in a row that give no faster plan after which the simulation of first
@@ -91,12 +89,6 @@ constexpr std::size_t kMostWithoutGain = 64;
 /// The number of candidates simulated in parallel; fixed, so that the outcome does not depend on
 /// the number of threads.
 constexpr std::size_t kBatch = 8;
-
-/// Whether an opening plan is one of those: of so many by rising micro-batch size, the ones at
-/// either end, which need the least memory and take the least to simulate.
-bool is_first_choice(std::size_t position, std::size_t count) {
-  return position < kFirstPlans || position + kFirstPlans >= count;
-}
 
 /// Keeps at most `most` items (at least two) at even distances, among them the first and the last.
 template <class Item>
@@ -136,7 +128,8 @@ class DapplePlanner {
   void simulate_best_first(const std::vector<search::Candidate>& candidates, std::int64_t budget);
   void simulate_side_by_side(const std::vector<search::Candidate>& candidates,
                              std::span<const std::size_t> positions);
-  void simulate_shortest(const std::vector<search::Candidate>& candidates);
+  Duration estimate(const search::Candidate& candidate, const LayerTable& table) const;
+  void simulate_first_choice(const std::vector<search::Candidate>& candidates);
   bool is_allowed(const search::Candidate& candidate) const;
   bool is_long(const search::Candidate& candidate) const;
   /// Whether first plans are made on so many devices that simulations take long.
@@ -164,8 +157,6 @@ class DapplePlanner {
   std::int64_t narrowed_ = 0;
   std::int64_t not_simulated_ = 0;
   std::int64_t actions_ = 0;
-  // During the opening a first plan is made even after a stop.
-  bool is_opening_ = true;
 };
 
 DapplePlans DapplePlanner::run() {
@@ -188,7 +179,7 @@ void DapplePlanner::open() {
   const std::vector<search::Candidate> first = opening();
   record_.candidates += static_cast<std::int64_t>(first.size());
   simulate_best_first(first, action_budget_ / kOpeningPart);
-  is_opening_ = false;
+  if (is_stopped_()) simulate_first_choice(first);
 }
 
 /// Returns the opening plans: stages of even load on equal numbers of devices in order, for every
@@ -265,23 +256,11 @@ search::Candidate DapplePlanner::even_candidate(const CostModel& costs,
   return candidate;
 }
 
-/// Bounds the opening candidates.
+/// Bounds the opening candidates; after a stop, by nothing.
 void DapplePlanner::bound_opening(std::vector<search::Candidate>& candidates) const {
-  // After a stop, candidates without a bound are left out, except those that need the least memory
-  // and those that take the least to simulate.
-  std::vector<char> is_bounded(candidates.size(), 0);
   parallel_for(candidates.size(), context_.options.threads, [&](std::size_t i) {
-    if (!is_first_choice(i, candidates.size()) && is_stopped_()) return;
-    candidates[i].bound = evaluator_.bound(candidates[i]);
-    is_bounded[i] = 1;
+    if (!is_stopped_()) candidates[i].bound = evaluator_.bound(candidates[i]);
   });
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (is_bounded[i] == 0) continue;
-    if (next != i) candidates[next] = std::move(candidates[i]);
-    ++next;
-  }
-  candidates.resize(next);
 }
 
 /// Searches narrowly, for a good incumbent, and then thoroughly.
@@ -374,10 +353,7 @@ void DapplePlanner::simulate_best_first(const std::vector<search::Candidate>& ca
     simulate_side_by_side(candidates, std::span(order).subspan(first, next - first));
     if (incumbent() < before) last_gain = next;
   }
-  if (is_stopped_()) {
-    if (is_opening_) simulate_shortest(candidates);
-    return;
-  }
+  if (is_stopped_()) return;
   for (; first < order.size(); ++first) {
     if (candidates[order[first]].bound < incumbent()) ++not_simulated_;
   }
@@ -405,11 +381,29 @@ void DapplePlanner::simulate_side_by_side(const std::vector<search::Candidate>& 
   tell_progress();
 }
 
-/// Makes a plan after a stop: of the first choices that fit, and may be faster than the best plan
-/// so far, the one that takes the least to simulate, at the first depths that fit; one of the other
-/// candidates if no first choice fits. The first choices are the same whenever the stop comes, and
-/// the plan is made also where there are others, so that a later stop does not leave a slower one.
-void DapplePlanner::simulate_shortest(const std::vector<search::Candidate>& candidates) {
+/// Returns about how long an iteration of an opening plan takes: its slowest stage for every
+/// micro-batch, and once more for every other stage.
+Duration DapplePlanner::estimate(const search::Candidate& candidate,
+                                 const LayerTable& table) const {
+  Duration slowest;
+  for (const StagePlan& stage : candidate.stages) {
+    const Duration alone = table.least_forward(stage.layers) + table.least_backward(stage.layers);
+    slowest = std::max(slowest, Duration{alone.ns / replicas_of(stage)});
+  }
+  const std::int64_t passes = context_.options.global_batch_size / candidate.micro_batch_size +
+                              std::ssize(candidate.stages) - 1;
+  const Wide whole = Wide{slowest.ns} * passes;
+  return whole < Duration::infinite().ns ? Duration{static_cast<std::int64_t>(whole)}
+                                         : Duration::infinite();
+}
+
+/// Makes a plan after a stop: the one of least estimate that fits, of those that are simulated
+/// quickly, or of the others the one that is simulated the most quickly, at the first depths that
+/// fit. It is the same plan whenever the stop comes, and is made also where there are others,
+/// unless one of these is as fast as its bound, so that a later stop does not leave a slower plan.
+void DapplePlanner::simulate_first_choice(const std::vector<search::Candidate>& candidates) {
+  // About the flows of a simulation in a tenth of a second.
+  constexpr std::int64_t kQuickWork = 500'000;
   const auto work_of = [&](const search::Candidate& candidate) {
     std::int64_t of_micro_batch = 2 * static_cast<std::int64_t>(candidate.stages.size());
     for (std::size_t s = 1; s < candidate.stages.size(); ++s) {
@@ -419,19 +413,26 @@ void DapplePlanner::simulate_shortest(const std::vector<search::Candidate>& cand
     }
     return of_micro_batch * (context_.options.global_batch_size / candidate.micro_batch_size);
   };
-  std::vector<std::tuple<bool, std::int64_t, std::size_t>> order;  // others last; work, position
+  const CostModel costs(context_.profile, context_.topology);
+  std::int64_t size_of_table = 0;
+  std::vector<std::tuple<std::int64_t, Duration, std::size_t>> order;  // work, estimate, position
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    order.emplace_back(!is_first_choice(i, candidates.size()), work_of(candidates[i]), i);
+    // Candidates are sorted by micro-batch size.
+    const std::int64_t size = candidates[i].micro_batch_size;
+    if (std::exchange(size_of_table, size) != size) costs.forget_tables();
+    const LayerTable& table = costs.table(size, context_.topology.device(DeviceIndex{0}).kind);
+    const std::int64_t work = work_of(candidates[i]);
+    order.emplace_back(work <= kQuickWork ? 0 : work, estimate(candidates[i], table), i);
   }
   std::sort(order.begin(), order.end());
   const CandidateEvaluator patient(context_);
-  for (const auto& [is_other, work, position] : order) {
-    if (is_other && !kept_.empty()) break;
+  for (const auto& [work, least, position] : order) {
     const search::Candidate& candidate = candidates[position];
     if (!kept_.empty() && candidate.bound >= kept_.front().iteration) continue;
-    const Score score = patient.score(candidate, position, Duration::infinite(), 1);
+    const Duration to_beat = kept_.empty() ? Duration::infinite() : kept_.front().iteration;
+    const Score score = patient.score(candidate, position, to_beat, 1);
     account(score);
-    if (score.best.feasible()) break;
+    if (score.simulated > 0) break;
   }
   std::stable_sort(kept_.begin(), kept_.end(), better);
   tell_progress();
