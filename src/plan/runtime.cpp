@@ -28,6 +28,11 @@ void apply(const Runtime& runtime, TopologyDescription& topology) {
   }
 }
 
+Transfers transfers_of(const Runtime& runtime, ScheduleFamily family) {
+  const bool is_interleaved = family == ScheduleFamily::Interleaved;
+  return is_interleaved && runtime.overlaps_interleaved ? Transfers::Overlapped : runtime.transfers;
+}
+
 std::vector<Violation> mode_faults(const Plan& plan, SimulationMode mode) {
   if (mode.replicas == Replicas::Independent && has_larger_groups(plan)) {
     return {{"/predicted/replicas",
@@ -68,7 +73,8 @@ std::vector<Violation> runtime_faults(const Runtime& runtime, const Plan& plan,
                                          printable(runtime.name), got)});
   };
   const auto overlap = [](bool overlaps) { return overlaps ? "buckets" : "none"; };
-  expect("/predicted/transfers", to_string(runtime.transfers), to_string(mode.transfers));
+  expect("/predicted/transfers", to_string(transfers_of(runtime, plan.family)),
+         to_string(mode.transfers));
   expect("/boundaries", to_string(runtime.boundaries), to_string(plan.boundaries));
   expect("/gradients/overlap", overlap(runtime.overlaps_gradients),
          overlap(plan.gradients.overlaps));

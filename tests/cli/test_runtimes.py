@@ -63,6 +63,38 @@ class Runtimes(ToolTest):
         self.assertEqual(none["predicted"]["iteration_ns"], times["dapple-exec"])
         self.assertNotIn("runtime", none)
 
+    def test_interleaved_transfers_may_overlap_where_others_block(self):
+        def own(**changes):
+            return self.own(transfers="blocking", gradient_overlap="buckets", **changes)
+
+        def priced(runtime, chunks):
+            return self.simulated("--layout", f"pp=2,vpp={chunks},dp=1,mbs=1", *self.ground(),
+                                  "--runtime", runtime)["iteration_ns"]
+
+        free = {chunks: priced("dapple-exec", chunks) for chunks in (1, 3)}
+        runtime = own(interleaved_transfers="overlapped")
+        self.assertEqual(priced(runtime, 3), free[3])
+        self.assertGreater(priced(runtime, 1), free[1])
+        self.write("layouts.csv", "pp,vpp,dp,mbs\n2,1,1,1\n2,3,1,1\n")
+        run = self.run_tool("simulate", "--layouts", "layouts.csv", *self.ground(), "--runtime",
+                            runtime, "--csv")
+        times = [int(row.split(",")[5]) for row in run.stdout.splitlines()[1:]]
+        self.assertEqual(times, [priced(runtime, 1), free[3]])
+        self.assertIn("expected 1f1b or gpipe, got interleaved, as transfers are blocking",
+                      self.simulated("--layout", "pp=2,vpp=3,dp=1,mbs=1", *self.ground(),
+                                     "--runtime", own(), code=BAD_INPUT))
+        plan = self.planned("--runtime", "megatron", "--schedule", "interleaved")
+        self.assertNotIn("transfers", plan["predicted"])
+        self.assertNotIn("transfers", plan["request"])
+        self.assertIn(self.run_tool("verify", "plan.json").returncode, (DONE, NOT_VERIFIED))
+        again = self.simulated("plan.json", "--recost", "--runtime", "megatron")
+        self.assertEqual(again["iteration_ns"], plan["predicted"]["iteration_ns"])
+        # What the runtime would have to do otherwise is a false claim.
+        del plan["runtime"]["interleaved_transfers"], plan["runtime_sha256"]
+        del plan["runtime"]["sources"]["interleaved_transfers"]
+        self.assert_error(self.run_tool("validate", self.write("wrong.json", plan)), BAD_INPUT,
+                          "/transfers", "expected blocking, as megatron has it, got overlapped")
+
     def test_reductions_behind_the_last_backward_are_all_exposed(self):
         pins = ("--pin", "stages=1", "--pin", "replicas=2", "--bucket-size", "1 MiB")
         for overlap in ("buckets", "none"):
@@ -177,6 +209,9 @@ class Runtimes(ToolTest):
                 if words[0] != "--runtime" else self.run_tool("plan", *self.ground(), *words)
             self.assertEqual(run.returncode, USAGE, run.stderr)
             self.assertIn(part, run.stderr)
+        run = self.run_tool("plan", *self.ground(), "--runtime", "megatron", "--schedule", "auto")
+        self.assertEqual(run.returncode, USAGE, run.stderr)
+        self.assertIn("expected 1f1b, gpipe or interleaved for megatron, got auto", run.stderr)
         self.planned("--runtime", "deepspeed")
         run = self.run_tool("reschedule", "plan.json", "--schedule", "gpipe", "-o", "other.json")
         self.assertEqual(run.returncode, BAD_INPUT)
@@ -282,6 +317,7 @@ class Runtimes(ToolTest):
 
     def test_bad_files_are_refused_by_name(self):
         cases = [({"transfers": "quick"}, "/transfers"), ({"depths": 1}, "/depths"),
+                 ({"interleaved_transfers": "blocking"}, "/interleaved_transfers"),
                  ({"gradient_overlap": None}, "/gradient_overlap"), ({"reserved": "-1 B"}, "/reserved"),
                  ({"framework_bytes_per_parameter_byte": 65}, "/framework_bytes_per_parameter_byte"),
                  ({"vocabulary_multiple": 0}, "/vocabulary_multiple"),

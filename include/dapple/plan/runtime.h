@@ -27,6 +27,8 @@ struct Runtime {
   /// Where single figures are from, by their keys in a dapple-runtime/1.
   std::map<std::string, std::string> sources = {};
   Transfers transfers = Transfers::Overlapped;
+  /// Whether transfers overlap under the interleaved schedule, whatever they do under others.
+  bool overlaps_interleaved = false;
   /// How tensor ranks send what all of them have.
   Boundaries boundaries = Boundaries::Whole;
   /// Whether buckets of gradients are reduced while the last backward still runs.
@@ -64,6 +66,9 @@ struct Runtime {
 /// memory than is reserved.
 void apply(const Runtime& runtime, ModelProfile& profile);
 void apply(const Runtime& runtime, TopologyDescription& topology);
+
+/// Returns how the runtime sends under a schedule family.
+Transfers transfers_of(const Runtime& runtime, ScheduleFamily family);
 
 /// Returns why a plan cannot be simulated in a mode: where groups of stages have different sizes,
 /// replicas that are not together; where transfers block, a schedule other than

@@ -249,17 +249,22 @@ void plan_for(const Runtime& runtime, const command_line::Options& options,
               PlanCommandRequest& request) {
   estimate_for(runtime, options, request.foreign.estimate);
   planner::PlannerOptions& planner = request.planner;
-  planner.transfers = runtime.transfers;
+  const ScheduleFamily family = planner.family.value_or(ScheduleFamily::OneFOneB);
+  planner.transfers = planner.every_family ? runtime.transfers : transfers_of(runtime, family);
   planner.overlaps_gradients = runtime.overlaps_gradients;
   const auto refuse = [&](const char* option, const char* expected) {
     throw command_line::usage_error(
         option, fmt::format("expected {} for {}, got {}", expected, printable(runtime.name),
                             options.choice(option + 2)));
   };
-  const bool blocks = runtime.transfers != Transfers::Overlapped;
-  const bool is_1f1b = !planner.every_family &&
-                       is_planned_as_1f1b(planner.family.value_or(ScheduleFamily::OneFOneB));
-  if (!is_1f1b && (blocks || runtime.has_least_depths)) refuse("--schedule", "1f1b or gpipe");
+  const bool blocks = planner.transfers != Transfers::Overlapped;
+  const bool is_1f1b = !planner.every_family && is_planned_as_1f1b(family);
+  const bool is_its_own = !planner.every_family && family == ScheduleFamily::Interleaved &&
+                          runtime.overlaps_interleaved;
+  if (!is_1f1b && !is_its_own && (blocks || runtime.has_least_depths)) {
+    refuse("--schedule",
+           runtime.overlaps_interleaved ? "1f1b, gpipe or interleaved" : "1f1b or gpipe");
+  }
   if (blocks && planner.replicas == Replicas::Independent) {
     refuse("--replicas", "together, as transfers block,");
   }
@@ -270,7 +275,9 @@ void plan_for(const Runtime& runtime, const command_line::Options& options,
   const bool has_free_depths = planner.family != ScheduleFamily::GPipe;
   const bool is_pinned =
       std::find(request.pins.begin(), request.pins.end(), least) != request.pins.end();
-  if (runtime.has_least_depths && has_free_depths && !is_pinned) request.pins.push_back(least);
+  if (runtime.has_least_depths && is_1f1b && has_free_depths && !is_pinned) {
+    request.pins.push_back(least);
+  }
 }
 
 /// Throws Error(Usage) if options were given beside which no stage deals its micro-batches.

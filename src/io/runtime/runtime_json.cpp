@@ -100,6 +100,9 @@ Runtime read_runtime(const Field& field) {
   runtime.name = read_name(object.field("name")).value_or("");
   runtime.source = read_text(object.field("source")).value_or("");
   runtime.transfers = read_transfers(object.field("transfers"));
+  if (const Field interleaved = object.field("interleaved_transfers"); interleaved.present()) {
+    runtime.overlaps_interleaved = read_choice(interleaved, {"overlapped"}).has_value();
+  }
   runtime.boundaries = read_boundaries(object.field("boundaries"));
   runtime.overlaps_gradients = read_gradient_overlap(object.field("gradient_overlap"));
   runtime.has_least_depths = read_choice(object.field("depths"), {"any", "least"}) == 1U;
@@ -133,6 +136,7 @@ void write_runtime(JsonWriter& writer, const Runtime& runtime) {
   writer.key("name").text(runtime.name);
   writer.key("source").text(runtime.source);
   writer.key("transfers").text(to_string(runtime.transfers));
+  if (runtime.overlaps_interleaved) writer.key("interleaved_transfers").text("overlapped");
   if (runtime.boundaries != Boundaries::Whole) {
     writer.key("boundaries").text(to_string(runtime.boundaries));
   }

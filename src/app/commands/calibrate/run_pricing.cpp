@@ -151,7 +151,7 @@ ModelProfile RunPricing::profile_of(const MeasuredRun& run,
 RunPrice RunPricing::price(const MeasuredRun& run, LayoutGround& ground) const {
   Subject subject = subject_of_layout(run.layout, ground);
   SimulationMode mode;
-  if (run.runtime) mode.transfers = run.runtime->transfers;
+  if (run.runtime) mode.transfers = transfers_of(*run.runtime, subject.document.plan.family);
   try {
     check_mode(subject.document.plan, mode, run.layout.source);
   } catch (const Error& error) { throw run.layout.at_its_place(error); }

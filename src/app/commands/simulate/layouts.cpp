@@ -52,6 +52,7 @@ LayoutRow simulated(const interop::Layout& layout, LayoutGround& ground, Simulat
   try {
     Subject subject = subject_of_layout(layout, ground);
     PlanDocument& document = subject.document;
+    if (ground.runtime) mode.transfers = transfers_of(*ground.runtime, document.plan.family);
     check_mode(document.plan, mode, layout.source);
     document.prediction =
         planner::evaluate(document.plan, document.profile, subject.topology, mode).prediction;

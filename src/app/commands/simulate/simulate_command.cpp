@@ -316,18 +316,19 @@ void check_family(const SimulateRequest& request, const Plan& plan) {
 
 constexpr SimulationMode kModeOfNewPlans{.contention = Contention::SharedWithCollectives};
 
-/// Returns the mode that is asked for; what is left open is as in `otherwise`.
+/// Returns the mode that is asked for; what is left open is as in `otherwise`, and how stages send
+/// is the runtime's affair.
 SimulationMode mode_of(const SimulateRequest& request, SimulationMode otherwise) {
   return {request.contention.value_or(otherwise.contention),
-          request.replicas.value_or(otherwise.replicas),
-          request.runtime ? request.runtime->transfers : otherwise.transfers};
+          request.replicas.value_or(otherwise.replicas), otherwise.transfers};
 }
 
 Simulated simulate_file(const SimulateRequest& request) {
   const std::string source = command_line::source_name(request.plan);
   io::UncheckedPlan unchecked = load_unchecked_plan(request.plan);
   PlanDocument& filed = unchecked.document;
-  const SimulationMode mode = mode_of(request, filed.prediction.mode());
+  SimulationMode mode = mode_of(request, filed.prediction.mode());
+  if (request.runtime) mode.transfers = transfers_of(*request.runtime, filed.plan.family);
   check_family(request, filed.plan);
   const Replacement replacement = checked_replacement(filed, request);
   // Only a valid plan has a schedule and a hash, so this checks the plan.
@@ -358,7 +359,10 @@ Simulated simulate_layout(const SimulateRequest& request) {
                                            request.time_scale, request.runtime);
   Subject subject = subject_of_layout(layout, ground);
   check_family(request, subject.document.plan);
-  const SimulationMode mode = mode_of(request, kModeOfNewPlans);
+  SimulationMode mode = mode_of(request, kModeOfNewPlans);
+  if (request.runtime) {
+    mode.transfers = transfers_of(*request.runtime, subject.document.plan.family);
+  }
   check_mode(subject.document.plan, mode, source);
   planner::Evaluation evaluation =
       planner::evaluate(subject.document.plan, subject.document.profile, subject.topology, mode);

@@ -171,6 +171,7 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"runtime/properties/depths", Names{"any", "least"}},
       {"runtime/properties/dispatcher", Names{"all-to-all", "merging"}},
       {"runtime/properties/gradient_overlap", overlaps},
+      {"runtime/properties/interleaved_transfers", Names{"overlapped"}},
       {"runtime/properties/transfers", transfers},
       {"result/properties/command", Names{"plan", "simulate", "validate", "verify"}},
       {"result/properties/verification/properties/bound", names<BoundCheck>()},
