@@ -95,6 +95,15 @@ class Runtimes(ToolTest):
         self.assert_error(self.run_tool("validate", self.write("wrong.json", plan)), BAD_INPUT,
                           "/transfers", "expected blocking, as megatron has it, got overlapped")
 
+    def test_a_plan_for_a_runtime_that_blocks_says_that_its_transfers_do_not(self):
+        told = "Transfers: those of deepspeed block both stages, which --runtime deepspeed counts"
+        for more, is_told in ((("--for", "deepspeed"), True), ((), False),
+                              (("--for", "deepspeed", "--runtime", "deepspeed"), False),
+                              (("--for", "dapple-exec"), False)):
+            run = self.run_tool("plan", *self.ground(), "-o", "plan.json", "--pin", "stages=2", *more)
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertEqual(told in run.stdout, is_told, run.stdout)
+
     def test_reductions_behind_the_last_backward_are_all_exposed(self):
         pins = ("--pin", "stages=1", "--pin", "replicas=2", "--bucket-size", "1 MiB")
         for overlap in ("buckets", "none"):

@@ -27,7 +27,9 @@
 #include "app/request/plan_request.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/proof_document.h"
+#include "dapple/io/runtime/runtime_document.h"
 #include "dapple/plan/optimality.h"
+#include "dapple/plan/runtime.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/planner/request/search_limits.h"
@@ -213,6 +215,19 @@ std::string frugal_text(const planner::MadePlan& made, const report::TextStyle& 
   return fmt::format("Less memory: {}\n", report::fill_lines(text, 13, style));
 }
 
+/// Returns a line about transfers that a target's runtime does not overlap, where the plan is of
+/// no runtime; an empty text otherwise.
+std::string blocking_text(const PlanCommandRequest& request, const PlanDocument& document) {
+  if (!request.target || request.runtime || document.plan.stages.size() == 1) return {};
+  for (const Runtime& runtime : io::shipped_runtimes()) {
+    if (runtime.name != *request.target) continue;
+    if (transfers_of(runtime, document.plan.family) == Transfers::Overlapped) continue;
+    return fmt::format("Transfers: those of {0} block both stages, which --runtime {0} counts\n",
+                       runtime.name);
+  }
+  return {};
+}
+
 struct Finding {
   const planner::MadePlan& made;
   const std::optional<OtherScaling>& scaling;
@@ -270,7 +285,7 @@ int write_outputs(const Finding& finding, const PlanCommandRequest& request,
   stream << report::write_summary(document, timeline, topology, style)
          << report::other_replicas_text(document.prediction, finding.made.evaluation.otherwise)
          << report::jitter_text(document.prediction) << choice_text(finding.made)
-         << frugal_text(finding.made, style)
+         << frugal_text(finding.made, style) << blocking_text(request, document)
          << (finding.scaling ? text_of(*finding.scaling, style) : std::string());
   if (finding.other_orders) stream << order_gap_text(*finding.other_orders, style);
   if (request.explains) {
