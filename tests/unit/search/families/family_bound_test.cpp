@@ -69,6 +69,22 @@ TEST_CASE("a second stage starts behind the first, and unsplit backwards come ba
   CHECK(bounds.split == 48);
 }
 
+TEST_CASE("what tensor ranks send in shares takes the time of a share") {
+  // The same, but that each of four ranks sends one of four bytes, which are gathered in no time.
+  ModelProfile profile = model_of({{.forward = 2, .backward = 4, .output = 4, .parameters = 1},
+                                   {.forward = 3, .backward = 6, .parameters = 1}});
+  profile.parallelism.tensor = 4;
+  profile.group.rings[static_cast<std::size_t>(CollectiveMembers::Tensor)] = {
+      .members = 4, .bandwidth = bytes_per_ns(1000), .latency = {}, .members_in_server = 4};
+  for (const Boundaries boundaries : {Boundaries::Whole, Boundaries::ScatterGather}) {
+    profile.boundaries = boundaries;
+    const std::int64_t crossing = boundaries == Boundaries::Whole ? 4 : 1;
+    const Bounds bounds = bounds_of(profile, full_mesh(2, {bytes_per_ns(1), {}}), 5, 1);
+    CHECK(bounds.unsplit == 2 + crossing + 5 * 9 + crossing + 4);
+    CHECK(bounds.split == 2 + crossing + 5 * 9);
+  }
+}
+
 TEST_CASE("replicas on several servers reduce through the servers' links") {
   // Four samples at once on two servers of one device: F + B of two samples each is 12. The
   // gradients of 100 bytes pass each server's link once each way, at one byte per ns: 100, behind
