@@ -226,6 +226,8 @@ std::vector<Figure> headline(const PlanDocument& document, const Topology& topol
     const bool is_serial = prediction.transfers == Transfers::Serial;
     figures.push_back(
         {"transfers", is_serial ? "block both stages, one at a time" : "block both stages"});
+  } else if (document.runtime && document.runtime->transfers != Transfers::Overlapped) {
+    figures.push_back({"transfers", "overlap with computation"});
   }
   if (document.plan.gradients != GradientSynchronization{}) {
     figures.push_back({"gradients", gradients_text(document.plan.gradients)});

@@ -25,6 +25,11 @@ class Runtimes(ToolTest):
     def own(self, **changes):
         return self.write("own.json", {**SERIAL, **changes})
 
+    def done(self, *words):
+        run = self.run_tool(*words)
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        return run.stdout
+
     def simulated(self, *words, code=DONE):
         run = self.run_tool("simulate", *words, "--json")
         self.assertEqual(run.returncode, code, run.stderr)
@@ -94,6 +99,35 @@ class Runtimes(ToolTest):
         del plan["runtime"]["sources"]["interleaved_transfers"]
         self.assert_error(self.run_tool("validate", self.write("wrong.json", plan)), BAD_INPUT,
                           "/transfers", "expected blocking, as megatron has it, got overlapped")
+
+    def test_plans_of_one_runtime_are_compared_with_the_transfers_that_each_has(self):
+        runtime = self.own(transfers="blocking", interleaved_transfers="overlapped")
+        plans = []
+        for chunks, transfers in ((1, "blocking"), (3, None)):
+            run = self.run_tool("import", "plan", "--layout", f"pp=2,vpp={chunks},dp=1,mbs=1",
+                                *self.ground(), "--runtime", runtime, "-o", f"{chunks}.json")
+            self.assertEqual(run.returncode, DONE, run.stderr)
+            self.assertRegex(run.stdout, r"runtime +own")
+            self.assertEqual("overlap with computation" in run.stdout, chunks == 3)
+            plans.append(self.read(f"{chunks}.json"))
+            self.assertEqual(plans[-1]["predicted"].get("transfers"), transfers)
+            self.assertEqual(plans[-1]["runtime"]["name"], "own")
+            self.assertEqual(plans[-1]["gradients"]["overlap"], "none")
+            self.done("validate", f"{chunks}.json")
+            self.assertEqual(self.simulated("--layout", f"pp=2,vpp={chunks},dp=1,mbs=1",
+                                            *self.ground(), "--runtime", runtime)["iteration_ns"],
+                             plans[-1]["predicted"]["iteration_ns"])
+        compared = json.loads(self.done("diff", "1.json", "3.json", "--json"))
+        self.assertNotIn("transfers", compared)
+        for side, plan in zip("ab", plans, strict=True):
+            self.assertEqual(compared[side]["iteration_ns"], plan["predicted"]["iteration_ns"])
+            self.assertEqual(compared[side].get("transfers"), plan["predicted"].get("transfers"))
+        self.assertIn("transfers are as the runtime has them: those of A are blocking, those of B "
+                      "overlapped", " ".join(self.done("diff", "1.json", "3.json").split()))
+        # Without that key the interleaved layout cannot be what the runtime does.
+        run = self.run_tool("import", "plan", "--layout", "pp=2,vpp=3,dp=1,mbs=1", *self.ground(),
+                            "--runtime", self.own(transfers="blocking"))
+        self.assert_error(run, BAD_INPUT, "--layout: /schedule/family: expected 1f1b or gpipe")
 
     def test_a_plan_for_a_runtime_that_blocks_says_that_its_transfers_do_not(self):
         told = "Transfers: those of deepspeed block both stages, which --runtime deepspeed counts"

@@ -32,6 +32,12 @@ SimulationMode mode_of(const DiffRequest& request, const Prediction& first,
           same_transfers ? first.transfers : Transfers::Overlapped};
 }
 
+/// Whether the plans are simulated with the transfers of each: they are for one runtime, which has
+/// others under some schedules.
+bool has_transfers_of_each(const PlanDocument& first, const PlanDocument& second) {
+  return first.runtime && first.runtime == second.runtime;
+}
+
 /// What B is costed with, and notes if B was made from something else.
 struct CommonGround {
   Replacement replacement;
@@ -74,10 +80,11 @@ std::vector<std::string> notes_on_runtimes(const PlanDocument& first, const Plan
                     name_of(first), name_of(second)));
   }
   if (first.prediction.transfers != second.prediction.transfers) {
-    notes.push_back(
-        fmt::format("both are simulated with overlapped transfers; those of A are {}, "
-                    "those of B {}",
-                    to_string(first.prediction.transfers), to_string(second.prediction.transfers)));
+    notes.push_back(fmt::format(
+        "{}those of A are {}, those of B {}",
+        has_transfers_of_each(first, second) ? "transfers are as the runtime has them: "
+                                             : "both are simulated with overlapped transfers; ",
+        to_string(first.prediction.transfers), to_string(second.prediction.transfers)));
   }
   if (first.plan.gradients.overlaps != second.plan.gradients.overlaps) {
     notes.push_back(fmt::format(
@@ -103,6 +110,7 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
   PlanDocument first = load_own_plan(request.first);
   PlanDocument second = own_plan(second_text, request.second);
   const SimulationMode mode = mode_of(request, first.prediction, second.prediction);
+  const bool is_of_each = has_transfers_of_each(first, second);
   const Replacement given = load_replacement(request.model, request.topology);
   CommonGround common = common_ground(given, first, second);
   for (std::string& note : notes_on_runtimes(first, second))
@@ -116,7 +124,9 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
   }
   const auto predict = [&](const Subject& subject) {
     Plan plan = subject.document.plan;
-    return planner::evaluate(plan, subject.document.profile, subject.topology, mode).prediction;
+    SimulationMode own = mode;
+    if (is_of_each) own.transfers = subject.document.prediction.transfers;
+    return planner::evaluate(plan, subject.document.profile, subject.topology, own).prediction;
   };
   ComparedPlan compared_a{.name = command_line::source_name(request.first),
                           .plan = a.document.plan,
@@ -137,8 +147,10 @@ int diff_plans(const DiffRequest& request, const std::string& second_text,
       .topology = is_of_groups ? a.topology : devices,
       .notes = common.notes};
   if (request.is_json) {
+    SimulationMode common_mode = pair.first.prediction.mode();
+    common_mode.transfers = mode.transfers;
     console.documents << io::write_comparison_json(
-        {.tool = kTool, .pair = pair, .mode = pair.first.prediction.mode()});
+        {.tool = kTool, .pair = pair, .mode = common_mode});
   } else {
     console.out << report::write_comparison(pair, console.out_style);
   }

@@ -18,7 +18,8 @@ void write_source(JsonWriter& writer, const std::string& name, const std::string
   writer.close();
 }
 
-void write_plan_figures(JsonWriter& writer, const ComparedPlan& compared) {
+/// Writes what was chosen, and what it takes; how stages send, where that is not as in `mode`.
+void write_plan_figures(JsonWriter& writer, const ComparedPlan& compared, SimulationMode mode) {
   const Plan& plan = compared.plan;
   const Prediction& prediction = compared.prediction;
   writer.open_object(Layout::Lines);
@@ -35,6 +36,9 @@ void write_plan_figures(JsonWriter& writer, const ComparedPlan& compared) {
     writer.key("boundaries").text(to_string(plan.boundaries));
   }
   write_gradients(writer.key("gradients"), plan.gradients);
+  if (prediction.transfers != mode.transfers) {
+    writer.key("transfers").text(to_string(prediction.transfers));
+  }
   if (!plan.parallelism.is_none()) write_parallelism(writer.key("parallelism"), plan.parallelism);
   writer.key("iteration_ns").integer(prediction.iteration.ns);
   writer.key("samples_per_second").number(prediction.samples_per_second);
@@ -159,8 +163,8 @@ std::string write_comparison_json(const ComparisonDocument& document) {
   writer.key("replicas").text(to_string(document.mode.replicas));
   if (document.mode.blocks()) writer.key("transfers").text(to_string(document.mode.transfers));
   writer.key("notes").texts(pair.notes);
-  write_plan_figures(writer.key("a"), pair.first);
-  write_plan_figures(writer.key("b"), pair.second);
+  write_plan_figures(writer.key("a"), pair.first, document.mode);
+  write_plan_figures(writer.key("b"), pair.second, document.mode);
   writer.key("same_plan").boolean(same_plan(pair.first.plan, pair.second.plan));
   writer.key("b_less_a_ns").integer((b.iteration - a.iteration).ns);
   write_time_parts(writer.key("b_less_a"), difference_of(a.parts, b.parts));

@@ -12,6 +12,7 @@
 #include "app/request/groups.h"
 #include "app/request/inputs.h"
 #include "app/request/modes.h"
+#include "app/request/runtimes.h"
 #include "dapple/cost/memory.h"
 #include "dapple/interop/plans/foreign_plan.h"
 #include "dapple/interop/plans/stated_parallelism.h"
@@ -132,6 +133,7 @@ struct ImportedPlanRequest {
   interop::ForeignPlanOptions plan;
   std::optional<Factor> time_scale;
   Contention contention = Contention::SharedWithCollectives;
+  std::optional<Runtime> runtime;
   bool ignores_memory = false;
   std::optional<std::string> output;
 };
@@ -150,6 +152,7 @@ ImportedPlanRequest imported_plan_request(const command_line::Options& options) 
       .plan = plan_options_of(options),
       .time_scale = options.positive_factor("time-scale"),
       .contention = contention_of(options).value_or(Contention::SharedWithCollectives),
+      .runtime = runtime_of(options.text("runtime")),
       .ignores_memory = options.has("unlimited-memory"),
       .output = options.text("output")};
   if (request.layout && (!request.paths.empty() || options.has("format"))) {
@@ -231,9 +234,13 @@ void check_memory(const planner::Evaluation& evaluation, const Topology& topolog
 
 int run(const command_line::Options& options, command_line::Console& console) {
   const ImportedPlanRequest request = imported_plan_request(options);
-  const ModelProfile profile = load_own_profile(request.model);
+  ModelProfile profile = load_own_profile(request.model);
   TopologyDescription description = load_topology(request.topology);
   apply_time_scale(request.time_scale, profile, description);
+  if (request.runtime) {
+    apply(*request.runtime, profile);
+    reserve(*request.runtime, description);
+  }
   const std::string topology_source = command_line::source_name(request.topology);
   const Topology original{description, topology_source};
   const std::string output =
@@ -260,9 +267,15 @@ int run(const command_line::Options& options, command_line::Console& console) {
       interop::import_plan(
           files, {document.profile, topology, document.plan.parallelism.recomputes}, plan_options),
       document);
+  SimulationMode mode{request.contention};
+  if (request.runtime) {
+    run_on(*request.runtime, document);
+    mode.transfers = transfers_of(*request.runtime, document.plan.family);
+    check_mode(document.plan, mode, source);
+  }
   check_costs(document, topology, source, topology_source);
   const planner::Evaluation evaluation =
-      planner::evaluate(document.plan, document.profile, topology, {request.contention});
+      planner::evaluate(document.plan, document.profile, topology, mode);
   check_memory(evaluation, topology, request.ignores_memory, source, document.warnings);
   document.prediction = evaluation.prediction;
   for (std::string& warning : planner::warnings_about(document, topology)) {
@@ -324,6 +337,7 @@ std::vector<command_line::OptionSection> imported_plan_options() {
           {"Costs",
            {time_scale_option(),
             contention_option("on"),
+            runtime_option("Simulate how this runtime runs the plan."),
             {.name = "unlimited-memory", .text = "Write a plan that does not fit memory, too."}}}};
 }
 
