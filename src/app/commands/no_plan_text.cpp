@@ -119,11 +119,11 @@ std::string remedy_text(const Remedy& remedy, bool is_least, const ModelProfile&
     case RemedyKind::AllStateSharded:
       return "--shard full: devices then hold a part each of all state";
     case RemedyKind::MoreDevices:
-      return fmt::format("a deeper split over {}{} devices like the last (now {}), or {}",
+      return fmt::format("more stages on {}{} devices like the last (now {}), or {}",
                          at_least(is_least), remedy.value * group, topology.device_count() * group,
                          memory_remedy(remedy, is_least));
     case RemedyKind::OnlyMoreMemory:
-      return memory_remedy(remedy, is_least) + "; a deeper split would not help";
+      return memory_remedy(remedy, is_least) + "; more stages would not help";
     case RemedyKind::MoreMemory:
       return memory_remedy(remedy, is_least);
     case RemedyKind::SomeMemory:

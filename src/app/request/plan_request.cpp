@@ -43,9 +43,11 @@ OptionSection plan_inputs() {
            {.name = "micro-batch",
             .value = "N|auto",
             .choices = {"auto"},
-            .text = "Use micro-batches of N samples.",
+            .text = "Use micro-batches of N samples, over all replicas.",
             .default_value = "auto",
-            .details = "With auto, every divisor of the global batch is tried."}}};
+            .details = "Frameworks count the samples of one replica instead: N divided by their "
+                       "data-parallel degree. With auto, every divisor of the global batch is "
+                       "tried."}}};
 }
 
 OptionSection plan_schedule() {

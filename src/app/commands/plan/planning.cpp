@@ -136,7 +136,7 @@ SearchInputs load_inputs(const PlanCommandRequest& request) {
     reserve(*request.runtime, inputs.topology);
     inputs.runtime = request.runtime;
   }
-  spdlog::info("model {}: {} layers, measured on {}", printable(inputs.profile.name),
+  spdlog::info("model {}: {} layers, with times on {}", printable(inputs.profile.name),
                inputs.profile.layers.size(), printable(inputs.profile.device));
   return inputs;
 }

@@ -467,7 +467,7 @@ command_line::Command simulate_command() {
   return {
       .description =
           {.name = "simulate",
-           .summary = "simulate a plan file anew, or a layout in words",
+           .summary = "simulate a plan file again, or a layout such as tp=4,pp=2",
            .usage = {"dapple-plan simulate PLAN [options]",
                      "dapple-plan simulate --layout WORDS --model FILE --topo FILE [options]",
                      "dapple-plan simulate --layouts CSV --model FILE --topo FILE [options]"},
