@@ -43,11 +43,12 @@ OptionSection plan_inputs() {
            {.name = "micro-batch",
             .value = "N|auto",
             .choices = {"auto"},
-            .text = "Use micro-batches of N samples, over all replicas.",
+            .text = "Use micro-batches of N samples in all.",
             .default_value = "auto",
-            .details = "Frameworks count the samples of one replica instead: N divided by their "
-                       "data-parallel degree. With auto, every divisor of the global batch is "
-                       "tried."}}};
+            .details =
+                "These are of all replicas together: N is the micro-batch size of frameworks "
+                "times the data-parallel degree. With auto, every divisor of the global batch is "
+                "tried."}}};
 }
 
 OptionSection plan_schedule() {
