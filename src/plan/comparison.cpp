@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "dapple/core/error.h"
+
 namespace dapple {
 namespace {
 

@@ -61,33 +61,10 @@ std::vector<NamedDegree> degrees_of(const Plan& plan, bool do_stages_differ) {
           {"recomputed", form.recomputes.none() ? "none" : to_text(form.recomputation())}};
 }
 
-std::string headline_table(const ComparedPair& pair, const TextStyle& style) {
+/// Adds rows of what is chosen.
+void add_choices(const ComparedPair& pair, Table& table) {
   const ComparedPlan& first = pair.first;
   const ComparedPlan& second = pair.second;
-  const Prediction& a = first.prediction;
-  const Prediction& b = second.prediction;
-  Table table{{{""}, {"A", Align::Right}, {"B", Align::Right}, {"B against A", Align::Right}}};
-  const Duration whole = std::min(a.iteration, b.iteration);
-  const auto add_time = [&](const char* name, Duration x, Duration y) {
-    table.add_row({{name}, {show(x, whole)}, {show(y, whole)}, {signed_percent(x, y)}});
-  };
-  add_time("iteration", a.iteration, b.iteration);
-  table.add_row({{"samples/s"},
-                 {show_rate(a.samples_per_second)},
-                 {show_rate(b.samples_per_second)},
-                 {signed_percent(a.samples_per_second, b.samples_per_second)}});
-  table.add_row({{"bubble"},
-                 {show_percent(a.bubble_fraction)},
-                 {show_percent(b.bubble_fraction)},
-                 {fmt::format("{:+.1f} points", 100 * (b.bubble_fraction - a.bubble_fraction))}});
-  add_time("exposed transfers", a.exposed_transfer, b.exposed_transfer);
-  add_time("exposed all-reduce", a.exposed_all_reduce, b.exposed_all_reduce);
-  const Bytes peak = std::max(a.most_memory(), b.most_memory());
-  table.add_row({{"largest memory"},
-                 {show(a.most_memory(), peak)},
-                 {show(b.most_memory(), peak)},
-                 {signed_percent(static_cast<double>(a.most_memory().count),
-                                 static_cast<double>(b.most_memory().count))}});
   const auto add_text = [&table](const char* name, const std::string& x, const std::string& y) {
     table.add_row({{name}, {x}, {y}, {x == y ? "same" : ""}});
   };
@@ -126,6 +103,36 @@ std::string headline_table(const ComparedPair& pair, const TextStyle& style) {
     add_text("optimizer step", std::string{to_string(first.plan.gradients.optimizer)},
              std::string{to_string(second.plan.gradients.optimizer)});
   }
+}
+
+std::string headline_table(const ComparedPair& pair, const TextStyle& style) {
+  const ComparedPlan& first = pair.first;
+  const ComparedPlan& second = pair.second;
+  const Prediction& a = first.prediction;
+  const Prediction& b = second.prediction;
+  Table table{{{""}, {"A", Align::Right}, {"B", Align::Right}, {"B against A", Align::Right}}};
+  const Duration whole = std::min(a.iteration, b.iteration);
+  const auto add_time = [&](const char* name, Duration x, Duration y) {
+    table.add_row({{name}, {show(x, whole)}, {show(y, whole)}, {signed_percent(x, y)}});
+  };
+  add_time("iteration", a.iteration, b.iteration);
+  table.add_row({{"samples/s"},
+                 {show_rate(a.samples_per_second)},
+                 {show_rate(b.samples_per_second)},
+                 {signed_percent(a.samples_per_second, b.samples_per_second)}});
+  table.add_row({{"bubble"},
+                 {show_percent(a.bubble_fraction)},
+                 {show_percent(b.bubble_fraction)},
+                 {fmt::format("{:+.1f} points", 100 * (b.bubble_fraction - a.bubble_fraction))}});
+  add_time("exposed transfers", a.exposed_transfer, b.exposed_transfer);
+  add_time("exposed all-reduce", a.exposed_all_reduce, b.exposed_all_reduce);
+  const Bytes peak = std::max(a.most_memory(), b.most_memory());
+  table.add_row({{"largest memory"},
+                 {show(a.most_memory(), peak)},
+                 {show(b.most_memory(), peak)},
+                 {signed_percent(static_cast<double>(a.most_memory().count),
+                                 static_cast<double>(b.most_memory().count))}});
+  add_choices(pair, table);
   return table.text(0, style);
 }
 
@@ -328,7 +335,7 @@ std::string verdict_by_rate(const ComparedPlan& first, const ComparedPlan& secon
                              std::max(a, b) / std::min(a, b));
 }
 
-std::string verdict(const ComparedPlan& first, const ComparedPlan& second) {
+std::string verdict(const ComparedPlan& first, const ComparedPlan& second, const TextStyle& style) {
   if (first.plan.global_batch_size != second.plan.global_batch_size) {
     return verdict_by_rate(first, second);
   }
@@ -340,10 +347,12 @@ std::string verdict(const ComparedPlan& first, const ComparedPlan& second) {
   const ComparedPlan& slower = a < b ? second : first;
   const Duration least = std::min(a, b);
   const Duration most = std::max(a, b);
+  const std::string causes =
+      fmt::format("{} loses by {}.", a < b ? "B" : "A",
+                  main_causes(faster.prediction.parts, slower.prediction.parts, least));
   return fmt::format(
-      "{} loses by {}.\n{} is faster: {} less per iteration, {:.3f} x.\n", a < b ? "B" : "A",
-      main_causes(faster.prediction.parts, slower.prediction.parts, least), a < b ? "A" : "B",
-      show(most - least, least),
+      "{}\n{} is faster: {} less per iteration, {:.3f} x.\n", fill_lines(causes, 0, style),
+      a < b ? "A" : "B", show(most - least, least),
       static_cast<double>(most.ns) / static_cast<double>(std::max<std::int64_t>(least.ns, 1)));
 }
 
@@ -366,7 +375,7 @@ std::string write_comparison(const ComparedPair& pair, const TextStyle& given_st
   text += moved_table(pair, plans, style);
   text += memory_table(pair, style) + '\n';
   text += stage_table(pair, plans.stages, style) + '\n';
-  return text + verdict(first, second);
+  return text + verdict(first, second, style);
 }
 
 }  // namespace dapple::report

@@ -157,9 +157,15 @@ class Pareto(ToolTest):
                                 "--csv")
             self.assertEqual(run.returncode, DONE, run.stderr)
             self.assertEqual(len(run.stdout.splitlines()), 1 + clusters)
-            self.assertEqual("numbers of servers older other than 1, 2, 3, 4, 6, 8, 12, 16, 17 are "
+            self.assertEqual("numbers of servers older other than 0, 1, 2, 3, 4, 6, 8, 12, 16, 17 are "
                              "left out" in run.stderr, many == 17)
             self.assertNotIn("numbers of servers node", run.stderr)
+        # Seven kinds of one server each make 127 clusters, so that one of them is always there.
+        server = {**mixed["servers"][0], "count": 1}
+        mixed["servers"] = [{**server, "name": name} for name in "abcdefg"]
+        run = self.run_tool("pareto", *self.ground(mixed), "--micro-batch", 8, "--gap", "50%", "--csv")
+        self.assertEqual(len(run.stdout.splitlines()), 1 + 64)
+        self.assertIn("numbers of servers g other than 1 are left out", run.stderr)
         del mixed["devices"]["old"]["price_per_hour"]
         run = self.run_tool("pareto", *self.ground(mixed))
         self.assertEqual(run.returncode, BAD_INPUT)

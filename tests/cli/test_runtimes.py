@@ -90,6 +90,11 @@ class Runtimes(ToolTest):
                                      "--runtime", own(), code=BAD_INPUT))
         plan = self.planned("--runtime", "megatron", "--schedule", "interleaved")
         self.assertNotIn("transfers", plan["predicted"])
+        self.assertEqual(plan["baselines"], [])
+        run = self.run_tool("plan", *self.ground(), "--runtime", "megatron", "--schedule",
+                            "interleaved", "--write-baselines", "folder")
+        self.assertEqual(run.returncode, USAGE)
+        self.assertIn("they are under 1f1b and gpipe, where transfers of megatron block", run.stderr)
         self.assertNotIn("transfers", plan["request"])
         self.assertIn(self.run_tool("verify", "plan.json").returncode, (DONE, NOT_VERIFIED))
         again = self.simulated("plan.json", "--recost", "--runtime", "megatron")
@@ -137,6 +142,11 @@ class Runtimes(ToolTest):
             run = self.run_tool("plan", *self.ground(), "-o", "plan.json", "--pin", "stages=2", *more)
             self.assertEqual(run.returncode, DONE, run.stderr)
             self.assertEqual(told in run.stdout, is_told, run.stdout)
+        # Where the runtime has no such plans, the advice would be refused.
+        for more in ("--schedule", "interleaved"), ("--schedule", "auto"), ("--replicas", "independent"):
+            run = self.run_tool("plan", *self.ground(), "-o", "plan.json", "--pin", "stages=2", "--for",
+                                "torchtitan", *more)
+            self.assertNotIn("Transfers: ", run.stdout)
 
     def test_reductions_behind_the_last_backward_are_all_exposed(self):
         pins = ("--pin", "stages=1", "--pin", "replicas=2", "--bucket-size", "1 MiB")
@@ -259,6 +269,11 @@ class Runtimes(ToolTest):
         run = self.run_tool("reschedule", "plan.json", "--schedule", "gpipe", "-o", "other.json")
         self.assertEqual(run.returncode, BAD_INPUT)
         self.assertIn("/runtime", run.stderr)
+        # Nor may a plan be rescheduled to one whose transfers its runtime would not overlap.
+        runtime = self.own(transfers="blocking", interleaved_transfers="overlapped")
+        self.planned("--runtime", runtime, "--schedule", "interleaved")
+        run = self.run_tool("reschedule", "plan.json", "--schedule", "1f1b", "-o", "other.json")
+        self.assert_error(run, BAD_INPUT, "/runtime/transfers: expected overlapped ones, got blocking")
 
     def test_a_comparison_says_what_runtimes_do_otherwise(self):
         self.planned("--runtime", "megatron", "--pin", "stages=2")

@@ -234,11 +234,14 @@ void check_is_free(const PlanDocument& document, const std::string& source) {
                                   "has the least ones",
                                   printable(document.runtime->name))}}};
   }
-  if (document.prediction.transfers == Transfers::Overlapped) return;
+  // What a runtime does under the plan's schedule it may not do under another one.
+  const Transfers transfers =
+      document.runtime ? document.runtime->transfers : document.prediction.transfers;
+  if (transfers == Transfers::Overlapped) return;
   throw Error{ErrorKind::BadInput,
               source,
-              {{"/predicted/transfers", fmt::format("expected overlapped ones, got {}",
-                                                    to_string(document.prediction.transfers))}}};
+              {{document.runtime ? "/runtime/transfers" : "/predicted/transfers",
+                fmt::format("expected overlapped ones, got {}", to_string(transfers))}}};
 }
 
 int run_reschedule(const command_line::Options& options, command_line::Console& console) {

@@ -268,6 +268,17 @@ void plan_for(const Runtime& runtime, const command_line::Options& options,
     refuse("--schedule",
            runtime.overlaps_interleaved ? "1f1b, gpipe or interleaved" : "1f1b or gpipe");
   }
+  if (is_its_own && runtime.transfers != Transfers::Overlapped) {
+    // Baselines would be simulated with transfers that the runtime does not have under them.
+    if (options.has("write-baselines")) {
+      throw command_line::usage_error(
+          "--write-baselines",
+          fmt::format("has no baselines to write: they are under 1f1b and gpipe, where transfers "
+                      "of {} block",
+                      printable(runtime.name)));
+    }
+    planner.baselines = false;
+  }
   if (blocks && planner.replicas == Replicas::Independent) {
     refuse("--replicas", "together, as transfers block,");
   }

@@ -251,6 +251,7 @@ search::Candidate DapplePlanner::even_candidate(const CostModel& costs,
   for (const LayerRange range : search::even_split(table, costs.layer_count(), stages)) {
     StagePlan& stage = candidate.stages.emplace_back();
     stage.layers = range;
+    stage.recompute = context_.options.pins.recompute.value_or(false);
     for (std::int32_t r = 0; r < replicas; ++r) stage.devices.push_back(DeviceIndex{device++});
   }
   return candidate;

@@ -192,6 +192,7 @@ void ExactPlanner::prepare() {
         .should_stop = [this] { return is_stopped_(); }};
     parallel_for(count, context_.options.threads, [&](std::size_t i) {
       search::ExactSearch& search = *searches_[first + i];
+      if (is_stopped_()) return;
       if (!are_bounded_ || search.bound() < threshold()) search.prepare(threshold(), limits);
     });
   }
@@ -279,7 +280,8 @@ void ExactPlanner::raise_bounds_by_nics(const std::vector<search::SearchProblem>
                std::ssize(searches_)},
       .should_stop = [this] { return is_stopped_(); }};
   parallel_for(problems.size(), context_.options.threads, [&](std::size_t i) {
-    if (bounds[i] > Duration{} || searches_[i]->bound_anywhere() >= limit) return;
+    // The stages of a problem alone may take a while.
+    if (is_stopped_() || bounds[i] > Duration{} || searches_[i]->bound_anywhere() >= limit) return;
     bounds[i] =
         search::nic_load_bound(context_.profile, context_.topology, problems[i], limit, limits);
     searches_[i]->raise_bound(bounds[i], limit);

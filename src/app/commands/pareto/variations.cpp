@@ -196,18 +196,21 @@ std::vector<TopologyDescription> of_several_kinds(const TopologyDescription& top
   return clusters;
 }
 
-/// Says which numbers of servers the clusters have, of each kind of which they do not have all.
+/// Says which numbers of servers the clusters have, of each kind of which they do not have all;
+/// where there are several kinds, to have none of one counts, too.
 void note_counts(const TopologyDescription& topology,
                  const std::vector<TopologyDescription>& clusters,
                  std::vector<std::string>& left_out) {
   for (const ServerGroup& group : topology.servers) {
     std::set<std::int32_t> counts;
     for (const TopologyDescription& cluster : clusters) {
-      for (const ServerGroup& own : cluster.servers) {
-        if (own.name == group.name) counts.insert(own.count);
-      }
+      const auto own =
+          std::find_if(cluster.servers.begin(), cluster.servers.end(),
+                       [&](const ServerGroup& some) { return some.name == group.name; });
+      counts.insert(own == cluster.servers.end() ? 0 : own->count);
     }
-    if (std::ssize(counts) == group.count) continue;
+    const std::int32_t none = topology.servers.size() > 1 ? 1 : 0;
+    if (std::ssize(counts) == group.count + none) continue;
     left_out.push_back(fmt::format("numbers of servers {} other than {} are left out",
                                    printable(group.name), fmt::join(counts, ", ")));
   }

@@ -216,9 +216,12 @@ std::string frugal_text(const planner::MadePlan& made, const report::TextStyle& 
 }
 
 /// Returns a line about transfers that a target's runtime does not overlap, where the plan is of
-/// no runtime; an empty text otherwise.
+/// no runtime and could be of that one; an empty text otherwise.
 std::string blocking_text(const PlanCommandRequest& request, const PlanDocument& document) {
   if (!request.target || request.runtime || document.plan.stages.size() == 1) return {};
+  const planner::PlannerOptions& asked = request.planner;
+  if (asked.every_family || asked.replicas == Replicas::Independent) return {};
+  if (!is_planned_as_1f1b(document.plan.family)) return {};
   for (const Runtime& runtime : io::shipped_runtimes()) {
     if (runtime.name != *request.target) continue;
     if (transfers_of(runtime, document.plan.family) == Transfers::Overlapped) continue;
