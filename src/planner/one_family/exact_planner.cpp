@@ -192,7 +192,6 @@ void ExactPlanner::prepare() {
         .should_stop = [this] { return is_stopped_(); }};
     parallel_for(count, context_.options.threads, [&](std::size_t i) {
       search::ExactSearch& search = *searches_[first + i];
-      if (is_stopped_()) return;
       if (!are_bounded_ || search.bound() < threshold()) search.prepare(threshold(), limits);
     });
   }
