@@ -32,8 +32,8 @@ SimulationMode mode_of(const DiffRequest& request, const Prediction& first,
           same_transfers ? first.transfers : Transfers::Overlapped};
 }
 
-/// Whether the plans are simulated with the transfers of each: they are for one runtime, which has
-/// others under some schedules.
+/// Whether each plan is simulated with its own transfers: both are for one runtime, which may send
+/// otherwise under another schedule.
 bool has_transfers_of_each(const PlanDocument& first, const PlanDocument& second) {
   return first.runtime && first.runtime == second.runtime;
 }

@@ -262,13 +262,13 @@ void plan_for(const Runtime& runtime, const command_line::Options& options,
   };
   const bool blocks = planner.transfers != Transfers::Overlapped;
   const bool is_1f1b = !planner.every_family && is_planned_as_1f1b(family);
-  const bool is_its_own = !planner.every_family && family == ScheduleFamily::Interleaved &&
-                          runtime.overlaps_interleaved;
-  if (!is_1f1b && !is_its_own && (blocks || runtime.has_least_depths)) {
+  const bool is_interleaved = !planner.every_family && family == ScheduleFamily::Interleaved &&
+                              runtime.overlaps_interleaved;
+  if (!is_1f1b && !is_interleaved && (blocks || runtime.has_least_depths)) {
     refuse("--schedule",
            runtime.overlaps_interleaved ? "1f1b, gpipe or interleaved" : "1f1b or gpipe");
   }
-  if (is_its_own && runtime.transfers != Transfers::Overlapped) {
+  if (is_interleaved && runtime.transfers != Transfers::Overlapped) {
     // Baselines would be simulated with transfers that the runtime does not have under them.
     if (options.has("write-baselines")) {
       throw command_line::usage_error(
