@@ -131,6 +131,7 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"comparison/$defs/plan/properties/gradients/properties/overlap", overlaps},
       {"comparison/$defs/plan/properties/skip_tensors", skip_tensors},
       {"comparison/$defs/plan/properties/boundaries", boundaries},
+      {"comparison/$defs/plan/properties/transfers", transfers},
       {"comparison/$defs/stage/properties/replication", replications},
       {"comparison/properties/collectives", collectives},
       {"comparison/properties/contention", contentions},
