@@ -403,7 +403,7 @@ Duration DapplePlanner::estimate(const search::Candidate& candidate,
 /// fit. It is the same plan whenever the stop comes, and is made also where there are others,
 /// unless one of these is as fast as its bound, so that a later stop does not leave a slower plan.
 void DapplePlanner::simulate_first_choice(const std::vector<search::Candidate>& candidates) {
-  // About the flows of a simulation in a tenth of a second.
+  // About as many flows as are simulated in a tenth of a second.
   constexpr std::int64_t kQuickWork = 500'000;
   const auto work_of = [&](const search::Candidate& candidate) {
     std::int64_t of_micro_batch = 2 * static_cast<std::int64_t>(candidate.stages.size());

@@ -161,7 +161,7 @@ std::vector<std::vector<std::int32_t>> counts_of_kinds(const TopologyDescription
   while (are_too_many()) {
     std::size_t longest = 0;
     for (std::size_t kind = 1; kind < lists.size(); ++kind) {
-      // Of equally long lists the last one is shortened.
+      // The last of equally long lists is shortened.
       if (size(kind) >= size(longest)) longest = kind;
     }
     ++chosen[longest];
@@ -196,8 +196,8 @@ std::vector<TopologyDescription> of_several_kinds(const TopologyDescription& top
   return clusters;
 }
 
-/// Says which numbers of servers the clusters have, of each kind of which they do not have all;
-/// where there are several kinds, to have none of one counts, too.
+/// Says which numbers of servers the clusters have, for each kind of which they do not have all.
+/// Where there are several kinds, a cluster without one of them has 0 servers of it.
 void note_counts(const TopologyDescription& topology,
                  const std::vector<TopologyDescription>& clusters,
                  std::vector<std::string>& left_out) {
