@@ -1,13 +1,15 @@
 """pareto: time against the price of a cluster, and against memory."""
 
+import copy
 import csv
 import io
 import itertools
+import json
 import re
 import xml.dom.minidom
 
 import tool
-from tool import BAD_INPUT, DONE, INFEASIBLE, USAGE, ToolTest
+from tool import BAD_INPUT, DONE, INFEASIBLE, NOT_VERIFIED, USAGE, ToolTest
 
 
 class Pareto(ToolTest):
@@ -181,6 +183,123 @@ class Pareto(ToolTest):
         self.assertEqual(plot.count('r="8"'), 1)
         self.assertIn("&lt;b&gt;&amp;", plot)
         self.assertNotIn("<b>", plot)
+
+    def certificate(self, *words):
+        run = self.run_tool("pareto", *words, "--certificate", "all.json")
+        self.assertEqual(run.returncode, DONE, run.stderr)
+        self.assertIn("\ncertificate written to all.json\n", run.stdout)
+        return self.read("all.json")
+
+    def refused(self, document, *places):
+        """That verify refuses a certificate, with a message for each of these places."""
+        run = self.run_tool("verify", self.write("changed.json", document))
+        self.assertEqual(run.returncode, BAD_INPUT, run.stdout)
+        for place in places:
+            self.assertIn(f"changed.json: {place}: expected ", run.stderr)
+
+    def test_a_certificate_has_all_plans_and_can_be_verified(self):
+        ground = self.ground(self.priced())
+        for words in ((), ("--objective", "time", "--budget", "1"), ("--slack", "60%"),
+                      ("--against", "memory"), ("--against", "memory", "--slack", "20%"),
+                      ("--against", "memory", "--objective", "time", "--min-throughput", "1")):
+            with self.subTest(words=words):
+                rows = self.rows(*ground, *words)
+                document = self.certificate(*ground, *words, "-o", "chosen.plan.json")
+                self.assertEqual(len(document["searches"]), len(rows))
+                for row, search in zip(rows, document["searches"], strict=True):
+                    predicted = search.get("plan", {}).get("predicted", {})
+                    self.assertEqual(row["iteration_ns"], str(predicted.get("iteration_ns", "")))
+                chosen = document["searches"][document["chosen"]]["plan"]
+                self.assertEqual(chosen, self.read("chosen.plan.json"))
+                self.assertEqual([row["front"] == "yes" for row in rows],
+                                 [i in document["front"] for i in range(len(rows))])
+                run = self.run_tool("verify", "all.json")
+                self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+                self.assertIn("\n  chosen   search ", run.stdout)
+                run = self.run_tool("verify", "all.json", "--json")
+                self.assertEqual(run.returncode, DONE, run.stderr)
+                result = json.loads(run.stdout)
+                self.assertEqual(result["verification"]["bound"], "proven")
+                self.assertEqual(len(result["plans"]),
+                                 sum("plan" in search for search in document["searches"]))
+
+    def test_a_false_claim_of_a_certificate_is_named_by_its_place(self):
+        ground = self.ground(self.priced())
+        document = self.certificate(*ground)
+        self.refused({**document, "front": document["front"][1:]}, "/front")
+        self.refused({**document, "chosen": document["chosen"] + 1}, "/chosen")
+        self.refused({**document, "objective": "time"}, "/proven")
+        proven = {"price": document["proven"]["price"] * 1.001}
+        self.refused({**document, "proven": proven}, "/proven")
+        self.refused({**document, "proven": {}}, "/proven")
+
+        # Every plan is verified: here a figure, a bound, and what proves it.
+        changed = copy.deepcopy(document)
+        changed["searches"][1]["plan"]["predicted"]["samples_per_second"] *= 2
+        changed["searches"][1].pop("proof")
+        self.refused(changed, "/searches/1/plan/predicted/samples_per_second")
+        changed = copy.deepcopy(document)
+        search = changed["searches"][1]
+        search["plan"]["predicted"]["lower_bound_ns"] += 1
+        self.refused(changed, "/searches/1/proof/plan_sha256")
+
+        # A search without a plan claims that there is none.
+        changed = copy.deepcopy(document)
+        last = len(document["searches"]) - 1
+        topology = changed["searches"][last].pop("plan")["topology"]["description"]
+        fastest = document["searches"][last]["plan"]["predicted"]["iteration_ns"]
+        changed["searches"][last] = {"topology": topology, "lower_bound_ns": None}
+        changed["front"] = [i for i in document["front"] if i != last]
+        self.refused(changed, f"/searches/{last}/lower_bound_ns")
+        changed["searches"][last]["lower_bound_ns"] = fastest + 1
+        self.refused(changed, f"/searches/{last}/lower_bound_ns")
+        changed["searches"][last]["lower_bound_ns"] = fastest - 1
+        run = self.run_tool("verify", self.write("lower.json", changed))
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+
+    def test_what_is_proven_of_memory_needs_searches_of_one_topology(self):
+        document = self.certificate(*self.ground(), "--against", "memory")
+        self.assertIsNone(document["searches"][-1]["lower_bound_ns"])
+        self.refused({**document, "proven": {"memory_bytes": document["proven"]["memory_bytes"] + 1}},
+                     "/proven")
+        changed = copy.deepcopy(document)
+        changed["searches"][-1]["topology"]["servers"][0]["count"] += 1
+        self.refused(changed, f"/searches/{len(document['searches']) - 1}")
+        # With as much memory as the search before it there is a plan.
+        changed = copy.deepcopy(document)
+        before = document["searches"][-2]["plan"]["topology"]["description"]["devices"]["card"]
+        changed["searches"][-1]["topology"]["devices"]["card"]["memory"] = before["memory"]
+        changed["proven"]["memory_bytes"] = max(
+            document["proven"]["memory_bytes"],
+            int(before["memory"].split()[0]) if before["memory"].endswith(" B") else 0)
+        self.refused(changed)
+
+    def test_what_a_certificate_cannot_be(self):
+        ground = self.ground(self.priced())
+        self.certificate(*ground, "-o", "chosen.plan.json")
+        run = self.run_tool("verify", "all.json", "--proof", "all.json")
+        self.assertEqual(run.returncode, USAGE)
+        self.assertIn("--proof: expected only with a plan", run.stderr)
+        run = self.run_tool("simulate", "all.json")
+        self.assertEqual(run.returncode, BAD_INPUT)
+        run = self.run_tool("pareto", *ground, "--certificate", "-", "--csv")
+        self.assertEqual(run.returncode, USAGE)
+        run = self.run_tool("pareto", *ground, "--certificate", "-")
+        self.assertEqual(json.loads(run.stdout), self.read("all.json"))
+        # Where nothing is chosen, nothing is written.
+        run = self.run_tool("pareto", *ground, "--min-throughput", "1000000000", "--certificate",
+                            "none.json")
+        self.assertEqual(run.returncode, INFEASIBLE)
+        self.assertFalse((self.folder / "none.json").exists())
+
+    def test_a_verification_that_is_stopped_is_not_whole(self):
+        self.certificate(*self.ground(self.priced(), global_batch_size=64))
+        document = self.read("all.json")
+        for search in document["searches"]:
+            search.pop("proof", None)
+        run = self.run_tool("verify", self.write("bare.json", document), "--time-limit", "0.000000001")
+        self.assertEqual(run.returncode, NOT_VERIFIED, run.stdout + run.stderr)
+        self.assertIn("stopped by --time-limit", run.stdout)
 
     def test_what_cannot_be_asked_for(self):
         ground = self.ground(self.priced())

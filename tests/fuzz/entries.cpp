@@ -14,6 +14,7 @@
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/proof_document.h"
 #include "dapple/io/documents/specification.h"
+#include "dapple/io/documents/trade_off_document.h"
 #include "dapple/io/gpus/gpus_document.h"
 #include "dapple/nn/model.h"
 #include "dapple/plan/validate.h"
@@ -180,6 +181,19 @@ std::string example_proof() {
              [1, 3, -1, 0, 0, 1, 30, 31, 32, 33, 34, 35, 36]]},
   {"micro_batch_size": 2, "bucket_bytes": 100, "method": "diagram", "width": 4},
   {"micro_batch_size": 1, "bucket_bytes": 100, "method": "search"}]})";
+}
+
+std::string example_trade_off() {
+  PlanDocument document = example_document();
+  document.request.emplace();
+  TradeOffDocument trade_off{.tool = "dapple-plan 0.1.0",
+                             .request = {.slack = Factor{kOne.billionths / 10}},
+                             .searches = {{.topology = example_topology(), .lower_bound = {12}},
+                                          {.document = std::move(document)}},
+                             .front = {1},
+                             .chosen = 1,
+                             .claim = {.price = 0.5}};
+  return io::write_trade_off(trade_off);
 }
 
 std::string example_graph() {
@@ -366,18 +380,22 @@ bool exercise_topology(std::string_view text) {
   return true;
 }
 
-bool exercise_plan(std::string_view text) {
-  PlanDocument document;
-  if (!accepted([&] { document = io::read_plan(text, kSource); })) return false;
-  check(io::document_kind(text) == "plan", "a plan of another kind");
+/// Whether a plan is sound. An unsound one has no schedule, so no digest, and cannot be written.
+bool is_sound(const PlanDocument& document) {
   bool sound = false;
   accepted([&] {
     const Topology topology(document.topology);
     const auto layers = static_cast<std::int32_t>(document.profile.layers.size());
     sound = validate(document.plan, layers, topology).empty();
   });
-  // An unsound plan has no schedule, so no digest, and cannot be written.
-  if (!sound) return true;
+  return sound;
+}
+
+bool exercise_plan(std::string_view text) {
+  PlanDocument document;
+  if (!accepted([&] { document = io::read_plan(text, kSource); })) return false;
+  check(io::document_kind(text) == "plan", "a plan of another kind");
+  if (!is_sound(document)) return true;
   const std::string written = io::write_plan(document);
   const PlanDocument again = io::read_plan(written, kSource);
   check(io::write_plan(again) == written, "a written plan reads as another one");
@@ -402,6 +420,18 @@ bool exercise_proof(std::string_view text) {
   if (!accepted([&] { proof = io::read_proof(text, kSource, kNoHash); })) return false;
   const std::string written = whole_text(io::write_proof(proof, "fuzz"));
   check(io::read_proof(written, kSource, kNoHash) == proof, "a written proof reads as another one");
+  return true;
+}
+
+bool exercise_trade_off(std::string_view text) {
+  TradeOffDocument document;
+  if (!accepted([&] { document = io::read_trade_off(text, kSource); })) return false;
+  for (const TradeOffSearch& search : document.searches) {
+    if (search.document && !is_sound(*search.document)) return true;
+  }
+  const std::string written = io::write_trade_off(document);
+  check(io::write_trade_off(io::read_trade_off(written, kSource)) == written,
+        "a written trade-off reads as another one");
   return true;
 }
 
@@ -570,6 +600,7 @@ std::string example_for(std::string_view entry) {
   if (entry == "plan") return io::write_plan(example_document());
   if (entry == "timeline") return example_timeline();
   if (entry == "proof") return example_proof();
+  if (entry == "trade_off") return example_trade_off();
   if (entry == "foreign") return example_table();
   if (entry == "foreign_model") return example_model();
   if (entry == "foreign_plan") return example_foreign_plan();

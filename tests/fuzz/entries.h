@@ -27,6 +27,9 @@ bool exercise_timeline(std::string_view text);
 /// A proof of the bound of the plan whose hash is all zeros.
 bool exercise_proof(std::string_view text);
 
+/// A trade-off; what is read must be one that can be written.
+bool exercise_trade_off(std::string_view text);
+
 /// PipeDream's graph text; what is imported must be a profile that can be written.
 bool exercise_pipedream(std::string_view text);
 
@@ -67,6 +70,7 @@ inline constexpr Entry kEntries[] = {
     {"plan", exercise_plan},
     {"timeline", exercise_timeline},
     {"proof", exercise_proof},
+    {"trade_off", exercise_trade_off},
     {"pipedream", exercise_pipedream},
     {"foreign", exercise_foreign, knows_foreign},
     {"foreign_model", exercise_foreign_model, knows_foreign_model},

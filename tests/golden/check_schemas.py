@@ -91,9 +91,10 @@ def spoil(checker, document, name):
 
 def written_documents(binary, source, folder):
     """Runs the program for one document of each kind that only it writes."""
-    plan, timeline, schedule, comparison, measurement, proof = (
+    plan, timeline, schedule, comparison, measurement, proof, certificate = (
         folder / f"{kind}.json"
-        for kind in ("plan", "timeline", "schedule", "comparison", "measurement", "proof"))
+        for kind in ("plan", "timeline", "schedule", "comparison", "measurement", "proof",
+                     "certificate"))
     model = source / "profiles" / "bert-48.json"
     topology = source / "topologies" / "8xV100.json"
     commands = [
@@ -102,6 +103,10 @@ def written_documents(binary, source, folder):
         ["plan", "--model", source / "profiles" / "resnet-50.json", "--topo",
          source / "topologies" / "4x8xA100.json", "--no-baselines", "-o", folder / "other.json",
          "--proof", proof],
+        # The last search finds no plan.
+        ["pareto", "--model", source / "profiles" / "bert-48.json", "--topo",
+         source / "topologies" / "8xV100.json", "--micro-batch", "8", "--gap", "5%", "--against",
+         "memory", "--certificate", certificate],
         ["simulate", plan, "--timeline", timeline],
         ["schedule", plan, "--format", "json"],
     ]
@@ -115,7 +120,7 @@ def written_documents(binary, source, folder):
     subprocess.run([binary, "export", plan, "--to", "chakra", "-o", folder / "traces"],
                    capture_output=True, check=True)
     export = folder / "traces" / "dapple-export.json"
-    return [plan, timeline, schedule, comparison, measurement, proof, export,
+    return [plan, timeline, schedule, comparison, measurement, proof, certificate, export,
             *written_results(binary, source, plan, folder)]
 
 
@@ -147,7 +152,8 @@ def written_results(binary, source, plan, folder):
 # Which document tells users of the keys of a schema.
 DOCUMENTED = {"profile": "profiles/README.md", "topology": "topologies/README.md",
               "plan": "docs/formats.md", "gpus": "topologies/README.md",
-              "runtime": "docs/formats.md", "proof": "docs/formats.md"}
+              "runtime": "docs/formats.md", "proof": "docs/formats.md",
+              "trade-off": "docs/formats.md"}
 
 
 def keys_of(node):
@@ -195,7 +201,7 @@ def main():
     checker = Checker(source / "src" / "io" / "schemas")
     kinds = {f"dapple-{kind}/1" for kind in ("profile", "topology", "plan", "timeline", "schedule",
                                                "comparison", "measurement", "export", "result",
-                                               "gpus", "runtime", "proof")}
+                                               "gpus", "runtime", "proof", "trade-off")}
     if set(checker.schemas) != kinds:
         print(f"expected schemas of {sorted(kinds)}, got {sorted(checker.schemas)}")
         return 1

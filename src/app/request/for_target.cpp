@@ -79,6 +79,18 @@ bool recomputes_blocks_only(const interop::RuntimeLimits& limits, const Pins& pi
                      [](const Parallelism& form) { return form.recomputes == kWholeLayer; });
 }
 
+/// Whether the file says that PyTorch's runtime cannot shard the optimizer's state, as files of
+/// older versions do, which did not search such plans.
+bool lacks_sharded_optimizer(const PlanDocument& document) {
+  const std::string& target = document.request->target;
+  if (target != "torchtitan" && target != "torch-csv") return false;
+  return std::any_of(document.parallelisms.begin(), document.parallelisms.end(),
+                     [](const ParallelismRecord& record) {
+                       return record.parallelism.shards_optimizer &&
+                              record.reason.ends_with(" have no sharded state");
+                     });
+}
+
 }  // namespace
 
 std::vector<std::string> limited_targets() {
@@ -175,6 +187,22 @@ std::optional<planner::PlanRestriction> restriction_of(const std::string& target
   }
   check_boundaries(limits, planner.pins, profile);
   return restriction;
+}
+
+std::optional<planner::PlanRestriction> restriction_in(const PlanDocument& document,
+                                                       const std::string& source) {
+  if (!document.request || document.request->target.empty()) return std::nullopt;
+  try {
+    auto restriction =
+        restriction_of(document.request->target,
+                       planner::options_of(*document.request, document.plan.global_batch_size),
+                       document.original_profile());
+    if (restriction && lacks_sharded_optimizer(document)) restriction->shards_optimizer = false;
+    return restriction;
+  } catch (const Error& error) {
+    throw Error{
+        ErrorKind::BadInput, source, {{"/request/for", error.violations().front().message}}};
+  }
 }
 
 }  // namespace dapple::app

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dapple/command_line/options.h"
+#include "dapple/plan/document.h"
 #include "dapple/planner/request/plan_restriction.h"
 #include "dapple/planner/request/planner_options.h"
 #include "dapple/profile/context_exchanges.h"
@@ -38,5 +39,11 @@ ContextExchanges context_exchanges_of(const std::string& target);
 std::optional<planner::PlanRestriction> restriction_of(const std::string& target,
                                                        const planner::PlannerOptions& planner,
                                                        const ModelProfile& profile);
+
+/// Returns the restriction of the target that a plan was requested for, as the version that made
+/// the plan had it; nothing if it was requested for none. Throws Error(BadInput), naming `source`,
+/// if the file's target is invalid.
+std::optional<planner::PlanRestriction> restriction_in(const PlanDocument& document,
+                                                       const std::string& source);
 
 }  // namespace dapple::app

@@ -583,10 +583,8 @@ ReadPlan read_plan_document(const Field& field) {
   return read;
 }
 
-}  // namespace
-
-UncheckedPlan read_unchecked_plan(std::string_view text, const std::string& source_name) {
-  ReadPlan read = read_document<ReadPlan>(text, source_name, read_plan_document);
+/// Returns what was read, with the check of the digest that is left to do.
+UncheckedPlan unchecked(ReadPlan read, const std::string& source_name) {
   UncheckedPlan result{.document = std::move(read.document), .check_digest = {}};
   result.check_digest = [plan = result.document.plan, topology = std::move(read.topology),
                          layers = static_cast<std::int32_t>(result.document.profile.layers.size()),
@@ -600,6 +598,16 @@ UncheckedPlan read_unchecked_plan(std::string_view text, const std::string& sour
     throw Error{ErrorKind::BadInput, source_name, {std::move(fault)}};
   };
   return result;
+}
+
+}  // namespace
+
+UncheckedPlan read_unchecked_plan(const Field& field) {
+  return unchecked(read_plan_document(field), field.violations()->source_name());
+}
+
+UncheckedPlan read_unchecked_plan(std::string_view text, const std::string& source_name) {
+  return unchecked(read_document<ReadPlan>(text, source_name, read_plan_document), source_name);
 }
 
 PlanDocument read_plan(std::string_view text, const std::string& source_name) {

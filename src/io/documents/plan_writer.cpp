@@ -156,15 +156,14 @@ void write_parallelisms(JsonWriter& writer, const std::vector<ParallelismRecord>
 
 }  // namespace
 
-std::string write_plan(const PlanDocument& document) {
+void write_plan(JsonWriter& writer, const PlanDocument& document) {
   const Plan& plan = document.plan;
   check(document.prediction.stages.size() == plan.stages.size(),
         "a plan is written without the figures of its stages");
   const Topology topology(document.topology);
   const auto layers = static_cast<std::int32_t>(document.profile.layers.size());
   check(validate(plan, layers, topology).empty(), "a plan is written that is not sound");
-  JsonWriter writer;
-  writer.open_object(JsonWriter::Layout::Lines);
+  writer.open_object(Layout::Lines);
   writer.key("schema").text("dapple-plan/1");
   writer.key("tool").text(document.tool);
   write_model(writer.key("model"), document.original_profile());
@@ -197,6 +196,11 @@ std::string write_plan(const PlanDocument& document) {
   }
   writer.key("warnings").texts(document.warnings);
   writer.close();
+}
+
+std::string write_plan(const PlanDocument& document) {
+  JsonWriter writer;
+  write_plan(writer, document);
   return writer.finish();
 }
 

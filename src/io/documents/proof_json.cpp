@@ -8,6 +8,7 @@
 #include "dapple/io/documents/proof_document.h"
 #include "dapple/io/json/json_reader.h"
 #include "dapple/profile/limits.h"
+#include "io/documents/embedded.h"
 #include "io/documents/plan_parts.h"
 #include "io/json/json_writer.h"
 
@@ -141,40 +142,47 @@ ProblemProof read_problem(const Field& field, std::size_t& nodes) {
 
 }  // namespace
 
+void write_proof(JsonWriter& writer, const ProofDocument& proof, const std::string& tool) {
+  writer.open_object(Layout::Lines);
+  writer.key("schema").text(kProofSchema);
+  writer.key("tool").text(tool);
+  writer.key("plan_sha256").text(proof.plan_sha256);
+  writer.key("lower_bound_ns").integer(proof.lower_bound.ns);
+  writer.key("problems").open_array(Layout::Lines);
+  for (const ProblemProof& problem : proof.problems) write_problem(writer, problem);
+  writer.close();
+  writer.close();
+}
+
 TextSource write_proof(const ProofDocument& proof, std::string tool) {
   return [&proof, tool = std::move(tool)](const TextSink& sink) {
     JsonWriter writer(JsonWriter::Hidden::Escaped, sink);
-    writer.open_object(Layout::Lines);
-    writer.key("schema").text(kProofSchema);
-    writer.key("tool").text(tool);
-    writer.key("plan_sha256").text(proof.plan_sha256);
-    writer.key("lower_bound_ns").integer(proof.lower_bound.ns);
-    writer.key("problems").open_array(Layout::Lines);
-    for (const ProblemProof& problem : proof.problems) write_problem(writer, problem);
-    writer.close();
-    writer.close();
+    write_proof(writer, proof, tool);
     writer.finish();
   };
 }
 
+ProofDocument read_proof(const Field& field, const std::string& plan_sha256) {
+  ObjectReader object(field);
+  ProofDocument proof;
+  if (!check_schema(object, kProofSchema)) return proof;
+  read_text(object.field("tool"));
+  if (!is_of_plan(object.field("plan_sha256"), plan_sha256)) return proof;
+  proof.plan_sha256 = plan_sha256;
+  proof.lower_bound.ns = required_integer(object.field("lower_bound_ns"), {});
+  const ArrayReader problems(object.field("problems"), "an array of problems");
+  std::size_t nodes = 0;
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    proof.problems.push_back(read_problem(problems.at(i), nodes));
+  }
+  object.finish();
+  return proof;
+}
+
 ProofDocument read_proof(std::string_view text, const std::string& source_name,
                          const std::string& plan_sha256) {
-  return read_document<ProofDocument>(text, source_name, [&](const Field& field) {
-    ObjectReader object(field);
-    ProofDocument proof;
-    if (!check_schema(object, kProofSchema)) return proof;
-    read_text(object.field("tool"));
-    if (!is_of_plan(object.field("plan_sha256"), plan_sha256)) return proof;
-    proof.plan_sha256 = plan_sha256;
-    proof.lower_bound.ns = required_integer(object.field("lower_bound_ns"), {});
-    const ArrayReader problems(object.field("problems"), "an array of problems");
-    std::size_t nodes = 0;
-    for (std::size_t i = 0; i < problems.size(); ++i) {
-      proof.problems.push_back(read_problem(problems.at(i), nodes));
-    }
-    object.finish();
-    return proof;
-  });
+  return read_document<ProofDocument>(
+      text, source_name, [&](const Field& field) { return read_proof(field, plan_sha256); });
 }
 
 }  // namespace dapple::io

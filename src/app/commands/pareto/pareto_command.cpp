@@ -6,8 +6,10 @@
 #include "app/commands/pareto/pareto_request.h"
 #include "app/commands/pareto/pareto_text.h"
 #include "app/commands/pareto/trade_off_plans.h"
+#include "app/request/inputs.h"
 #include "dapple/command_line/files.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/io/documents/trade_off_document.h"
 
 namespace dapple::app {
 namespace {
@@ -15,9 +17,25 @@ namespace {
 void check_pareto_outputs(const ParetoRequest& request) {
   std::vector<command_line::NamedPath> outputs;
   if (request.plan.output) outputs.push_back({"--output", *request.plan.output});
+  if (request.certificate) outputs.push_back({"--certificate", *request.certificate});
   if (request.plot) outputs.push_back({"--plot", *request.plot});
   if (request.is_csv) outputs.push_back({"--csv", "-"});
   check_outputs(outputs, {{"--model", request.plan.model}, {"--topo", request.plan.topology}});
+}
+
+/// Returns the trade-off as a file states it. Requires: a plan is chosen.
+TradeOffDocument certificate_of(const Shown& shown) {
+  TradeOffDocument document{.tool = kTool,
+                            .request = shown.request.terms,
+                            .searches = {},
+                            .front = {},
+                            .chosen = *shown.chosen,
+                            .claim = shown.claim};
+  for (std::size_t i = 0; i < shown.points.size(); ++i) {
+    document.searches.push_back(shown.comparison.plans[i].search);
+    if (shown.is_on_front[i]) document.front.push_back(i);
+  }
+  return document;
 }
 
 int run_pareto(const command_line::Options& options, command_line::Console& console) {
@@ -25,15 +43,23 @@ int run_pareto(const command_line::Options& options, command_line::Console& cons
   check_pareto_outputs(request);
   const Comparison comparison = compare_plans(request, console);
   const std::vector<planner::TradeOffPoint> points = comparison.points();
-  const planner::TradeOffLimits limits = limits_of(request, comparison);
+  const planner::TradeOffLimits limits =
+      planner::limits_of(request.terms, points, comparison.global_batch_size);
   const std::vector<bool> is_on_front = planner::pareto_front(points);
-  const Shown shown{request, comparison,  points,
-                    limits,  is_on_front, planner::best_within(points, limits, request.objective)};
-  const bool out_is_taken = request.is_csv || request.plan.output == "-" || request.plot == "-";
+  const TradeOffClaim claim = planner::claim_of(request.terms, points, limits);
+  const Shown shown{request,     comparison,
+                    points,      limits,
+                    is_on_front, planner::best_within(points, limits, request.terms.objective),
+                    claim};
+  const bool out_is_taken = request.is_csv || request.plan.output == "-" ||
+                            request.certificate == "-" || request.plot == "-";
   const auto [stream, style] = console.words(out_is_taken);
   command_line::Results results(console);
   if (request.plan.output && shown.chosen) {
-    results.add(*request.plan.output, io::write_plan(*comparison.plans[*shown.chosen].document));
+    results.add(*request.plan.output, io::write_plan(*comparison.plans[*shown.chosen].document()));
+  }
+  if (request.certificate && shown.chosen) {
+    results.add(*request.certificate, io::write_trade_off(certificate_of(shown)));
   }
   if (request.plot) {
     if (std::optional<std::string> plot = pareto_plot(shown)) {
@@ -53,6 +79,9 @@ int run_pareto(const command_line::Options& options, command_line::Console& cons
   if (!shown.chosen) return command_line::kInfeasible;
   if (request.plan.output && *request.plan.output != "-") {
     stream << "plan written to " << printable(*request.plan.output) << '\n';
+  }
+  if (request.certificate && *request.certificate != "-") {
+    stream << "certificate written to " << printable(*request.certificate) << '\n';
   }
   return command_line::kDone;
 }

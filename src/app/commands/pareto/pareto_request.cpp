@@ -54,6 +54,10 @@ OptionSection outputs() {
         .value = "FILE",
         .kind = ValueKind::File,
         .text = "Write the chosen plan."},
+       {.name = "certificate",
+        .value = "FILE",
+        .kind = ValueKind::File,
+        .text = "Write all plans and what they prove, for verify."},
        {.name = "plot", .value = "FILE", .kind = ValueKind::File, .text = "Draw all plans as SVG."},
        {.name = "csv", .text = "Print a row for each plan as CSV."}}};
 }
@@ -81,24 +85,26 @@ std::vector<OptionSection> pareto_options() {
 
 ParetoRequest pareto_request(const command_line::Options& options) {
   constexpr std::int64_t kMostNumber = 1'000'000'000;
-  ParetoRequest request{.plan = plan_request(options),
-                        .max_devices = options.positive_integer("max-devices", kMaxCount),
-                        .min_throughput = options.positive_number("min-throughput", kMostNumber),
-                        .budget = options.positive_number("budget", kMostNumber),
-                        .slack = options.fraction("slack"),
-                        .plot = options.text("plot"),
-                        .is_csv = options.has("csv")};
+  ParetoRequest request{
+      .plan = plan_request(options),
+      .terms = {.min_throughput = options.positive_number("min-throughput", kMostNumber),
+                .budget = options.positive_number("budget", kMostNumber),
+                .slack = options.fraction("slack")},
+      .max_devices = options.positive_integer("max-devices", kMaxCount),
+      .certificate = options.text("certificate"),
+      .plot = options.text("plot"),
+      .is_csv = options.has("csv")};
   request.plan.planner.baselines = false;
-  if (options.choice("against") == "memory") request.against = Against::Memory;
-  if (options.choice("objective") == "time") request.objective = planner::Objective::Time;
-  if (request.slack && !request.budget && request.objective == planner::Objective::Time) {
+  if (options.choice("against") == "memory") request.terms.against = Against::Memory;
+  if (options.choice("objective") == "time") request.terms.objective = Objective::Time;
+  if (request.terms.slack && !request.terms.budget && request.terms.objective == Objective::Time) {
     throw command_line::usage_error(
         "--slack", "needs --objective cost or --budget, as the fastest plan is within any slack");
   }
   if (request.plan.planner.planner == PlannerKind::Dapple) {
     throw command_line::usage_error("--planner", "expected exact, which proves bounds, got dapple");
   }
-  if (request.against == Against::Memory) {
+  if (request.terms.against == Against::Memory) {
     for (const char* name : {"max-devices", "budget"}) {
       if (options.has(name)) {
         throw command_line::usage_error(std::string("--") + name, "needs --against price");

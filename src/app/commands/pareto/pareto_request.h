@@ -7,27 +7,17 @@
 #include <vector>
 
 #include "app/request/plan_request.h"
-#include "dapple/core/quantity.h"
-#include "dapple/planner/result/trade_off.h"
+#include "dapple/plan/trade_off.h"
 
 namespace dapple::app {
-
-/// What counts beside time.
-enum class Against : std::uint8_t { Price, Memory };
 
 struct ParetoRequest {
   /// The search for each plan, without baselines.
   PlanCommandRequest plan;
-  Against against = Against::Price;
-  planner::Objective objective = planner::Objective::Cost;
+  TradeOffRequest terms;
   std::optional<std::int64_t> max_devices;
-  /// Samples per second.
-  std::optional<Factor> min_throughput;
-  /// The most that 1,000 iterations may cost.
-  std::optional<Factor> budget;
-  /// How much longer than the fastest plan the chosen one may take, as a fraction.
-  std::optional<Factor> slack;
-  /// The file of the plot.
+  /// The files of the certificate and of the plot.
+  std::optional<std::string> certificate;
   std::optional<std::string> plot;
   bool is_csv = false;
 };

@@ -17,14 +17,8 @@ namespace {
 
 using report::Align;
 
-/// Returns the price of 1,000 iterations.
-double price_of(Wide cost) {
-  constexpr double kUnitsOfPrice = 3.6e18;  // billionths of an hour's price, in microseconds
-  return static_cast<double>(cost) / kUnitsOfPrice;
-}
-
-std::string price_text(Wide cost) {
-  return fmt::format("{:.4g}", price_of(cost));
+std::string price_text(double price) {
+  return fmt::format("{:.4g}", price);
 }
 
 /// Returns what costs of 1,000 iterations are called: a price, or hours of devices without prices.
@@ -50,25 +44,27 @@ std::string gap_text(const Prediction& prediction) {
 
 /// Returns what tells the search of a plan from the others.
 std::vector<report::Cell> subject_cells(const Shown& shown, const TradeOffPlan& plan) {
-  if (shown.request.against == Against::Price) {
+  if (shown.request.terms.against == Against::Price) {
     return {{fmt::format("{}", plan.devices)}, {plan.servers}};
   }
-  return {{report::show(plan.memory_limit, shown.comparison.plans.front().memory_limit)}};
+  return {
+      {report::show(plan.point.memory_limit, shown.comparison.plans.front().point.memory_limit)}};
 }
 
 std::string cost_text(const Shown& shown, const TradeOffPlan& plan) {
-  if (shown.request.against == Against::Price) return price_text(plan.point.cost);
-  return report::show(plan.document->prediction.most_memory(),
-                      shown.comparison.plans.front().memory_limit);
+  if (shown.request.terms.against == Against::Price)
+    return price_text(planner::price_of_thousand(plan.point.cost));
+  return report::show(plan.document()->prediction.most_memory(),
+                      shown.comparison.plans.front().point.memory_limit);
 }
 
 /// Whether a search compared several forms of parallelism, or the plans' forms differ.
 bool has_several_forms(const Comparison& comparison) {
-  return std::any_of(
-      comparison.plans.begin(), comparison.plans.end(), [](const TradeOffPlan& plan) {
-        return plan.document &&
-               (!plan.document->parallelisms.empty() || !plan.document->plan.parallelism.is_none());
-      });
+  return std::any_of(comparison.plans.begin(), comparison.plans.end(),
+                     [](const TradeOffPlan& plan) {
+                       return plan.document() && (!plan.document()->parallelisms.empty() ||
+                                                  !plan.document()->plan.parallelism.is_none());
+                     });
 }
 
 /// Returns the form of parallelism of a plan, or those of its stages.
@@ -80,7 +76,7 @@ std::string form_text(const Plan& plan) {
 
 std::string table_of(const Shown& shown, const report::TextStyle& style) {
   constexpr std::size_t kLeast = 12;
-  const bool is_price = shown.request.against == Against::Price;
+  const bool is_price = shown.request.terms.against == Against::Price;
   std::vector<report::Column> columns{{is_price ? "devices" : "allowed", Align::Right}};
   if (is_price) columns.push_back({"servers", Align::Left, kLeast});
   columns.push_back({"iteration", Align::Right});
@@ -96,67 +92,55 @@ std::string table_of(const Shown& shown, const report::TextStyle& style) {
   for (std::size_t i = 0; i < shown.comparison.plans.size(); ++i) {
     const TradeOffPlan& plan = shown.comparison.plans[i];
     std::vector<report::Cell> cells = subject_cells(shown, plan);
-    if (plan.document) {
-      const Prediction& prediction = plan.document->prediction;
+    if (plan.document()) {
+      const Prediction& prediction = plan.document()->prediction;
       cells.push_back({report::show(prediction.iteration)});
       cells.push_back({report::show_rate(prediction.samples_per_second)});
       cells.push_back({cost_text(shown, plan)});
       cells.push_back({gap_text(prediction)});
-      cells.push_back({shape_of(plan.document->plan)});
-      if (has_forms) cells.push_back({form_text(plan.document->plan)});
+      cells.push_back({shape_of(plan.document()->plan)});
+      if (has_forms) cells.push_back({form_text(plan.document()->plan)});
     } else {
       cells.resize(count - 1, {"-"});
     }
-    cells.push_back({standing(shown, i), plan.document ? report::Ink::Plain : report::Ink::Bad});
+    cells.push_back({standing(shown, i), plan.document() ? report::Ink::Plain : report::Ink::Bad});
     table.add_row(std::move(cells));
   }
   return table.text(0, style);
 }
 
-/// Returns the largest limit of memory within which it is proven that no plan is fast enough (W2).
-std::optional<Bytes> too_little_memory(const Shown& shown, Duration most) {
-  std::optional<Bytes> limit;
-  for (const TradeOffPlan& plan : shown.comparison.plans) {
-    if (plan.point.least_iteration <= most) continue;
-    limit = std::max(limit.value_or(plan.memory_limit), plan.memory_limit);
-  }
-  return limit;
-}
-
 /// Returns what is proven about all plans that the searches cover.
 std::string proof_text(const Shown& shown) {
-  const Comparison& comparison = shown.comparison;
-  const bool is_price = shown.request.against == Against::Price;
-  const planner::Objective objective = shown.request.objective;
-  const planner::TradeOffLimits& limits = shown.limits;
-  const planner::TradeOffPoint& best = comparison.plans[*shown.chosen].point;
-  if (!is_price && objective == planner::Objective::Cost) {
-    const Duration most = limits.iteration.value_or(Duration{kMaxCount});
-    const std::optional<Bytes> limit = too_little_memory(shown, most);
-    if (!limit) return "proven: nothing about plans that use less memory\n";
+  const TradeOffRequest& asked = shown.request.terms;
+  const planner::TradeOffPoint& best = shown.points[*shown.chosen];
+  const TradeOffClaim& claim = shown.claim;
+  if (asked.against == Against::Memory && asked.objective == Objective::Cost) {
+    if (!claim.memory) return "proven: nothing about plans that use less memory\n";
     return fmt::format("proven: no plan as asked for {}within {} a device\n",
-                       limits.iteration ? "and as fast fits " : "fits ", report::show(*limit));
+                       shown.limits.iteration ? "and as fast fits " : "fits ",
+                       report::show(*claim.memory));
   }
-  const std::optional<Wide> bound = planner::bound_within(shown.points, limits, objective);
-  const bool is_time = objective == planner::Objective::Time;
-  const Wide value = is_time ? Wide{best.iteration->ns} : best.cost;
-  if (!bound || (*bound == 0 && value > 0)) return "proven: nothing about other plans\n";
+  const double bound =
+      claim.iteration ? static_cast<double>(claim.iteration->ns) : claim.price.value_or(0);
+  const double value = claim.iteration ? static_cast<double>(best.iteration->ns)
+                                       : planner::price_of_thousand(best.cost);
+  if (bound == 0 && value > 0) return "proven: nothing about other plans\n";
   std::string text =
       fmt::format("proven: no plan as asked for {} these {} {}",
-                  limits.iteration || limits.cost ? "and within the limits on" : "on",
-                  is_price ? "clusters" : "devices", is_time ? "is faster" : "costs less");
-  if (*bound >= value) return text + '\n';
-  const double gap = 1 - static_cast<double>(*bound) / static_cast<double>(value);
-  return text + fmt::format(" than {}, {} below it\n",
-                            is_time ? report::show(Duration{static_cast<std::int64_t>(*bound)})
-                                    : price_text(*bound),
-                            report::show_percent(gap));
+                  shown.limits.iteration || shown.limits.cost ? "and within the limits on" : "on",
+                  asked.against == Against::Price ? "clusters" : "devices",
+                  claim.iteration ? "is faster" : "costs less");
+  if (bound >= value) return text + '\n';
+  return text +
+         fmt::format(" than {}, {} below it\n",
+                     claim.iteration ? report::show(*claim.iteration) : price_text(*claim.price),
+                     report::show_percent(1 - bound / value));
 }
 
 /// Returns why no plan is chosen, as far as that is proven.
 std::string no_choice_text(const Shown& shown) {
   const bool is_proven =
-      !planner::bound_within(shown.points, shown.limits, shown.request.objective);
+      !planner::bound_within(shown.points, shown.limits, shown.request.terms.objective);
   if (!shown.comparison.has_plans()) return is_proven ? "no plan fits\n" : "no plan was found\n";
   return is_proven ? "no plan is within the limits\n" : "no plan within the limits was found\n";
 }
@@ -166,7 +150,7 @@ std::string choice_text(const Shown& shown) {
   if (!shown.chosen) return no_choice_text(shown);
   const TradeOffPlan& plan = comparison.plans[*shown.chosen];
   std::string cost = cost_text(shown, plan);
-  if (shown.request.against == Against::Memory) {
+  if (shown.request.terms.against == Against::Memory) {
     cost += " on the fullest device";
   } else {
     cost += comparison.has_prices ? " for 1,000 iterations" : " device-hours for 1,000 iterations";
@@ -183,7 +167,7 @@ std::string pareto_table(const Shown& shown, const report::TextStyle& style) {
     return shown.comparison.was_interrupted ? std::string() : "no cluster is small enough\n";
   }
   std::string text = table_of(shown, style) + '\n';
-  if (shown.request.against == Against::Price) {
+  if (shown.request.terms.against == Against::Price) {
     text +=
         shown.comparison.has_prices
             ? "Prices are of 1,000 iterations on all devices of the cluster.\n"
@@ -209,12 +193,12 @@ std::string pareto_csv(const Shown& shown) {
     const TradeOffPlan& plan = shown.comparison.plans[i];
     const planner::TradeOffPoint& point = plan.point;
     std::vector<std::string> cells{fmt::format("{}", plan.devices), csv_cell(plan.servers),
-                                   fmt::format("{}", plan.memory_limit.count)};
+                                   fmt::format("{}", plan.point.memory_limit.count)};
     const auto price_at = [&](Duration time) {
-      return fmt::format("{}", price_of(plan.price_per_hour * time.ns));
+      return fmt::format("{}", planner::price_of_thousand(plan.price_per_hour * time.ns));
     };
     const bool is_bounded = !point.least_iteration.is_infinite();
-    const Prediction* const prediction = plan.document ? &plan.document->prediction : nullptr;
+    const Prediction* const prediction = plan.document() ? &plan.document()->prediction : nullptr;
     cells.push_back(point.iteration ? fmt::format("{}", point.iteration->ns) : "");
     cells.push_back(is_bounded ? fmt::format("{}", point.least_iteration.ns) : "");
     cells.push_back(prediction != nullptr ? fmt::format("{}", prediction->samples_per_second) : "");
@@ -222,28 +206,28 @@ std::string pareto_csv(const Shown& shown) {
     cells.push_back(is_bounded ? price_at(point.least_iteration) : "");
     cells.push_back(prediction != nullptr ? fmt::format("{}", prediction->most_memory().count)
                                           : "");
-    cells.push_back(prediction != nullptr ? csv_cell(shape_of(plan.document->plan)) : "");
+    cells.push_back(prediction != nullptr ? csv_cell(shape_of(plan.document()->plan)) : "");
     cells.emplace_back(shown.is_on_front[i] ? "yes" : "no");
     cells.emplace_back(shown.chosen == i ? "yes" : "no");
     cells.push_back(csv_cell(plan.fault.empty() ? plan.remark : printable(plan.fault)));
-    cells.push_back(plan.document ? csv_cell(form_text(plan.document->plan)) : "");
+    cells.push_back(plan.document() ? csv_cell(form_text(plan.document()->plan)) : "");
     text += fmt::format("{}\n", fmt::join(cells, ","));
   }
   return text;
 }
 
 std::optional<std::string> pareto_plot(const Shown& shown) {
-  const bool is_price = shown.request.against == Against::Price;
+  const bool is_price = shown.request.terms.against == Against::Price;
   std::vector<report::PlotPoint> points;
   std::string model;
   for (std::size_t i = 0; i < shown.comparison.plans.size(); ++i) {
     const TradeOffPlan& plan = shown.comparison.plans[i];
-    if (!plan.document) continue;
+    if (!plan.document()) continue;
     constexpr double kBytesOfGiB = 1024.0 * 1024 * 1024;
     const double memory =
-        static_cast<double>(plan.document->prediction.most_memory().count) / kBytesOfGiB;
-    const double cost = is_price ? price_of(plan.point.cost) : memory;
-    model = plan.document->original_profile().name;
+        static_cast<double>(plan.document()->prediction.most_memory().count) / kBytesOfGiB;
+    const double cost = is_price ? planner::price_of_thousand(plan.point.cost) : memory;
+    model = plan.document()->original_profile().name;
     points.push_back({.x = cost,
                       .y = static_cast<double>(plan.point.iteration->ns) * 1e-9,
                       .label = is_price ? fmt::format("{}", plan.devices) : std::string(),

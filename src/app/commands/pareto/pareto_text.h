@@ -15,12 +15,14 @@ namespace dapple::app {
 struct Shown {
   const ParetoRequest& request;
   const Comparison& comparison;
-  /// Comparison::points() and limits_of() them.
+  /// Comparison::points() and their limits_of().
   const std::vector<planner::TradeOffPoint>& points;
   const planner::TradeOffLimits& limits;
   /// pareto_front() of the points.
   const std::vector<bool>& is_on_front;
   std::optional<std::size_t> chosen;
+  /// What is proven of all plans.
+  const TradeOffClaim& claim;
 };
 
 /// Returns a row for each plan, the chosen one, and what is proven of all others.

@@ -9,6 +9,7 @@
 #include "app/commands/pareto/variations.h"
 #include "app/commands/plan/planning.h"
 #include "app/commands/progress_line.h"
+#include "app/request/for_target.h"
 #include "dapple/report/show.h"
 #include "dapple/topology/topology.h"
 
@@ -18,10 +19,6 @@ namespace {
 /// How far the limit of memory falls below what the last plan uses, and how often at most.
 constexpr std::int64_t kPercentOfLast = 95;
 constexpr std::size_t kMostLimits = 64;
-
-/// An hour costs billionths of a price, and an iteration that times its nanoseconds, so that costs
-/// are exact. This is an hour in nanoseconds over 1,000 iterations.
-constexpr Wide kHourOfIterations = Wide{3600} * 1'000'000;
 
 /// Returns the first fault of an error with its place, such as an option.
 std::string text_of(const Error& error) {
@@ -41,8 +38,8 @@ class PlanComparer {
   void compare_prices();
   void compare_memory();
   TradeOffPlan subject(TopologyDescription topology) const;
+  void prove_bound(TradeOffSearch& search);
   void search(TradeOffPlan subject);
-  void take(TradeOffPlan& plan, planner::MadePlan made);
   bool is_out_of_limits(const TradeOffPlan& plan) const;
 
   const ParetoRequest& request_;
@@ -61,15 +58,16 @@ PlanComparer::PlanComparer(const ParetoRequest& request, command_line::Console& 
       planner_(request.plan.planner),
       progress_(console, request.plan.time_limit) {
   planner_.global_batch_size = global_batch_of(request.plan, inputs_.profile);
+  found_.global_batch_size = planner_.global_batch_size;
   const Topology whole{inputs_.topology, source_name_};
   check_suited(request.plan, inputs_.profile, whole, planner_.global_batch_size);
   // Throws for pins that no smaller cluster can have either.
   pins_of(request.plan, inputs_.profile, whole);
-  found_.has_prices = has_prices(inputs_.topology);
+  found_.has_prices = planner::has_prices(inputs_.topology);
 }
 
 Comparison PlanComparer::run() {
-  if (request_.against == Against::Price) {
+  if (request_.terms.against == Against::Price) {
     compare_prices();
   } else {
     compare_memory();
@@ -84,7 +82,7 @@ Comparison PlanComparer::run() {
 
 void PlanComparer::compare_prices() {
   // Throws for a device without a price before anything is searched.
-  price_per_hour(inputs_.topology, source_name_);
+  planner::price_per_hour(inputs_.topology, source_name_);
   for (TopologyDescription& cluster :
        smaller_clusters(inputs_.topology, source_name_, found_.left_out)) {
     if (request_.max_devices && device_count(cluster) > *request_.max_devices) break;
@@ -95,29 +93,37 @@ void PlanComparer::compare_prices() {
 
 void PlanComparer::compare_memory() {
   search(subject(inputs_.topology));
-  while (!found_.was_interrupted && found_.plans.back().document &&
+  while (!found_.was_interrupted && found_.plans.back().document() &&
          found_.plans.size() < kMostLimits && !is_out_of_limits(found_.plans.back())) {
-    const Bytes last = found_.plans.back().document->prediction.most_memory();
+    const Bytes last = found_.plans.back().document()->prediction.most_memory();
     search(subject(with_memory_limit(inputs_.topology, {last.count / 100 * kPercentOfLast})));
   }
 }
 
 /// Whether it is proven that no plan within this or a smaller limit of memory is fast enough.
 bool PlanComparer::is_out_of_limits(const TradeOffPlan& plan) const {
-  const std::optional<Duration> most = limits_of(request_, found_).iteration;
+  const std::optional<Duration> most =
+      planner::limits_of(request_.terms, found_.points(), found_.global_batch_size).iteration;
   return most && plan.point.least_iteration > *most;
 }
 
 TradeOffPlan PlanComparer::subject(TopologyDescription topology) const {
-  TradeOffPlan plan;
-  plan.devices = device_count(topology);
-  plan.servers = servers_text(topology, inputs_.topology);
-  plan.price_per_hour = price_per_hour(topology, source_name_);
-  for (const DeviceKind& kind : topology.devices) {
-    plan.memory_limit = std::max(plan.memory_limit, kind.memory - kind.reserved);
-  }
-  plan.topology = std::move(topology);
+  TradeOffPlan plan{.search = {},
+                    .devices = device_count(topology),
+                    .servers = servers_text(topology, inputs_.topology),
+                    .price_per_hour = planner::price_per_hour(topology, source_name_)};
+  plan.search.topology = std::move(topology);
   return plan;
+}
+
+/// Adds the proof of the plan's bound, if it is proven again before a signal is received.
+void PlanComparer::prove_bound(TradeOffSearch& search) {
+  if (progress_.stop_reason() == StopReason::Signal) return;
+  progress_.restart(std::nullopt);
+  const PlanDocument& document = *search.document;
+  search.proof = prove(document, Topology{document.topology},
+                       restriction_in(document, source_name_), progress_)
+                     .proof;
 }
 
 /// Searches for a plan. What is asked for may be impossible with fewer devices or less memory; if
@@ -129,10 +135,11 @@ void PlanComparer::search(TradeOffPlan plan) {
     return;
   }
   try {
-    const Topology topology{plan.topology, source_name_};
+    const Topology topology{plan.search.topology, source_name_};
     auto result = plan_as_requested(request_.plan, inputs_.profile, topology, planner_, progress_);
     if (auto* made = std::get_if<planner::MadePlan>(&result)) {
-      take(plan, std::move(*made));
+      complete_document(*made, inputs_, progress_.stop_reason(), request_.plan.time_limit);
+      plan.search.document = std::move(made->document);
     } else {
       const auto& infeasible = std::get<planner::Infeasible>(result);
       const bool has_no_plans = !infeasible.stopped && infeasible.is_proven();
@@ -141,7 +148,7 @@ void PlanComparer::search(TradeOffPlan plan) {
         plan.remark += fmt::format(", {}{} short", infeasible.is_least_shortage ? "at least " : "",
                                    report::show(infeasible.missing()));
       }
-      plan.point.least_iteration = has_no_plans ? Duration::infinite() : infeasible.lower_bound;
+      plan.search.lower_bound = has_no_plans ? Duration::infinite() : infeasible.lower_bound;
     }
   } catch (const Error& error) {
     plan.remark = "impossible";
@@ -150,27 +157,15 @@ void PlanComparer::search(TradeOffPlan plan) {
     // Pins and sharding that are impossible leave no plan at all; of other faults nothing is known.
     const bool has_no_plans = error.kind() == ErrorKind::Usage || error.source() == "--pin" ||
                               error.source() == "--shard";
-    plan.point.least_iteration = has_no_plans ? Duration::infinite() : Duration{};
+    plan.search.lower_bound = has_no_plans ? Duration::infinite() : Duration{};
   }
   if (progress_.stop_reason() != StopReason::None) {
     plan.remark += plan.remark.empty() ? "stopped" : ", stopped";
   }
-  if (!plan.point.least_iteration.is_infinite() && request_.against == Against::Price) {
-    plan.point.least_cost = plan.price_per_hour * plan.point.least_iteration.ns;
-  }
+  plan.point = planner::point_of(plan.search, request_.terms.against, source_name_);
+  if (request_.certificate && plan.search.document) prove_bound(plan.search);
   found_.was_interrupted = progress_.stop_reason() == StopReason::Signal;
   found_.plans.push_back(std::move(plan));
-}
-
-void PlanComparer::take(TradeOffPlan& plan, planner::MadePlan made) {
-  complete_document(made, inputs_, progress_.stop_reason(), request_.plan.time_limit);
-  const Prediction& prediction = made.document.prediction;
-  plan.point.iteration = prediction.iteration;
-  plan.point.least_iteration = prediction.lower_bound.value_or(Duration{});
-  plan.point.cost = request_.against == Against::Price
-                        ? plan.price_per_hour * prediction.iteration.ns
-                        : Wide{prediction.most_memory().count};
-  plan.document = std::move(made.document);
 }
 
 }  // namespace
@@ -183,38 +178,11 @@ std::vector<planner::TradeOffPoint> Comparison::points() const {
 
 bool Comparison::has_plans() const {
   return std::any_of(plans.begin(), plans.end(),
-                     [](const TradeOffPlan& plan) { return plan.document.has_value(); });
+                     [](const TradeOffPlan& plan) { return plan.document().has_value(); });
 }
 
 Comparison compare_plans(const ParetoRequest& request, command_line::Console& console) {
   return PlanComparer(request, console).run();
-}
-
-planner::TradeOffLimits limits_of(const ParetoRequest& request, const Comparison& comparison) {
-  planner::TradeOffLimits limits;
-  if (request.budget) limits.cost = Wide{request.budget->billionths} * kHourOfIterations;
-  const auto lower = [&](Wide nanoseconds) {
-    const Wide most = std::min<Wide>(nanoseconds, kMaxCount);
-    const Duration time{static_cast<std::int64_t>(most)};
-    limits.iteration = std::min(limits.iteration.value_or(time), time);
-  };
-  for (const TradeOffPlan& plan : comparison.plans) {
-    if (!request.min_throughput || !plan.document) continue;
-    // Samples over samples per second, both exact.
-    const Wide samples = plan.document->plan.global_batch_size;
-    lower(samples * kOne.billionths * kOne.billionths / request.min_throughput->billionths);
-    break;
-  }
-  if (request.slack) {
-    Duration fastest = Duration::infinite();
-    for (const TradeOffPlan& plan : comparison.plans) {
-      fastest = std::min(fastest, plan.point.iteration.value_or(fastest));
-    }
-    if (!fastest.is_infinite()) {
-      lower(Wide{fastest.ns} * (kOne.billionths + request.slack->billionths) / kOne.billionths);
-    }
-  }
-  return limits;
 }
 
 }  // namespace dapple::app

@@ -9,28 +9,26 @@
 #include "app/commands/pareto/pareto_request.h"
 #include "dapple/command_line/console.h"
 #include "dapple/plan/document.h"
+#include "dapple/plan/trade_off.h"
 #include "dapple/planner/result/trade_off.h"
-#include "dapple/topology/description.h"
 
 namespace dapple::app {
 
 /// A search and what it has found.
 struct TradeOffPlan {
-  TopologyDescription topology;
+  TradeOffSearch search;
   std::int64_t devices = 0;
   /// The servers in words, such as "2 x node".
   std::string servers;
-  /// The memory that a plan may use on a device, the most of any.
-  Bytes memory_limit = {};
   /// What all devices cost in an hour, in billionths.
   Wide price_per_hour = 0;
-  /// Nothing if no plan was found.
-  std::optional<PlanDocument> document = {};
-  /// Why there is none, such as "no plan fits"; or "stopped".
+  /// Why there is no plan, such as "no plan fits"; or "stopped".
   std::string remark = {};
   /// What made the request impossible for this topology, or an empty text.
   std::string fault = {};
   planner::TradeOffPoint point = {};
+
+  const std::optional<PlanDocument>& document() const { return search.document; }
 };
 
 struct Comparison {
@@ -45,15 +43,13 @@ struct Comparison {
   std::vector<planner::TradeOffPoint> points() const;
   /// Whether any plan was found.
   bool has_plans() const;
+  /// Samples of an iteration.
+  std::int64_t global_batch_size = 1;
 };
 
 /// Makes all plans: for each cluster by rising size, or for falling limits of memory until no plan
 /// fits or one within the request's limits is proven to be impossible. Throws what plan throws for
 /// the same options.
 Comparison compare_plans(const ParetoRequest& request, command_line::Console& console);
-
-/// Returns what the chosen plan may take: by the budget, the least throughput, and the slack beyond
-/// the fastest plan found.
-planner::TradeOffLimits limits_of(const ParetoRequest& request, const Comparison& comparison);
 
 }  // namespace dapple::app

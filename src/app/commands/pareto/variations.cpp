@@ -57,13 +57,6 @@ Error unsuited(const std::string& source_name, const char* place, const char* me
   return Error{ErrorKind::BadInput, source_name, {{place, message}}};
 }
 
-const DeviceKind& kind_in(const TopologyDescription& topology, const std::string& name) {
-  const auto kind = std::find_if(topology.devices.begin(), topology.devices.end(),
-                                 [&](const DeviceKind& some) { return some.name == name; });
-  check(kind != topology.devices.end(), "a server has devices of no kind");
-  return *kind;
-}
-
 /// Returns the topology with that many servers of each kind, without what then has no meaning.
 TopologyDescription with_counts(TopologyDescription topology,
                                 const std::vector<std::int32_t>& counts) {
@@ -284,30 +277,6 @@ std::string servers_text(const TopologyDescription& cluster, const TopologyDescr
                             : fmt::format("{} x {}", group.count, printable(group.name)));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
-}
-
-bool has_prices(const TopologyDescription& topology) {
-  return std::any_of(topology.servers.begin(), topology.servers.end(),
-                     [&](const ServerGroup& group) {
-                       return kind_in(topology, group.device).price_per_hour.has_value();
-                     });
-}
-
-Wide price_per_hour(const TopologyDescription& topology, const std::string& source_name) {
-  Wide sum = 0;
-  const bool are_priced = has_prices(topology);
-  for (const ServerGroup& group : topology.servers) {
-    const DeviceKind& kind = kind_in(topology, group.device);
-    if (are_priced && !kind.price_per_hour) {
-      throw Error{ErrorKind::BadInput,
-                  source_name,
-                  {{"/devices/" + kind.name + "/price_per_hour",
-                    "expected a price, as other devices have one, got none"}}};
-    }
-    const Factor price = are_priced ? *kind.price_per_hour : kOne;
-    sum += Wide{price.billionths} * group.count * group.devices;
-  }
-  return sum;
 }
 
 TopologyDescription with_memory_limit(TopologyDescription topology, Bytes limit) {

@@ -1,5 +1,5 @@
-// The topologies whose plans a trade-off compares: smaller clusters and their prices, and less
-// memory on every device.
+// The topologies whose plans a trade-off compares: smaller clusters, and less memory on every
+// device.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,6 @@ std::string name_with(const std::string& name, const std::string& remark);
 
 /// Returns "3 x node", or "4 of node" for some devices of a server.
 std::string servers_text(const TopologyDescription& cluster, const TopologyDescription& whole);
-
-/// Whether any device of the servers has a price.
-bool has_prices(const TopologyDescription& topology);
-
-/// Returns what all devices cost in an hour, in billionths, or the billionfold number of devices if
-/// no kind of the topology has a price. Throws Error(BadInput), naming `source_name`, if a kind
-/// lacks one that another has.
-Wide price_per_hour(const TopologyDescription& topology, const std::string& source_name);
 
 /// Returns the topology with so much memory at most for plans on every device.
 TopologyDescription with_memory_limit(TopologyDescription topology, Bytes limit);

@@ -35,7 +35,6 @@
 #include "dapple/planner/request/search_limits.h"
 #include "dapple/planner/result/infeasible.h"
 #include "dapple/planner/result/made_plan.h"
-#include "dapple/planner/verify/make_proof.h"
 #include "dapple/report/show.h"
 #include "dapple/report/summary.h"
 
@@ -157,28 +156,6 @@ std::vector<Sensitivity> search_with_each(const std::vector<ChangedInputs>& chan
   }
   progress.clear();
   return found;
-}
-
-/// The proof of the bound, as far as one was asked for, and why there is none otherwise.
-struct ProofEnd {
-  std::optional<ProofDocument> proof;
-  std::string why_not;
-};
-
-/// Proves the bound of the plan again, problem by problem.
-ProofEnd prove(const PlanDocument& document, const Topology& topology,
-               const std::optional<planner::PlanRestriction>& restriction,
-               command_line::Console& console) {
-  if (!document.prediction.lower_bound) return {std::nullopt, "the plan states no bound"};
-  ProgressLine progress{console, std::nullopt};
-  planner::MadeProof made = make_proof(document, topology, restriction, &progress);
-  if (made.is_stopped) return {std::nullopt, "it was interrupted"};
-  if (!made.unproven.empty()) {
-    return {std::nullopt, "what the search proved of " + made.unproven +
-                              " could not be derived again in as many steps"};
-  }
-  made.document.plan_sha256 = io::hash_of(document);
-  return {std::move(made.document), ""};
 }
 
 /// Returns how a plan that was chosen by its median compares with the fastest one; an empty text
@@ -378,7 +355,8 @@ int plan_and_write(const PlanCommandRequest& request, command_line::Console& con
   if (request.proof && is_interrupted) {
     proof.why_not = "the search was interrupted";
   } else if (request.proof) {
-    proof = prove(made.document, of_plan, restriction, console);
+    ProgressLine of_proof{console, std::nullopt};
+    proof = prove(made.document, of_plan, restriction, of_proof);
   }
   return write_outputs(
       {made, end.scaling, of_plan, sensitivities, proof, alternatives, other_orders}, request,

@@ -19,6 +19,7 @@
 #include "dapple/plan/optimality.h"
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/request/warnings.h"
+#include "dapple/planner/verify/make_proof.h"
 #include "dapple/profile/collective.h"
 #include "dapple/profile/context_exchanges.h"
 #include "dapple/profile/doubts.h"
@@ -214,6 +215,20 @@ std::variant<planner::MadePlan, planner::Infeasible> plan_as_requested(
   std::optional<planner::PlanRestriction> restriction;
   if (request.target) restriction = restriction_of(*request.target, planner, profile);
   return make_plan({profile, topology, planner, &progress}, restriction);
+}
+
+ProofEnd prove(const PlanDocument& document, const Topology& topology,
+               const std::optional<planner::PlanRestriction>& restriction,
+               planner::Progress& progress) {
+  if (!document.prediction.lower_bound) return {std::nullopt, "the plan states no bound"};
+  planner::MadeProof made = make_proof(document, topology, restriction, &progress);
+  if (made.is_stopped) return {std::nullopt, "it was interrupted"};
+  if (!made.unproven.empty()) {
+    return {std::nullopt, "what the search proved of " + made.unproven +
+                              " could not be derived again in as many steps"};
+  }
+  made.document.plan_sha256 = io::hash_of(document);
+  return {std::move(made.document), ""};
 }
 
 void complete_document(planner::MadePlan& made, const SearchInputs& inputs, StopReason reason,

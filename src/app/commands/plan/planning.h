@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "app/request/plan_request.h"
+#include "dapple/plan/bound_proof.h"
+#include "dapple/plan/document.h"
 #include "dapple/plan/pins.h"
 #include "dapple/plan/request.h"
 #include "dapple/plan/runtime.h"
@@ -68,6 +70,17 @@ std::variant<planner::MadePlan, planner::Infeasible> make_plan(
 std::variant<planner::MadePlan, planner::Infeasible> plan_as_requested(
     const PlanCommandRequest& request, const ModelProfile& profile, const Topology& topology,
     planner::PlannerOptions planner, planner::Progress& progress);
+
+/// The proof of the bound of a plan, and why there is none otherwise.
+struct ProofEnd {
+  std::optional<ProofDocument> proof;
+  std::string why_not;
+};
+
+/// Proves the bound of a complete_document() again, problem by problem.
+ProofEnd prove(const PlanDocument& document, const Topology& topology,
+               const std::optional<planner::PlanRestriction>& restriction,
+               planner::Progress& progress);
 
 /// Adds to a new plan's document what the planner does not know: the tool, the warnings about the
 /// inputs, and why the search was stopped. Doubts about an imported profile are left out of the

@@ -18,6 +18,7 @@
 #include "dapple/plan/request.h"
 #include "dapple/plan/schedule_family.h"
 #include "dapple/plan/simulation_mode.h"
+#include "dapple/plan/trade_off.h"
 #include "dapple/profile/boundary_shares.h"
 #include "dapple/profile/model_profile.h"
 #include "dapple/profile/skip_tensors.h"
@@ -30,9 +31,9 @@ namespace {
 using Json = nlohmann::json;
 using Names = std::vector<std::string>;
 
-constexpr std::string_view kSchemas[] = {"comparison", "export",  "measurement", "plan",
-                                         "profile",    "result",  "runtime",     "schedule",
-                                         "timeline",   "topology"};
+constexpr std::string_view kSchemas[] = {"comparison", "export",   "measurement", "plan",
+                                         "profile",    "result",   "runtime",     "schedule",
+                                         "timeline",   "topology", "trade-off"};
 
 Json schema_of(std::string_view kind) {
   return Json::parse(source_file("src/io/schemas/" + std::string(kind) + ".schema.json"));
@@ -183,6 +184,8 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"timeline/properties/clock", of_timelines("clock")},
       {"timeline/properties/origin", of_timelines("origin")},
       {"timeline/properties/transfers", transfers},
+      {"trade-off/properties/against", names<Against>()},
+      {"trade-off/properties/objective", names<Objective>()},
   };
   std::map<std::string, Json> found;
   for (const std::string_view kind : kSchemas) collect(schema_of(kind), std::string(kind), found);

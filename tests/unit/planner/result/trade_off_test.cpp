@@ -8,7 +8,6 @@
 namespace dapple {
 namespace {
 
-using planner::Objective;
 using planner::TradeOffLimits;
 using planner::TradeOffPoint;
 
@@ -133,6 +132,40 @@ TEST_CASE("a search that may have plans within the limits bounds them, and other
   CHECK(planner::best_within(points, {.iteration = Duration{37}}, Objective::Cost) == 0U);
   CHECK(planner::best_within(points, {}, Objective::Cost) == 1U);
   CHECK_FALSE(planner::best_within(points, {.cost = 19}, Objective::Cost));
+}
+
+TEST_CASE("limits are by throughput, budget and slack, each to the nanosecond") {
+  const std::vector<TradeOffPoint> points{
+      {.iteration = Duration{1'000}}, {}, {.iteration = Duration{900}}};
+  CHECK_FALSE(planner::limits_of({}, points, 8).iteration);
+  CHECK(planner::limits_of({.slack = Factor{kOne.billionths / 100}}, points, 8).iteration ==
+        Duration{909});
+  // 8 samples at 7 a second take 1,142,857,142.86 ns.
+  const TradeOffRequest rate{.min_throughput = Factor{7 * kOne.billionths}};
+  CHECK(planner::limits_of(rate, points, 8).iteration == Duration{1'142'857'142});
+  const TradeOffRequest both{.min_throughput = Factor{7 * kOne.billionths}, .slack = Factor{0}};
+  CHECK(planner::limits_of(both, points, 8).iteration == Duration{900});
+  CHECK_FALSE(planner::limits_of({.slack = Factor{0}}, {TradeOffPoint{}}, 8).iteration);
+  // A thousand iterations of an hour at 2 an hour each cost 2,000.
+  const Wide cost = Wide{2} * kOne.billionths * 3'600 * kOne.billionths;
+  CHECK(planner::price_of_thousand(cost) == 2'000);
+  CHECK(planner::limits_of({.budget = Factor{2'000 * kOne.billionths}}, points, 8).cost == cost);
+}
+
+TEST_CASE(
+    "what is proven of the least memory is the largest limit with no plan that is fast enough") {
+  const std::vector<TradeOffPoint> points{
+      {.iteration = Duration{10}, .least_iteration = {10}, .memory_limit = Bytes{100}},
+      {.iteration = Duration{12}, .least_iteration = {11}, .memory_limit = Bytes{80}},
+      {.iteration = Duration{15}, .least_iteration = {14}, .memory_limit = Bytes{60}},
+      {.least_iteration = Duration::infinite(), .memory_limit = Bytes{40}}};
+  const TradeOffRequest memory{.against = Against::Memory};
+  CHECK(planner::claim_of(memory, points, {.iteration = Duration{9}}).memory == Bytes{100});
+  CHECK(planner::claim_of(memory, points, {.iteration = Duration{12}}).memory == Bytes{60});
+  CHECK(planner::claim_of(memory, points, {}).memory == Bytes{40});
+  const TradeOffRequest time{.against = Against::Memory, .objective = Objective::Time};
+  CHECK(planner::claim_of(time, points, {}) == TradeOffClaim{.iteration = Duration{10}});
+  CHECK(planner::claim_of(time, points, {.iteration = Duration{9}}) == TradeOffClaim{});
 }
 
 }  // namespace

@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "app/commands/commands.h"
 #include "app/commands/json_result.h"
 #include "app/commands/progress_line.h"
+#include "app/commands/verify/verify_file.h"
 #include "app/request/for_target.h"
 #include "app/request/inputs.h"
-#include "app/request/modes.h"
+#include "dapple/command_line/tool.h"
 #include "dapple/io/documents/documents.h"
 #include "dapple/io/documents/proof_document.h"
 #include "dapple/io/files/read_file.h"
@@ -102,67 +102,6 @@ std::string memory_text(const Prediction& prediction, const Topology& topology) 
   return {};
 }
 
-/// Whether the file says that PyTorch's runtime cannot shard the optimizer's state, as files of
-/// older versions do, which did not search such plans.
-bool lacks_sharded_optimizer(const PlanDocument& document) {
-  const std::string& target = document.request->target;
-  if (target != "torchtitan" && target != "torch-csv") return false;
-  return std::any_of(document.parallelisms.begin(), document.parallelisms.end(),
-                     [](const ParallelismRecord& record) {
-                       return record.parallelism.shards_optimizer &&
-                              record.reason.ends_with(" have no sharded state");
-                     });
-}
-
-/// Returns the restriction of the target that the plan was requested for, as the version that made
-/// the plan had it. Throws Error(BadInput) if the file's target is invalid.
-std::optional<planner::PlanRestriction> restriction_in(const PlanDocument& document,
-                                                       const std::string& source) {
-  if (!document.request || document.request->target.empty()) return std::nullopt;
-  try {
-    auto restriction =
-        restriction_of(document.request->target,
-                       planner::options_of(*document.request, document.plan.global_batch_size),
-                       document.original_profile());
-    if (restriction && lacks_sharded_optimizer(document)) restriction->shards_optimizer = false;
-    return restriction;
-  } catch (const Error& error) {
-    throw Error{
-        ErrorKind::BadInput, source, {{"/request/for", error.violations().front().message}}};
-  }
-}
-
-std::string unchecked_reason(const planner::Unchecked& unchecked) {
-  using Kind = planner::UncheckedKind;
-  switch (unchecked.kind) {
-    case Kind::WhatWasNotAsked:
-      return "baselines, warnings and the space: the file does not say what was asked";
-    case Kind::WarningsOfOlderVersion:
-      return "warnings: the file was written by a version that gave others";
-    case Kind::WarningsOfImport:
-      return fmt::format("{} warning{} of the import: the imported file is not available",
-                         unchecked.count, unchecked.count == 1 ? "" : "s");
-    case Kind::Baselines:
-      return "baselines: stopped before they were chosen anew";
-    case Kind::BaselinesOfStoppedSearch:
-      return "baselines: the search was stopped before they were as good as they can be";
-    case Kind::Families:
-      return "the records of schedules and parallelism: stopped before the search was repeated";
-    case Kind::FamiliesBeyondBudget:
-      return "the records of schedules and parallelism: the search is too long to repeat, "
-             "--budget allows more";
-    case Kind::FamiliesOfStoppedSearch:
-      return "the records of schedules and parallelism: the search was stopped, and cannot be "
-             "repeated";
-    case Kind::RecordsOfAnotherSearch:
-      return fmt::format(
-          "{} record{} of schedules and parallelism: another version's search, which "
-          "found other plans or bounds there; none of this one's contradicts them",
-          unchecked.count, unchecked.count == 1 ? "" : "s");
-  }
-  throw Bug("what was not checked is of no kind");
-}
-
 std::string unchecked_text(const planner::PlanVerification& verification,
                            const report::TextStyle& style) {
   std::string text;
@@ -171,27 +110,6 @@ std::string unchecked_text(const planner::PlanVerification& verification,
                         report::fill_lines(printable(unchecked_reason(part)), 11, style));
   }
   return text;
-}
-
-struct VerifyRequest {
-  std::string plan;
-  std::optional<std::string> proof;
-  std::int64_t budget = planner::kVerificationBudget;
-  std::optional<Duration> time_limit;
-  bool is_json = false;
-};
-
-VerifyRequest verify_request(const command_line::Options& options) {
-  if (options.positional().size() != 1) {
-    throw command_line::usage_error(
-        "verify", fmt::format("expected one plan file, got {}", options.positional().size()));
-  }
-  VerifyRequest request{.plan = options.positional().front(),
-                        .proof = options.text("proof"),
-                        .time_limit = options.positive_seconds("time-limit"),
-                        .is_json = options.has("json")};
-  if (const auto budget = options.positive_integer("budget", kMaxCount)) request.budget = *budget;
-  return request;
 }
 
 io::ResultDocument result_of(const PlanDocument& document, const std::string& file,
@@ -230,9 +148,47 @@ ProofDocument proof_of(const PlanDocument& document, const std::string& path) {
                                                proof.lower_bound.ns)}}};
 }
 
-int verify_file(const VerifyRequest& request, command_line::Console& console) {
-  const std::string& path = request.plan;
-  const Subject subject = make_subject(load_own_plan(path), {}, command_line::source_name(path));
+}  // namespace
+
+std::string unchecked_reason(const planner::Unchecked& unchecked) {
+  using Kind = planner::UncheckedKind;
+  switch (unchecked.kind) {
+    case Kind::WhatWasNotAsked:
+      return "baselines, warnings and the space: the file does not say what was asked";
+    case Kind::WarningsOfOlderVersion:
+      return "warnings: the file was written by a version that gave others";
+    case Kind::WarningsOfImport:
+      return fmt::format("{} warning{} of the import: the imported file is not available",
+                         unchecked.count, unchecked.count == 1 ? "" : "s");
+    case Kind::Baselines:
+      return "baselines: stopped before they were chosen anew";
+    case Kind::BaselinesOfStoppedSearch:
+      return "baselines: the search was stopped before they were as good as they can be";
+    case Kind::Families:
+      return "the records of schedules and parallelism: stopped before the search was repeated";
+    case Kind::FamiliesBeyondBudget:
+      return "the records of schedules and parallelism: the search is too long to repeat, "
+             "--budget allows more";
+    case Kind::FamiliesOfStoppedSearch:
+      return "the records of schedules and parallelism: the search was stopped, and cannot be "
+             "repeated";
+    case Kind::RecordsOfAnotherSearch:
+      return fmt::format(
+          "{} record{} of schedules and parallelism: another version's search, which "
+          "found other plans or bounds there; none of this one's contradicts them",
+          unchecked.count, unchecked.count == 1 ? "" : "s");
+  }
+  throw Bug("what was not checked is of no kind");
+}
+
+std::string end_text(StopReason reason) {
+  return reason == StopReason::TimeLimit ? "stopped by --time-limit" : "interrupted";
+}
+
+int verify_plan(const VerifyRequest& request, const std::string& text,
+                command_line::Console& console) {
+  const std::string& path = request.file;
+  const Subject subject = make_subject(own_plan(text, path), {}, command_line::source_name(path));
   const PlanDocument& document = subject.document;
   planner::VerifyOptions asked{.restriction =
                                    restriction_in(document, command_line::source_name(path))};
@@ -274,68 +230,12 @@ int verify_file(const VerifyRequest& request, command_line::Console& console) {
       printable(document.topology.name), report::show(prediction.iteration),
       prediction.stages.size(), prediction.stages.size() == 1 ? "" : "s", devices,
       devices == 1 ? "" : "s", memory_text(prediction, subject.topology),
-      report::fill_lines(bound_verdict(document, verification, asked.proof,
-                                       reason == StopReason::TimeLimit ? "stopped by --time-limit"
-                                                                       : "interrupted"),
-                         11, console.out_style),
+      report::fill_lines(bound_verdict(document, verification, asked.proof, end_text(reason)), 11,
+                         console.out_style),
       unchecked_text(verification, console.out_style));
   if (verification.is_whole()) return command_line::kDone;
   command_line::print_warnings_if_quiet(console, {"nothing is false, but not all is verified"});
   return command_line::kNotVerified;
-}
-
-int run_verify(const command_line::Options& options, command_line::Console& console) {
-  const VerifyRequest request = verify_request(options);
-  return run_with_result("verify", request.is_json, console,
-                         [&] { return verify_file(request, console); });
-}
-
-}  // namespace
-
-command_line::Command verify_command() {
-  return {
-      .description =
-          {.name = "verify",
-           .summary = "check what a plan file claims",
-           .usage = {"dapple-plan verify PLAN [options]"},
-           .about = "The plan is simulated anew and every predicted figure compared, to the "
-                    "nanosecond and the byte. The bound is derived anew, or its proof checked. A "
-                    "claim that is false is a line \"error: FILE: /json/pointer: expected X, "
-                    "got Y\" on stderr.",
-           .details = {"The baselines, the warnings and what the file says of its search are made "
-                       "anew from the request that the file records. The bound is derived by "
-                       "trying every plan that could be faster. Where there are too many, relaxed "
-                       "decision diagrams of all plans are made and the exact search for a faster "
-                       "plan is repeated or, where these take too long, the bound is that of the "
-                       "work that every plan has. What could not be derived is stated.",
-                       "A larger budget may confirm a bound that a smaller one does not. A PLAN of "
-                       "\"-\" is stdin."},
-           .takes_files = true,
-           .options = {{"",
-                        {{.name = "proof",
-                          .value = "FILE",
-                          .kind = command_line::ValueKind::File,
-                          .text = "Check the proof of the bound that plan --proof wrote.",
-                          .details = "Each of its nodes is checked against every stage that may "
-                                     "stand in front of it. The search is repeated for what else "
-                                     "the plan's file says of it, however long that takes."},
-                         {.name = "budget",
-                          .value = "N",
-                          .text = "Try at most N partial plans.",
-                          .default_value = fmt::format("{}", planner::kVerificationBudget)},
-                         {.name = "time-limit",
-                          .value = "SECONDS",
-                          .text = "Stop after SECONDS, as Ctrl-C does.",
-                          .default_value = "no limit"},
-                         json_option()}}},
-           .examples = {"dapple-plan --model profiles/bert-48.json --topo "
-                        "topologies/2x8xV100.json \\",
-                        "    --micro-batch 8", "dapple-plan verify bert-48.plan.json"},
-           .exit_codes = {{command_line::kDone, "nothing is false and the bound is confirmed"},
-                          {command_line::kBadInput, "a claim is false or the plan is not sound"},
-                          {command_line::kNotVerified,
-                           "nothing is false, but not all is confirmed"}}},
-      .run = run_verify};
 }
 
 }  // namespace dapple::app
