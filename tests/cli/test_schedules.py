@@ -154,6 +154,20 @@ class Families(ToolTest):
         reasons = [record["reason"] for record in self.read("plan.json")["schedules"]]
         self.assertEqual(len(reasons), 8)
 
+    def test_a_longer_search_states_no_lower_bound(self):
+        golden = tool.ROOT / "tests" / "golden"
+        for family in ("interleaved", "breadth-first", "zb-v"):
+            with self.subTest(family=family):
+                bounds = []
+                for more in (("--time-limit", "0.000000001"), ()):
+                    result = self.run_tool(
+                        "plan", "--model", golden / "pair.profile.json", "--topo",
+                        golden / "pair.topology.json", "--schedule", family, *more, "-o", "plan.json")
+                    self.assertEqual(result.returncode, DONE, result.stderr)
+                    bounds.append(self.read("plan.json")["predicted"]["lower_bound_ns"])
+                self.assertLessEqual(*bounds)
+                self.assertGreater(bounds[0], 0)
+
     def test_pins_hold_for_every_family(self):
         plan = self.plan("auto", "--pin", "stages=2")
         self.assertEqual(len(plan["stages"]), 2)

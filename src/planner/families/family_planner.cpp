@@ -174,12 +174,11 @@ void FamilyPlanner::look_at(Space& space) const {
   problem.limits.should_stop = [this] { return is_stopped_(); };
   problem.pins = options.pins;
   const Duration most = std::min(request_.to_beat, kLongest);
-  if (is_stopped_()) {
-    space.bound = std::min(most, search::bound_of_work_alone(costs, problem));
-    return;
-  }
+  // On devices of several kinds (P1) can be more than (F6), which has the fastest kind alone.
+  space.bound = std::min(most, search::bound_of_work_alone(costs, problem));
+  if (is_stopped_()) return;
   search::FamilyBound bound(costs, problem);
-  space.bound = loops ? bound.of_loops(most) : bound.of_pipelines(most);
+  space.bound = std::max(space.bound, loops ? bound.of_loops(most) : bound.of_pipelines(most));
   if (space.bound >= std::min(request_.enough, kLongest) || is_stopped_()) return;
   const Duration least = loops ? bound.of_pipelines(kLongest) : space.bound;
   if (least < kLongest) space.shapes = bound.shapes(least, kMostStages);

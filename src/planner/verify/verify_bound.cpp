@@ -60,24 +60,24 @@ PlannerOptions options_of_claim(const PlanDocument& document) {
 }
 
 /// Returns the lower bound on every plan of a family that follows from its work, without a search:
-/// (F5), (F6)-(F7) or, for independent replicas, (F8).
+/// (P1) or, if more, (F5), (F6)-(F7) or, for independent replicas, (F8).
 Duration least_work(const ClaimedPlan& claimed, const PlannerOptions& options,
                     ScheduleFamily family) {
   const CostModel costs(claimed.document.profile, claimed.topology);
   const bool loops = has_loops(family);
   Duration least = kNoBound;
   for (const std::int64_t size : micro_batch_sizes(options).sizes) {
-    search::FamilyBound bound(costs, {.global_batch_size = options.global_batch_size,
-                                      .micro_batch_size = size,
-                                      .split_backward = may_split_backward(family),
-                                      .optimizer = options.optimizer,
-                                      .ignore_memory = options.ignore_memory,
-                                      .has_loops = loops});
-    if (options.replicas == Replicas::Independent) {
-      least = std::min(least, bound.of_work(least));
-    } else {
-      least = std::min(least, loops ? bound.of_loops(least) : bound.of_pipelines(least));
-    }
+    const search::FamilyProblem problem{.global_batch_size = options.global_batch_size,
+                                        .micro_batch_size = size,
+                                        .split_backward = may_split_backward(family),
+                                        .optimizer = options.optimizer,
+                                        .ignore_memory = options.ignore_memory,
+                                        .has_loops = loops};
+    search::FamilyBound bound(costs, problem);
+    const Duration of_family = options.replicas == Replicas::Independent ? bound.of_work(least)
+                               : loops                                   ? bound.of_loops(least)
+                                       : bound.of_pipelines(least);
+    least = std::min(least, std::max(of_family, search::bound_of_work_alone(costs, problem)));
   }
   return least;
 }

@@ -17,7 +17,7 @@ namespace dapple::planner {
 struct TradeOffVerification {
   /// The false claims, with their places in the file.
   std::vector<Violation> violations;
-  /// What was found of each search. Of one without a plan only the bound is checked: NotStated
+  /// What was found of each search. For one without a plan, only the bound is checked: NotStated
   /// where it is zero, and an infinite one is Proven where no plan can fit.
   std::vector<PlanVerification> searches;
 

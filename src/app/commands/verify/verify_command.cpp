@@ -51,18 +51,17 @@ command_line::Command verify_command() {
                     "anew and every predicted figure compared, to the nanosecond and the byte. The "
                     "bound is derived anew, or its proof checked. A claim that is false is a line "
                     "\"error: FILE: /json/pointer: expected X, got Y\" on stderr.",
-           .details =
-               {"The baselines, the warnings and what the file says of its search are made "
-                "anew from the request that the file records. The bound is derived by "
-                "trying every plan that could be faster. Where there are too many, relaxed "
-                "decision diagrams of all plans are made and the exact search for a faster "
-                "plan is repeated or, where these take too long, the bound is that of the "
-                "work that every plan has. What could not be derived is stated.",
-                "A larger budget may confirm a bound that a smaller one does not. A FILE of "
-                "\"-\" is stdin.",
-                "Of a certificate every plan is verified so, and where no plan was found the "
-                "search is repeated; which plans are on the front, which one is chosen and "
-                "what is proven of all of them follow from the plans."},
+           .details = {"The baselines, the warnings and what the file says of its search are made "
+                       "anew from the request that the file records. The bound is derived by "
+                       "trying every plan that could be faster. Where there are too many, relaxed "
+                       "decision diagrams of all plans are made and the exact search for a faster "
+                       "plan is repeated or, where these take too long, the bound is that of the "
+                       "work that every plan has. What could not be derived is stated.",
+                       "A larger budget may confirm a bound that a smaller one does not. A FILE of "
+                       "\"-\" is stdin.",
+                       "Every plan of a certificate is verified so, and where none was found the "
+                       "search is repeated; which plans are on the front, which one is chosen and "
+                       "what is proven of all of them follow from the plans."},
            .takes_files = true,
            .options = {{"",
                         {{.name = "proof",
