@@ -109,8 +109,12 @@ Export export_megatron(const ExportSubject& subject) {
       form.optimizer_shards > 0 && instances > 1) {
     result.text += fmt::format("  --num-distributed-optimizer-instances {}\n", instances);
   }
-  if (replicas_of_stages(plan) > 1 && plan.gradients.overlaps)
+  if (replicas_of_stages(plan) > 1 && plan.gradients.overlaps) {
     result.text += "  --overlap-grad-reduce\n";
+    if (const auto parameters = parameters_in_bucket(profile, plan)) {
+      result.text += fmt::format("  --ddp-bucket-size {}\n", *parameters);
+    }
+  }
   result.text += recomputation_options(plan);
   if (plan.stages.front().recompute) {
     result.warnings.push_back(warn_of_block_inputs("Megatron-LM"));

@@ -81,7 +81,10 @@ std::vector<std::string> left_out(const ExportTarget& target, const ExportSubjec
   if (gaps.shares && sends_shares(plan)) {
     choices.emplace_back("that tensor ranks send shares of a tensor, and gather it");
   }
-  if (gaps.buckets && is_replicated(plan)) {
+  const bool lacks_buckets =
+      gaps.buckets ||
+      (gaps.buckets_without_precision && !parameters_in_bucket(subject.document.profile, plan));
+  if (lacks_buckets && is_replicated(plan)) {
     choices.push_back("gradient buckets of " + size_in_words(plan.gradients.bucket_size));
   }
   if (gaps.steps_by_bucket && plan.gradients.optimizer == OptimizerTiming::PerBucket) {
@@ -109,7 +112,11 @@ Export export_plan(const ExportTarget& target, const ExportSubject& subject) {
 
 const std::vector<ExportTarget>& export_targets() {
   static const std::vector<ExportTarget> targets{
-      {"megatron", ".megatron.sh", "options of Megatron-LM, with its layout", &kMegatron, kShares,
+      {"megatron",
+       ".megatron.sh",
+       "options of Megatron-LM, with its layout",
+       &kMegatron,
+       {.shares = true, .buckets_without_precision = true, .steps_by_bucket = true},
        export_megatron},
       {"deepspeed", ".deepspeed.py", "a PipelineModule of DeepSpeed and its settings", &kDeepSpeed,
        kGradients, export_deepspeed},

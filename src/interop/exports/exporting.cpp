@@ -346,6 +346,15 @@ bool is_half_precision(const ModelProfile& profile) {
   return profile.precision == "bf16" || profile.precision == "fp16";
 }
 
+std::optional<std::int64_t> parameters_in_bucket(const ModelProfile& profile, const Plan& plan) {
+  if (profile.precision.empty()) return std::nullopt;
+  const Wide bytes = is_half_precision(profile) ? 2 : 4;
+  const Wide gradient = bytes * profile.optimizer.gradient_bytes_per_parameter_byte.billionths;
+  if (gradient == 0) return std::nullopt;
+  const Wide bucket = Wide{plan.gradients.bucket_size.count} * kOne.billionths;
+  return static_cast<std::int64_t>((bucket + gradient - 1) / gradient);
+}
+
 std::int64_t samples_per_rank(const Plan& plan) {
   const StagePlan& stage = plan.stages.front();
   return samples_of(plan, stage, 0).size() / plan.parallelism.replicas_in_group();

@@ -121,6 +121,10 @@ bool splits_backward(const Plan& plan);
 /// Whether the profile states a number format of 16 bits, "bf16" or "fp16".
 bool is_half_precision(const ModelProfile& profile);
 
+/// Returns how many parameters fill a gradient bucket of the plan; nothing if the profile states no
+/// precision, so that the size of a parameter is not known.
+std::optional<std::int64_t> parameters_in_bucket(const ModelProfile& profile, const Plan& plan);
+
 /// Returns how many samples of a micro-batch one data-parallel rank processes: a replica, or a part
 /// of one. Requires: there are no faults_for() the plan.
 std::int64_t samples_per_rank(const Plan& plan);

@@ -364,6 +364,37 @@ TEST_CASE("the precision is written where the profile states it") {
   CHECK_THAT(text("colossalai"), Catch::Contains("        precision=\"fp32\",\n"));
 }
 
+TEST_CASE("Megatron-LM counts the parameters of a bucket where their size is known") {
+  PlanDocument document = document_of(two_by_two());
+  document.plan.gradients.bucket_size = Bytes{25 << 20};
+  const auto warns = [&] {
+    const std::vector<std::string> warnings = exported(document, "megatron").warnings;
+    return std::any_of(warnings.begin(), warnings.end(), [](const std::string& warning) {
+      return warning.find("gradient buckets of 25 MiB") != std::string::npos;
+    });
+  };
+  CHECK_THAT(exported(document, "megatron").text, !Catch::Contains("bucket"));
+  CHECK(warns());
+  const auto option = [&](const char* precision, Factor gradient) {
+    document.profile.precision = precision;
+    document.profile.optimizer.gradient_bytes_per_parameter_byte = gradient;
+    CHECK_FALSE(warns());
+    const std::string text = exported(document, "megatron").text;
+    const std::string name = "  --overlap-grad-reduce\n  --ddp-bucket-size ";
+    const std::size_t begin = text.find(name) + name.size();
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  // 26,214,400 bytes: gradients of two bytes, of four beside parameters of two, and of four.
+  CHECK(option("bf16", kOne) == "13107200");
+  CHECK(option("bf16", Factor{2 * kOne.billionths}) == "6553600");
+  CHECK(option("fp32", kOne) == "6553600");
+  // A bucket is closed once it holds as much, so that parts of parameters count whole.
+  document.plan.gradients.bucket_size = Bytes{(25 << 20) + 1};
+  CHECK(option("fp16", kOne) == "13107201");
+  document.plan.gradients.overlaps = false;
+  CHECK_THAT(exported(document, "megatron").text, !Catch::Contains("bucket"));
+}
+
 TEST_CASE("torchtitan is named where it refuses a plan") {
   PlanShape shape = two_by_two();
   shape.stages[0].dealt = true;
