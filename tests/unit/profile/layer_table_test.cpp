@@ -57,6 +57,19 @@ TEST_CASE("A table is scaled to its device layer by layer") {
   CHECK(table.backward({0, 2}) == Duration{8});
 }
 
+TEST_CASE("A boundary has what the next layer takes where tensors are sent directly") {
+  // The second layer takes nothing from the first, the third takes both.
+  ModelProfile profile =
+      profile_of({layer_with(3, 40, {}), layer_with(5, 60, {}), layer_with(8, 0, {{0}, {1}})});
+  const LayerTable forwarded(profile, 2, kOne);
+  CHECK(forwarded.boundary(1) == Bytes{40});
+  CHECK(forwarded.boundary(2) == Bytes{100});
+  profile.skip_tensors = SkipTensors::Direct;
+  const LayerTable direct(profile, 2, kOne);
+  CHECK(direct.boundary(1) == Bytes{0});
+  CHECK(direct.boundary(2) == Bytes{60});
+}
+
 TEST_CASE("Only the first layers of a range recompute, of those that have the parts") {
   ModelProfile profile;
   // Layers 0 and 3 have no parts.

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "../../../support/clusters.h"
+#include "../../../support/models.h"
 #include "dapple/schedule/schedule.h"
 
 using namespace dapple;
@@ -114,4 +116,20 @@ TEST_CASE("a neighbour of a dealt stage's depth has one more on each of its repl
     depths.insert(planner::lane_depths(plan, some));
   }
   CHECK(depths == std::set<planner::Depths>{{2, 1}, {1, 2}});
+}
+
+TEST_CASE("where transfers block, the depths of two stages differ by one at most") {
+  const ModelProfile profile = small::model_of(std::vector<small::LayerFigures>(3));
+  const Topology topology(small::cluster({.servers = 1, .devices = 3}));
+  const CostModel costs(profile, topology);
+  Plan plan = dealing_plan({1, 1, 1}, 5);
+  for (StagePlan& stage : plan.stages) stage.replication = Replication::Split;
+  const planner::DepthLimits blocking(plan, costs, true, Transfers::Blocking);
+  const planner::DepthLimits overlapped(plan, costs, true, Transfers::Overlapped);
+  for (const planner::Depths& depths : planner::legal_depths(3, 5)) {
+    CAPTURE(depths);
+    const bool is_slow_fall = depths[0] <= depths[1] + 1 && depths[1] <= depths[2] + 1;
+    CHECK(blocking.fit_as_they_are(depths) == is_slow_fall);
+    CHECK(overlapped.fit_as_they_are(depths));
+  }
 }

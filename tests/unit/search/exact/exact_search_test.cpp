@@ -72,10 +72,19 @@ TEST_CASE("a stage may have less work than the part of it without its first laye
   const ModelProfile profile = small::with_every_nth(
       small::model_of(std::vector<small::LayerFigures>(3, {.forward = 10, .backward = 20})), 2,
       {1, 1, 100});
-  const Topology topology(small::cluster({.servers = 1, .devices = 1}));
-  search::ExactSearch search(profile, topology, {.global_batch_size = 2, .micro_batch_size = 1});
-  search.prepare({200}, {.should_stop = kNeverStop});
-  CHECK(search.bound() == Duration{182});
+  search::SearchProblem problem{.global_batch_size = 2, .micro_batch_size = 1};
+  // With a second device the last two layers may have others in front, until the pin is looked at.
+  std::int32_t devices = 1;
+  SECTION("on one device") {}
+  SECTION("on one of two devices") {
+    devices = 2;
+    problem.pins.stages = 1;
+  }
+  const Topology topology(small::cluster({.servers = 1, .devices = devices}));
+  search::ExactSearch search(profile, topology, problem);
+  // What is known of stages may be from before a faster plan was found.
+  search.prepare({400}, {.should_stop = kNeverStop});
+  CHECK(search.bound() <= Duration{182});
   search.advance({200}, {.candidates = 100, .states = 1000});
   REQUIRE(search.waiting() == 1);
   const search::Candidate candidate = search.take();

@@ -49,6 +49,24 @@ TEST_CASE("a server in the middle receives as much, and then ends its backwards 
   CHECK(bound_with(bytes_per_ns(1), kProblem, kAny, {}, Duration{500}).ns == 3900);
 }
 
+TEST_CASE("gradients pass the NICs of each of a stage's servers once each way") {
+  // Four samples at once of one layer, 10 forward and 10 backward each, of which a device holds
+  // one. So there are four replicas on both of two servers, which reduce gradients of 250 bytes
+  // behind their work: in 250 between the servers, half of them each way around the ring twice, and
+  // in 1 within them. The NICs alone take 250, which would be more if it were twice as much.
+  const ModelProfile profile =
+      model_of({{.forward = 10, .backward = 10, .parameters = 250, .stash = 10'000}});
+  TopologyDescription description = cluster({.servers = 2,
+                                             .devices = 2,
+                                             .inside = {bytes_per_ns(1000), {}},
+                                             .nics = {Link{bytes_per_ns(1), {}}}});
+  description.devices.front().memory = {15'000};
+  const SearchProblem problem{
+      .global_batch_size = 4, .micro_batch_size = 4, .links_are_shared = true};
+  const Topology topology(description);
+  CHECK(nic_load_bound(profile, topology, problem, kAny, {}).ns == 10 + 10 + 250 + 1);
+}
+
 TEST_CASE("where NICs are quick the work decides") {
   // The last layer runs ten forwards and backwards, of 200 together, after the forwards of the five
   // others and before their backwards.

@@ -97,6 +97,17 @@ TEST_CASE("replicas on several servers reduce through the servers' links") {
   CHECK(near.unsplit == 12);
 }
 
+TEST_CASE("with sharded state gradients pass the servers' links once") {
+  // As above with gradients of 10 bytes, which take 10 both ways around the ring, behind 4.
+  // Sharded, a scatter takes 5, and the gather behind the step may be of smaller parameters: the
+  // work of 12 takes longer.
+  const ModelProfile profile = model_of({{.forward = 2, .backward = 4, .parameters = 10}});
+  TopologyDescription description = cluster({.servers = 2, .devices = 1});
+  CHECK(bounds_of(profile, description, 4, 4).unsplit == 14);
+  description.shards_optimizer = true;
+  CHECK(bounds_of(profile, description, 4, 4).unsplit == 12);
+}
+
 TEST_CASE("gradients may be reduced during a backward in one piece, also where it may be split") {
   // Two samples at once on two servers of one device: F = 2 and 2, B = 20 and 4, of which the first
   // layer, without parameters, has no weight gradient, I = 20, and the second I = 2. Gradients of

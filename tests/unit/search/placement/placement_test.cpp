@@ -94,17 +94,23 @@ TopologyDescription two_racks() {
   return description;
 }
 
-/// All placements of a stage, and of one in front of it.
-std::vector<std::pair<search::PlacementIndex, search::PlacementIndex>> two_stages(
+/// All placements of up to three stages, as pairs of one and the one behind it.
+std::vector<std::pair<search::PlacementIndex, search::PlacementIndex>> three_stages(
     search::PlacementTable& table, std::int32_t devices) {
   std::vector<std::pair<search::PlacementIndex, search::PlacementIndex>> all;
-  for (std::int32_t back = 1; back < devices; ++back) {
-    for (const auto behind : std::vector(table.options(search::PlacementTable::kNothing, back))) {
-      for (std::int32_t front = 1; front <= devices - back; ++front) {
-        for (const auto before : std::vector(table.options(behind, front))) {
-          all.emplace_back(before, behind);
-        }
+  const auto put_in_front = [&](search::PlacementIndex behind, std::int32_t left) {
+    std::vector<search::PlacementIndex> placed;
+    for (std::int32_t front = 1; front <= left; ++front) {
+      for (const auto before : std::vector(table.options(behind, front))) {
+        if (behind != search::PlacementTable::kNothing) all.emplace_back(before, behind);
+        placed.push_back(before);
       }
+    }
+    return placed;
+  };
+  for (const auto last : put_in_front(search::PlacementTable::kNothing, devices)) {
+    for (const auto second : put_in_front(last, devices - table.at(last).used_count)) {
+      put_in_front(second, devices - table.at(second).used_count);
     }
   }
   return all;
@@ -127,7 +133,7 @@ TEST_CASE("placements with equal pairs have the same transfers and all-reduces")
     const Topology topology(description);
     search::PlacementTable table(topology);
     std::map<search::PlacementPair, Duration> times;
-    const auto pairs = two_stages(table, topology.device_count());
+    const auto pairs = three_stages(table, topology.device_count());
     for (const auto& [front, back] : pairs) {
       const std::vector<DeviceIndex>& devices = table.at(front).devices;
       const Duration time = transfer_cost(
