@@ -48,7 +48,7 @@ ModelProfile random_model(Dice& dice, std::int64_t most_layers = 4) {
 }
 
 /// Servers of four or eight, as many as make more than 1,024 ways to take devices of them; in half
-/// of the clusters a quick server stands between slow ones.
+/// of the clusters a quick server stands between slow ones, of which some are of a third kind.
 TopologyDescription random_cluster(Dice& dice, ModelProfile& profile) {
   const bool is_large = dice.chance(50);
   TopologyDescription description =
@@ -62,8 +62,9 @@ TopologyDescription random_cluster(Dice& dice, ModelProfile& profile) {
   const std::string profiled = description.devices.front().name;
   quick.time_scale[profiled] = {kOne.billionths * dice.roll(40, 90) / 100};
   description.devices.push_back(quick);
-  // The quick server may be slower for some of the layers.
-  if (dice.chance(50)) small::measure_on(dice, quick.name, profile);
+  // The quick server may be slower for some of the layers, and those behind it be of a third kind.
+  const bool has_own_times = dice.chance(50);
+  if (has_own_times) small::measure_on(dice, quick.name, profile);
   const ServerGroup slow = description.servers.front();
   ServerGroup between = slow;
   between.name = "between";
@@ -72,6 +73,12 @@ TopologyDescription random_cluster(Dice& dice, ModelProfile& profile) {
   between.devices = static_cast<std::int32_t>(dice.roll(1, 2));
   ServerGroup behind = slow;
   behind.name = "behind";
+  if (has_own_times && dice.chance(50)) {
+    DeviceKind third = description.devices.front();
+    third.name = behind.device = "third";
+    description.devices.push_back(third);
+    small::measure_on(dice, third.name, profile);
+  }
   description.servers = {slow, between, behind};
   for (ServerGroup* group : {&description.servers[0], &description.servers[2]}) group->count = 2;
   return description;

@@ -1,4 +1,4 @@
-// Profiles that were measured on a second kind of device, which is quicker for some layers and
+// Profiles that were measured on other kinds of devices, which are quicker for some layers and
 // slower for others.
 #pragma once
 
@@ -35,13 +35,14 @@ inline DeviceTimes random_times(Dice& dice, Duration fixed_overhead,
   return {.fixed_overhead = fixed_overhead, .measurements = std::move(measurements)};
 }
 
-/// Adds times on the kind to every layer and every variant. Requires: there are no others yet.
+/// Adds times on the kind to every layer and every variant.
 inline void measure_on(Dice& dice, const std::string& kind, ModelProfile& profile) {
-  profile.other_devices = {kind};
+  profile.other_devices.push_back(kind);
   for (Layer& layer : profile.layers) {
-    layer.other_times = {random_times(dice, layer.fixed_overhead, layer.measurements)};
+    layer.other_times.push_back(random_times(dice, layer.fixed_overhead, layer.measurements));
     for (LayerVariant& variant : layer.variants) {
-      variant.other_times = {random_times(dice, variant.fixed_overhead, variant.measurements)};
+      variant.other_times.push_back(
+          random_times(dice, variant.fixed_overhead, variant.measurements));
     }
   }
 }

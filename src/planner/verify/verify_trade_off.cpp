@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "dapple/cost/compatible.h"
 #include "dapple/planner/parallelism/plan_parallelisms.h"
 #include "dapple/planner/result/trade_off.h"
 #include "planner/verify/claims.h"
@@ -24,6 +25,11 @@ PlanVerification search_again(const TradeOffSearch& search, const PlanDocument& 
   options.baselines = false;
   options.jitter.reset();
   const Topology topology{search.topology};
+  for (const Violation& fault :
+       check_compatible(other.original_profile(), topology, options.global_batch_size)) {
+    claims.refuse(place + "/topology", fault.place + ": " + fault.message);
+  }
+  if (!claims.empty()) return found;
   const PlanningContext context{other.original_profile(), topology, options, progress};
   try {
     const auto result = make_plan_of_any_parallelism(context, restriction);
@@ -43,9 +49,11 @@ PlanVerification search_again(const TradeOffSearch& search, const PlanDocument& 
                             : fmt::format("{}", search.lower_bound.ns)));
       }
     }
-  } catch (const Error&) {
-    // Pins and sharding that the topology cannot have leave no plan.
-    found.proven = Duration::infinite();
+  } catch (const Error& error) {
+    // Pins and sharding that the topology cannot have leave no plan; of other faults nothing is
+    // known.
+    const std::string& at = error.violations().front().place;
+    if (at == "/request/pins" || at == "/request/sharding") found.proven = Duration::infinite();
   }
   found.bound = found.proven >= search.lower_bound ? BoundCheck::Proven : BoundCheck::NotProven;
   found.proof = BoundProof::Search;
