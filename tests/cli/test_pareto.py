@@ -274,6 +274,69 @@ class Pareto(ToolTest):
             int(before["memory"].split()[0]) if before["memory"].endswith(" B") else 0)
         self.refused(changed)
 
+    def mixed(self):
+        topology = self.priced(servers=2)
+        topology["devices"]["old"] = {"memory": "1 GiB", "reserved": "0 B", "source": "made up",
+                                      "time_scale": {"card": 2}, "price_per_hour": 0.5}
+        topology["servers"].append({**topology["servers"][0], "name": "older", "device": "old"})
+        return topology
+
+    def test_a_certificate_of_several_kinds_of_servers_can_be_verified(self):
+        # Shares by speed are asked for where a cluster has several kinds alone.
+        document = self.certificate(*self.ground(self.mixed()), "--gap", "5%")
+        shares = {search["plan"]["request"].get("shares") for search in document["searches"]}
+        self.assertEqual(shares, {None, "auto"})
+        run = self.run_tool("verify", "all.json")
+        self.assertEqual(run.returncode, DONE, run.stdout + run.stderr)
+        changed = copy.deepcopy(document)
+        plan = next(search["plan"] for search in changed["searches"]
+                    if len(search["plan"]["topology"]["description"]["servers"]) > 1)
+        plan["request"].pop("shares")
+        run = self.run_tool("verify", self.write("changed.json", changed))
+        self.assertEqual(run.returncode, BAD_INPUT)
+
+    def test_prices_of_a_certificate_can_be_compared(self):
+        document = self.certificate(*self.ground(self.priced()))
+        last = len(document["searches"]) - 1
+        topology = document["searches"][last]["plan"]["topology"]["description"]
+        for price, place in ((None, ""), (0.001, "/devices/card/price_per_hour")):
+            with self.subTest(price=price):
+                changed = copy.deepcopy(topology)
+                changed["devices"]["card"].pop("price_per_hour")
+                if price is not None:
+                    changed["devices"]["card"]["price_per_hour"] = price
+                searches = [*document["searches"][:last],
+                            {"topology": changed, "lower_bound_ns": 0}]
+                self.refused({**document, "searches": searches,
+                              "front": [i for i in document["front"] if i != last]},
+                             f"/searches/{last}/topology{place}")
+
+    def test_a_topology_that_the_model_does_not_suit_is_refused(self):
+        document = self.certificate(*self.ground(), "--against", "memory")
+        document["against"] = "price"
+        for search in document["searches"]:
+            search.pop("proof", None)
+        last = len(document["searches"]) - 1
+        for change, place in (
+                (lambda topology: topology["devices"].update(
+                    alien={**topology["devices"]["card"]}) or
+                 topology["servers"][0].update(device="alien"), "/devices/alien"),
+                (lambda topology: (topology["servers"][0]["nics"][0].update(bandwidth="1 B/s"),
+                                   topology["network"].update(bandwidth="1 B/s")), "")):
+            changed = copy.deepcopy(document)
+            topology = changed["searches"][last]["topology"]
+            topology["devices"]["card"]["memory"] = "1 GiB"
+            change(topology)
+            # Whatever follows from the searches is made right, as far as the file can be.
+            for _ in range(4):
+                run = self.run_tool("verify", self.write("changed.json", changed), "--time-limit", "5")
+                self.assertEqual(run.returncode, BAD_INPUT, run.stdout)
+                found = re.search(r"/(front|chosen|proven): expected (.*), got", run.stderr)
+                if found is None:
+                    break
+                changed[found[1]] = json.loads(found[2])
+            self.assertIn(f"changed.json: /searches/{last}/topology{place}: expected ", run.stderr)
+
     def test_what_a_certificate_cannot_be(self):
         ground = self.ground(self.priced())
         self.certificate(*ground, "-o", "chosen.plan.json")

@@ -128,8 +128,8 @@ UncheckedSearch read_one_search(const Field& field) {
   return read;
 }
 
-/// Returns the request without what a search adds to it, and without whether collectives share
-/// links, which pareto asks for only where groups may span servers.
+/// Returns the request without what a search adds to it, and without what requests leave out where
+/// it has no effect: that collectives share links, and shares by speed.
 PlanRequest asked_of_all(PlanRequest request) {
   request.stopped_by = StopReason::None;
   request.time_limit.reset();
@@ -137,6 +137,7 @@ PlanRequest asked_of_all(PlanRequest request) {
   if (request.mode.contention == Contention::SharedWithCollectives) {
     request.mode.contention = Contention::Shared;
   }
+  request.shares = Shares::Equal;
   return request;
 }
 
@@ -159,25 +160,50 @@ void check_same(const Field& field, const PlanDocument& first, const PlanDocumen
   if (runtime_of(document) != runtime_of(first)) refuse("runtime");
 }
 
-/// Returns the hash of a topology without what a limit on its memory changes.
-std::string hash_but_memory(TopologyDescription topology) {
-  topology.name = "any";
-  for (DeviceKind& kind : topology.devices) kind.memory = kind.reserved;
-  return hash_of(topology);
+/// Whether the servers have devices of several kinds, which may have unequal shares.
+bool has_several_kinds(const TopologyDescription& topology) {
+  return std::any_of(
+      topology.servers.begin(), topology.servers.end(),
+      [&](const ServerGroup& group) { return group.device != topology.servers.front().device; });
+}
+
+/// Whether `topology` is the whole one with so much memory at most for plans on every device.
+bool is_limited(const TopologyDescription& topology, TopologyDescription whole) {
+  Bytes limit;
+  for (const DeviceKind& kind : topology.devices) {
+    limit = std::max(limit, kind.memory - kind.reserved);
+  }
+  for (DeviceKind& kind : whole.devices) {
+    kind.memory = std::min(kind.memory, kind.reserved + limit);
+  }
+  whole.name = topology.name;
+  return hash_of(topology) == hash_of(whole);
 }
 
 /// Checks that the searches belong together, and that one has a plan.
 void check_searches(const Field& field, const ArrayReader& array, Against against,
                     const std::vector<UncheckedSearch>& searches) {
   const PlanDocument* first = nullptr;
-  const std::string topology =
-      searches.empty() ? "" : hash_but_memory(searches.front().search.searched_topology());
+  std::optional<Shares> shares;
   for (std::size_t i = 0; i < searches.size(); ++i) {
     const TradeOffSearch& search = searches[i].search;
-    if (against == Against::Memory && hash_but_memory(search.searched_topology()) != topology) {
-      array.at(i).add("expected the topology of the first search but for its memory, got another");
+    const TopologyDescription& whole = searches.front().search.searched_topology();
+    if (against == Against::Memory && !is_limited(search.searched_topology(), whole)) {
+      array.at(i).add(
+          "expected the topology of the first search with a limit on the memory of each device, "
+          "got "
+          "another");
     }
     if (!search.document) continue;
+    const std::optional<PlanRequest>& request = search.document->request;
+    if (request && has_several_kinds(search.searched_topology()) &&
+        request->shares != shares.value_or(request->shares)) {
+      array.at(i).add("expected the shares that an earlier plan asks for, got others");
+    }
+    if (request && has_several_kinds(search.searched_topology())) shares = request->shares;
+    if (against == Against::Memory && request && request->ignore_memory) {
+      array.at(i).add("expected a plan that fits in memory, got one for unlimited memory");
+    }
     if (first == nullptr) first = &*search.document;
     check_same(array.at(i), *first, *search.document);
   }
@@ -200,6 +226,10 @@ std::vector<UncheckedSearch> read_searches(const Field& field, Against against) 
 std::vector<std::size_t> read_front(const Field& field, std::int64_t last) {
   const ArrayReader array(field, "an array of positions of searches");
   std::vector<std::size_t> front;
+  if (static_cast<std::int64_t>(array.size()) > last + 1) {
+    field.add(fmt::format("expected at most {} positions, got {}", last + 1, array.size()));
+    return front;
+  }
   for (std::size_t i = 0; i < array.size(); ++i) {
     const std::int64_t position = required_integer(array.at(i), {0, last});
     front.push_back(static_cast<std::size_t>(position));
@@ -217,6 +247,8 @@ TradeOffClaim read_claim(const Field& field) {
     claim.price = read_number(price, {});
   if (const Field memory = object.field("memory_bytes"); memory.present())
     claim.memory = Bytes{count_of(memory)};
+  const int count = (claim.iteration ? 1 : 0) + (claim.price ? 1 : 0) + (claim.memory ? 1 : 0);
+  if (count > 1) field.add(fmt::format("expected at most one claim, got {}", count));
   object.finish();
   return claim;
 }
@@ -253,9 +285,13 @@ TradeOffDocument read_trade_off(std::string_view text, const std::string& source
         read.tool = read_name(object.field("tool")).value_or("");
         read.request = read_request(object);
         searches = read_searches(object.field("searches"), read.request.against);
-        const std::int64_t last = std::max<std::int64_t>(std::ssize(searches), 1) - 1;
-        read.front = read_front(object.field("front"), last);
-        read.chosen = static_cast<std::size_t>(required_integer(object.field("chosen"), {0, last}));
+        const Field front = object.field("front");
+        const Field chosen = object.field("chosen");
+        // Positions among searches that could not be read mean nothing.
+        if (const std::int64_t last = std::ssize(searches) - 1; last >= 0) {
+          read.front = read_front(front, last);
+          read.chosen = static_cast<std::size_t>(required_integer(chosen, {0, last}));
+        }
         read.claim = read_claim(object.field("proven"));
         object.finish();
         return read;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <variant>
@@ -15,22 +16,47 @@
 namespace dapple::planner {
 namespace {
 
+/// Returns what was asked of all searches, as it is for a topology. Requests leave out what has no
+/// effect on theirs: shares by speed, and that collectives share links.
+PlannerOptions options_for(const Topology& topology, const TradeOffDocument& document,
+                           const PlanDocument& some) {
+  PlannerOptions options = options_of(*some.request, some.plan.global_batch_size);
+  options.baselines = false;
+  options.jitter.reset();
+  options.shares = Shares::Any;
+  for (const TradeOffSearch& search : document.searches) {
+    if (!search.document) continue;
+    const PlanRequest& request = *search.document->request;
+    if (request.mode.contention == Contention::SharedWithCollectives) {
+      options.contention = Contention::SharedWithCollectives;
+    }
+    const Topology of_plan{search.document->original_topology()};
+    if (has_shares_by_speed(options, of_plan)) options.shares = request.shares;
+  }
+  if (options.contention == Contention::SharedWithCollectives &&
+      !may_span_servers(options, some.original_profile(), topology)) {
+    options.contention = Contention::Shared;
+  }
+  return options;
+}
+
 /// Searches again for a plan where none was found, as for those that were.
-PlanVerification search_again(const TradeOffSearch& search, const PlanDocument& other,
+PlanVerification search_again(const TradeOffSearch& search, const TradeOffDocument& document,
+                              const PlanDocument& some,
                               const std::optional<PlanRestriction>& restriction, Progress* progress,
                               const std::string& place, Claims& claims) {
   PlanVerification found;
   if (search.lower_bound == Duration{}) return found;
-  PlannerOptions options = options_of(*other.request, other.plan.global_batch_size);
-  options.baselines = false;
-  options.jitter.reset();
+  const ModelProfile& profile = some.original_profile();
   const Topology topology{search.topology};
-  for (const Violation& fault :
-       check_compatible(other.original_profile(), topology, options.global_batch_size)) {
-    claims.refuse(place + "/topology", fault.place + ": " + fault.message);
+  for (Violation& fault : check_compatible(profile, topology, some.plan.global_batch_size)) {
+    const bool is_of_topology = fault.place.starts_with("/devices");
+    claims.refuse(place + "/topology" + (is_of_topology ? fault.place : ""),
+                  std::move(fault.message));
   }
   if (!claims.empty()) return found;
-  const PlanningContext context{other.original_profile(), topology, options, progress};
+  const PlannerOptions options = options_for(topology, document, some);
+  const PlanningContext context{profile, topology, options, progress};
   try {
     const auto result = make_plan_of_any_parallelism(context, restriction);
     if (const auto* infeasible = std::get_if<Infeasible>(&result)) {
@@ -61,14 +87,50 @@ PlanVerification search_again(const TradeOffSearch& search, const PlanDocument& 
 }
 
 std::string text_of(const TradeOffClaim& claim) {
-  if (claim.iteration) return fmt::format("{{\"iteration_ns\": {}}}", claim.iteration->ns);
-  if (claim.price) return fmt::format("{{\"price\": {}}}", *claim.price);
-  if (claim.memory) return fmt::format("{{\"memory_bytes\": {}}}", claim.memory->count);
-  return "{}";
+  std::vector<std::string> parts;
+  if (claim.iteration) parts.push_back(fmt::format("\"iteration_ns\": {}", claim.iteration->ns));
+  if (claim.price) parts.push_back(fmt::format("\"price\": {}", *claim.price));
+  if (claim.memory) parts.push_back(fmt::format("\"memory_bytes\": {}", claim.memory->count));
+  return fmt::format("{{{}}}", fmt::join(parts, ", "));
+}
+
+/// Checks that prices can be compared: all topologies have them or none, and each kind of device
+/// has the same everywhere.
+void check_prices(Claims& claims, const std::vector<TradeOffSearch>& searches) {
+  std::map<std::string, std::optional<Factor>> prices;
+  const bool are_priced = has_prices(searches.front().searched_topology());
+  for (std::size_t i = 0; i < searches.size(); ++i) {
+    const TopologyDescription& topology = searches[i].searched_topology();
+    const std::string place =
+        fmt::format("/searches/{}{}/topology{}", i, searches[i].document ? "/plan" : "",
+                    searches[i].document ? "/description" : "");
+    if (has_prices(topology) != are_priced) {
+      claims.refuse(place,
+                    fmt::format("expected {}, as in the first search, got {}",
+                                are_priced ? "prices" : "no prices", are_priced ? "none" : "some"));
+      return;
+    }
+    try {
+      price_per_hour(topology, "");
+    } catch (const Error& error) {
+      const Violation& fault = error.violations().front();
+      claims.refuse(place + fault.place, fault.message);
+      return;
+    }
+    for (const DeviceKind& kind : topology.devices) {
+      const auto [known, is_new] = prices.try_emplace(kind.name, kind.price_per_hour);
+      if (known->second == kind.price_per_hour) continue;
+      claims.refuse(fmt::format("{}/devices/{}/price_per_hour", place, kind.name),
+                    "expected the price that the kind has in an earlier search, got another");
+      return;
+    }
+  }
 }
 
 /// Checks what the file derives from its searches.
 void check_conclusions(Claims& claims, const TradeOffDocument& document, const PlanDocument& some) {
+  if (document.request.against == Against::Price) check_prices(claims, document.searches);
+  if (!claims.empty()) return;
   std::vector<TradeOffPoint> points;
   for (const TradeOffSearch& search : document.searches) {
     points.push_back(point_of(search, document.request.against, ""));
@@ -119,7 +181,7 @@ TradeOffVerification verify_trade_off(
     const std::string place = fmt::format("/searches/{}", i);
     if (!search.document) {
       verification.searches.push_back(
-          search_again(search, some, restriction, progress, place, claims));
+          search_again(search, document, some, restriction, progress, place, claims));
       continue;
     }
     VerifyOptions options{.restriction = restriction_of(*search.document)};

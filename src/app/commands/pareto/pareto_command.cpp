@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <ostream>
 #include <utility>
 #include <vector>
@@ -69,6 +71,12 @@ int run_pareto(const command_line::Options& options, command_line::Console& cons
   results.commit();
   for (const std::string& left_out : comparison.left_out) {
     command_line::print_warning(console, left_out);
+  }
+  for (const TradeOffPlan& plan : comparison.plans) {
+    if (plan.unproven.empty() || !shown.chosen) continue;
+    command_line::print_warning(
+        console, fmt::format("the certificate has no proof of the bound on {}: {}", plan.servers,
+                             plan.unproven));
   }
   if (request.is_csv) console.documents << pareto_csv(shown);
   stream << pareto_table(shown, style);

@@ -38,7 +38,7 @@ class PlanComparer {
   void compare_prices();
   void compare_memory();
   TradeOffPlan subject(TopologyDescription topology) const;
-  void prove_bound(TradeOffSearch& search);
+  void prove_bound(TradeOffPlan& plan);
   void search(TradeOffPlan subject);
   bool is_out_of_limits(const TradeOffPlan& plan) const;
 
@@ -117,13 +117,17 @@ TradeOffPlan PlanComparer::subject(TopologyDescription topology) const {
 }
 
 /// Adds the proof of the plan's bound, if it is proven again before a signal is received.
-void PlanComparer::prove_bound(TradeOffSearch& search) {
-  if (progress_.stop_reason() == StopReason::Signal) return;
+void PlanComparer::prove_bound(TradeOffPlan& plan) {
+  if (progress_.stop_reason() == StopReason::Signal) {
+    plan.unproven = "the search was interrupted";
+    return;
+  }
   progress_.restart(std::nullopt);
-  const PlanDocument& document = *search.document;
-  search.proof = prove(document, Topology{document.topology},
-                       restriction_in(document, source_name_), progress_)
-                     .proof;
+  const PlanDocument& document = *plan.search.document;
+  ProofEnd end = prove(document, Topology{document.topology},
+                       restriction_in(document, source_name_), progress_);
+  plan.search.proof = std::move(end.proof);
+  plan.unproven = std::move(end.why_not);
 }
 
 /// Searches for a plan. What is asked for may be impossible with fewer devices or less memory; if
@@ -163,7 +167,7 @@ void PlanComparer::search(TradeOffPlan plan) {
     plan.remark += plan.remark.empty() ? "stopped" : ", stopped";
   }
   plan.point = planner::point_of(plan.search, request_.terms.against, source_name_);
-  if (request_.certificate && plan.search.document) prove_bound(plan.search);
+  if (request_.certificate && plan.search.document) prove_bound(plan);
   found_.was_interrupted = progress_.stop_reason() == StopReason::Signal;
   found_.plans.push_back(std::move(plan));
 }

@@ -26,6 +26,8 @@ struct TradeOffPlan {
   std::string remark = {};
   /// What made the request impossible for this topology, or an empty text.
   std::string fault = {};
+  /// Why there is no proof of the plan's bound; empty if there is one, or none was asked for.
+  std::string unproven = {};
   planner::TradeOffPoint point = {};
 
   const std::optional<PlanDocument>& document() const { return search.document; }

@@ -48,7 +48,7 @@ std::string check_text(const TradeOffSearch& search,
                        const planner::PlanVerification& verification) {
   switch (verification.bound) {
     case BoundCheck::NotStated:
-      return "the file states no bound";
+      return search.document ? "the file states no bound" : "nothing is claimed";
     case BoundCheck::Proven:
       return "proven anew";
     default:
@@ -76,9 +76,9 @@ std::string searches_table(const TradeOffDocument& document,
     table.add_row({{fmt::format("{}", i)},
                    {printable(search.searched_topology().name)},
                    {prediction != nullptr ? report::show(prediction->iteration) : "none"},
-                   {!bound                 ? "-"
-                    : bound->is_infinite() ? "none fits"
-                                           : report::show(*bound)},
+                   {!bound || *bound == Duration{} ? "-"
+                    : bound->is_infinite()         ? "none fits"
+                                                   : report::show(*bound)},
                    {check_text(search, verification.searches[i])}});
   }
   return table.text(2, style);

@@ -73,7 +73,7 @@ TEST_CASE("the parts of a trade-off belong together") {
         std::vector<std::string>{"/searches/1: expected the model of the first plan, got another"});
   }
   SECTION("plans of another request") {
-    document.searches[1].document->request->ignore_memory = true;
+    document.searches[1].document->request->target_gap = Factor{kOne.billionths / 100};
     CHECK(faults_of(written(document)) ==
           std::vector<std::string>{
               "/searches/1: expected the request of the first plan, got another"});
@@ -92,8 +92,31 @@ TEST_CASE("the parts of a trade-off belong together") {
   SECTION("another topology, against memory alone") {
     document.searches[2].topology.servers.front().links.port.latency = Duration{7};
     CHECK(faults_of(written(document)) ==
-          std::vector<std::string>{"/searches/2: expected the topology of the first search but for "
-                                   "its memory, got another"});
+          std::vector<std::string>{"/searches/2: expected the topology of the first search with a "
+                                   "limit on the memory of each device, got another"});
+    document.request.against = Against::Price;
+    CHECK(faults_of(written(document)).empty());
+  }
+  SECTION("a limit on the memory of one of two kinds of devices") {
+    for (TradeOffSearch* search : {&document.searches[0], &document.searches[1]}) {
+      DeviceKind other = search->document->topology.devices.front();
+      other.name = "other";
+      search->document->topology.devices.push_back(other);
+      search->proof.reset();
+    }
+    TopologyDescription& limited = document.searches[2].topology;
+    limited = document.searches[0].document->topology;
+    limited.devices[0].memory = Bytes{1000};
+    CHECK(faults_of(written(document)).size() == 1);
+    limited.devices[1].memory = Bytes{1000};
+    CHECK(faults_of(written(document)).empty());
+  }
+  SECTION("a plan for unlimited memory, against memory") {
+    for (TradeOffSearch& search : document.searches) {
+      if (search.document) search.document->request->ignore_memory = true;
+      search.proof.reset();
+    }
+    CHECK(faults_of(written(document)).size() == 2);
     document.request.against = Against::Price;
     CHECK(faults_of(written(document)).empty());
   }
@@ -131,6 +154,11 @@ TEST_CASE("every fault of a trade-off is told with its place") {
   CHECK(faults_of(replaced(text, "\"memory_bytes\": 1000", "\"bytes\": 1000"))
             .at(0)
             .starts_with("/proven/bytes: "));
+  CHECK(faults_of(
+            replaced(text, "{\"memory_bytes\": 1000}", "{\"memory_bytes\": 1000, \"price\": 1}")) ==
+        std::vector<std::string>{"/proven: expected at most one claim, got 2"});
+  CHECK(faults_of(replaced(text, "\"front\": [0, 1]", "\"front\": [0, 1, 0, 1]")) ==
+        std::vector<std::string>{"/front: expected at most 3 positions, got 4"});
   CHECK(faults_of(R"({"schema": "dapple-trade-off/2"})").at(0).starts_with("/schema: "));
   // The digest of a plan's schedule.
   CHECK(faults_of(replaced(text, "\"warmup_depths\": [2, 1]", "\"warmup_depths\": [1, 1]"))
