@@ -49,6 +49,14 @@ std::string recomputation_options(const Plan& plan) {
   return fmt::format("  --recompute-granularity selective\n  --recompute-modules{}\n", modules);
 }
 
+/// Returns the options of gradients that are reduced while backwards run, if any are.
+std::string gradient_options(const Plan& plan, const ModelProfile& profile) {
+  if (replicas_of_stages(plan) < 2 || !plan.gradients.overlaps) return "";
+  const std::optional<std::int64_t> parameters = parameters_in_bucket(profile, plan);
+  return "  --overlap-grad-reduce\n" +
+         (parameters ? fmt::format("  --ddp-bucket-size {}\n", *parameters) : std::string());
+}
+
 /// Returns the option that says how context-parallel ranks exchange keys and values, if the plan's
 /// figures say it.
 std::string context_exchange_option(const ModelProfile& profile, const Parallelism& form) {
@@ -109,12 +117,7 @@ Export export_megatron(const ExportSubject& subject) {
       form.optimizer_shards > 0 && instances > 1) {
     result.text += fmt::format("  --num-distributed-optimizer-instances {}\n", instances);
   }
-  if (replicas_of_stages(plan) > 1 && plan.gradients.overlaps) {
-    result.text += "  --overlap-grad-reduce\n";
-    if (const auto parameters = parameters_in_bucket(profile, plan)) {
-      result.text += fmt::format("  --ddp-bucket-size {}\n", *parameters);
-    }
-  }
+  result.text += gradient_options(plan, profile);
   result.text += recomputation_options(plan);
   if (plan.stages.front().recompute) {
     result.warnings.push_back(warn_of_block_inputs("Megatron-LM"));
