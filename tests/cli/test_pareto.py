@@ -198,7 +198,7 @@ class Pareto(ToolTest):
             self.assertIn(f"changed.json: {place}: expected ", run.stderr)
 
     def test_a_certificate_has_all_plans_and_can_be_verified(self):
-        ground = self.ground(self.priced())
+        ground = self.ground(self.priced(), global_batch_size=4)
         for words in ((), ("--objective", "time", "--budget", "1"), ("--slack", "60%"),
                       ("--against", "memory"), ("--against", "memory", "--slack", "20%"),
                       ("--against", "memory", "--objective", "time", "--min-throughput", "1")):
@@ -356,7 +356,7 @@ class Pareto(ToolTest):
         self.assertFalse((self.folder / "none.json").exists())
 
     def test_a_verification_that_is_stopped_is_not_whole(self):
-        self.certificate(*self.ground(self.priced(), global_batch_size=64))
+        self.certificate(*self.ground(self.priced()))
         document = self.read("all.json")
         for search in document["searches"]:
             search.pop("proof", None)
