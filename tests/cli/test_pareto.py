@@ -220,6 +220,11 @@ class Pareto(ToolTest):
                 self.assertEqual(run.returncode, DONE, run.stderr)
                 result = json.loads(run.stdout)
                 self.assertEqual(result["verification"]["bound"], "proven")
+                claimed = result["trade_off"]
+                for key in ("front", "chosen", "proven"):
+                    self.assertEqual(claimed[key], document[key])
+                self.assertEqual([str(search["iteration_ns"] or "") for search in claimed["searches"]],
+                                 [row["iteration_ns"] for row in rows])
                 self.assertEqual(len(result["plans"]),
                                  sum("plan" in search for search in document["searches"]))
 

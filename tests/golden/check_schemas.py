@@ -137,6 +137,7 @@ def written_results(binary, source, plan, folder):
         (folder / name).write_text(json.dumps(document))
     commands = [["validate", plan, damaged, folder / "nowhere.json"], ["simulate", plan],
                 ["verify", plan, "--budget", "1"], ["verify", damaged],
+                ["verify", folder / "certificate.json"],
                 ["plan", "--model", folder / "large.json", "--topo", folder / "topology.json"],
                 ["plan", "--model", source / "profiles" / "llama-3-8b.json", "--topo",
                  source / "topologies" / "8xH100.json", "--no-baselines", "--alternatives", "2",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dapple/io/documents/documents.h"
+#include "io/documents/embedded.h"
 #include "io/documents/plan_parts.h"
 #include "io/json/json_writer.h"
 #include "io/json/number_text.h"
@@ -86,6 +87,28 @@ void write_verification(JsonWriter& writer, const VerificationResult& result) {
   writer.close();
 }
 
+void write_trade_off(JsonWriter& writer, const TradeOffResult& result) {
+  writer.open_object(Layout::Lines);
+  writer.key("searches").open_array(Layout::Lines);
+  for (const TradeOffResult::Search& search : result.searches) {
+    writer.open_object(Layout::Line);
+    writer.key("topology").text(search.topology);
+    write_member(writer, "iteration_ns", search.iteration,
+                 [](JsonWriter& to, Duration iteration) { to.integer(iteration.ns); });
+    const bool is_finite = !search.lower_bound.is_infinite();
+    write_member(writer, "lower_bound_ns",
+                 is_finite ? std::optional(search.lower_bound) : std::nullopt,
+                 [](JsonWriter& to, Duration bound) { to.integer(bound.ns); });
+    writer.key("bound").text(to_string(search.bound));
+    writer.close();
+  }
+  writer.close();
+  write_positions(writer.key("front"), result.front);
+  writer.key("chosen").integer(static_cast<std::int64_t>(result.chosen));
+  write_claim(writer.key("proven"), result.claim);
+  writer.close();
+}
+
 void write_shortage(JsonWriter& writer, const NoPlanResult::Shortage& shortage) {
   writer.open_object(Layout::Line);
   writer.key("device").text(shortage.device);
@@ -153,6 +176,7 @@ std::string write_result_json(const ResultDocument& document, const Topology* to
   write_plans(writer, document, topology);
   write_member(writer, "simulation", document.simulation, write_simulation);
   write_member(writer, "verification", document.verification, write_verification);
+  if (document.trade_off) write_trade_off(writer.key("trade_off"), *document.trade_off);
   write_member(writer, "no_plan", document.no_plan, write_no_plan);
   if (document.alternatives) {
     write_alternatives(writer.key("alternatives"), *document.alternatives);

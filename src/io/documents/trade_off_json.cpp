@@ -53,14 +53,6 @@ void write_one_search(JsonWriter& writer, const TradeOffSearch& search) {
   writer.close();
 }
 
-void write_claim(JsonWriter& writer, const TradeOffClaim& claim) {
-  writer.open_object(Layout::Line);
-  if (claim.iteration) writer.key("iteration_ns").integer(claim.iteration->ns);
-  if (claim.price) writer.key("price").number(*claim.price);
-  if (claim.memory) writer.key("memory_bytes").integer(claim.memory->count);
-  writer.close();
-}
-
 TradeOffRequest read_request(ObjectReader& object) {
   TradeOffRequest request;
   const Field against = object.field("against");
@@ -255,6 +247,22 @@ TradeOffClaim read_claim(const Field& field) {
 
 }  // namespace
 
+void write_claim(JsonWriter& writer, const TradeOffClaim& claim) {
+  writer.open_object(Layout::Line);
+  if (claim.iteration) writer.key("iteration_ns").integer(claim.iteration->ns);
+  if (claim.price) writer.key("price").number(*claim.price);
+  if (claim.memory) writer.key("memory_bytes").integer(claim.memory->count);
+  writer.close();
+}
+
+void write_positions(JsonWriter& writer, const std::vector<std::size_t>& positions) {
+  writer.open_array(Layout::Line);
+  for (const std::size_t position : positions) {
+    writer.integer(static_cast<std::int64_t>(position));
+  }
+  writer.close();
+}
+
 std::string write_trade_off(const TradeOffDocument& document) {
   JsonWriter writer;
   writer.open_object(Layout::Lines);
@@ -264,11 +272,7 @@ std::string write_trade_off(const TradeOffDocument& document) {
   writer.key("searches").open_array(Layout::Lines);
   for (const TradeOffSearch& search : document.searches) write_one_search(writer, search);
   writer.close();
-  writer.key("front").open_array(Layout::Line);
-  for (const std::size_t position : document.front) {
-    writer.integer(static_cast<std::int64_t>(position));
-  }
-  writer.close();
+  write_positions(writer.key("front"), document.front);
   writer.key("chosen").integer(static_cast<std::int64_t>(document.chosen));
   write_claim(writer.key("proven"), document.claim);
   writer.close();

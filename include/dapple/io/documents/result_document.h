@@ -2,6 +2,7 @@
 // prints for people, without rounding.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "dapple/core/quantity.h"
 #include "dapple/plan/bound_check.h"
 #include "dapple/plan/document.h"
+#include "dapple/plan/trade_off.h"
 #include "dapple/topology/topology.h"
 
 namespace dapple::io {
@@ -56,6 +58,22 @@ struct VerificationResult {
   std::int64_t simulated = 0;
   /// What was neither confirmed nor refuted, one sentence each.
   std::vector<std::string> unchecked = {};
+};
+
+/// What a verified trade-off claims.
+struct TradeOffResult {
+  struct Search {
+    std::string topology;
+    /// Nothing where there is no plan.
+    std::optional<Duration> iteration;
+    /// Infinite where no plan fits.
+    Duration lower_bound;
+    BoundCheck bound = BoundCheck::NotStated;
+  };
+  std::vector<Search> searches;
+  std::vector<std::size_t> front;
+  std::size_t chosen = 0;
+  TradeOffClaim claim;
 };
 
 /// Why there is no plan, and what would help.
@@ -117,6 +135,8 @@ struct ResultDocument {
   std::vector<PlanResult> plans = {};
   std::optional<SimulationResult> simulation = {};
   std::optional<VerificationResult> verification = {};
+  /// Of a verified trade-off alone.
+  std::optional<TradeOffResult> trade_off = {};
   std::optional<NoPlanResult> no_plan = {};
   /// By rising iteration; nothing where none were asked for.
   std::optional<std::vector<AlternativeResult>> alternatives = {};

@@ -134,6 +134,8 @@ io::ResultDocument result_of(const TradeOffDocument& document, const std::string
                              const planner::TradeOffVerification& verification) {
   io::VerificationResult found{.bound = BoundCheck::Proven};
   std::vector<io::PlanResult> plans;
+  io::TradeOffResult claimed{
+      .searches = {}, .front = document.front, .chosen = document.chosen, .claim = document.claim};
   for (std::size_t i = 0; i < document.searches.size(); ++i) {
     const planner::PlanVerification& search = verification.searches[i];
     if (search.bound == BoundCheck::NotProven) found.bound = BoundCheck::NotProven;
@@ -141,6 +143,12 @@ io::ResultDocument result_of(const TradeOffDocument& document, const std::string
     found.partial_plans += search.partial_plans;
     found.simulated += search.simulated;
     const std::optional<PlanDocument>& plan = document.searches[i].document;
+    claimed.searches.push_back(
+        {.topology = document.searches[i].searched_topology().name,
+         .iteration = plan ? std::optional(plan->prediction.iteration) : std::nullopt,
+         .lower_bound = plan ? plan->prediction.lower_bound.value_or(Duration{})
+                             : document.searches[i].lower_bound,
+         .bound = search.bound});
     if (!plan) continue;
     io::PlanResult result = io::plan_result(*plan, file);
     result.warnings = plan->warnings;
@@ -151,7 +159,8 @@ io::ResultDocument result_of(const TradeOffDocument& document, const std::string
   return {.command = "verify",
           .exit_code = code,
           .plans = std::move(plans),
-          .verification = std::move(found)};
+          .verification = std::move(found),
+          .trade_off = std::move(claimed)};
 }
 
 void print(const TradeOffDocument& document, const planner::TradeOffVerification& verification,

@@ -178,6 +178,8 @@ TEST_CASE("every enumeration of the schemas lists what the code has, and each is
       {"result/properties/command", Names{"plan", "simulate", "validate", "verify"}},
       {"result/properties/verification/properties/bound", names<BoundCheck>()},
       {"result/properties/verification/properties/proof/oneOf/1", names<BoundProof>()},
+      {"result/properties/trade_off/properties/searches/items/properties/bound",
+       names<BoundCheck>()},
       {"schedule/$defs/action/properties/kind", names<ActionKind>(&io::schedule_kind)},
       {"schedule/$defs/action/properties/stream", schedule_streams()},
       {"timeline/$defs/action/properties/stream", streams()},
