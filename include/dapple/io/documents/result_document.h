@@ -135,7 +135,7 @@ struct ResultDocument {
   std::vector<PlanResult> plans = {};
   std::optional<SimulationResult> simulation = {};
   std::optional<VerificationResult> verification = {};
-  /// Of a verified trade-off alone.
+  /// Only where a trade-off was verified.
   std::optional<TradeOffResult> trade_off = {};
   std::optional<NoPlanResult> no_plan = {};
   /// By rising iteration; nothing where none were asked for.
