@@ -63,7 +63,7 @@ struct TradeOffSearch {
 struct TradeOffClaim {
   /// No plan within the limits is faster.
   std::optional<Duration> iteration = {};
-  /// 1,000 iterations of no plan within the limits cost less.
+  /// No plan within the limits has a lower price for 1,000 iterations.
   std::optional<double> price = {};
   /// No plan within the limits fits within so much memory on every device.
   std::optional<Bytes> memory = {};

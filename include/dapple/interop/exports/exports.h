@@ -148,7 +148,8 @@ struct FileGaps {
   bool shares = false;
   /// The size of gradient buckets.
   bool buckets = false;
-  /// The same where the profile states no precision, as the file counts their parameters.
+  /// The size of gradient buckets where the profile states no precision: the file counts
+  /// parameters.
   bool buckets_without_precision = false;
   /// That the optimizer steps bucket by bucket.
   bool steps_by_bucket = false;

@@ -29,8 +29,8 @@ struct TradeOffVerification {
 /// derives from the searches what the file says of all of them: (W1) and (W2) in docs/bounds.md.
 /// Stops at the first search with a false claim. `restriction_of` returns the restriction of the
 /// target that a plan was requested for. Requires: what verify() requires, of every plan;
-/// `topologies` are those of the plans, one for each search, nothing for those without. As long as
-/// the searches took, or more.
+/// `topologies` are those of the plans, one for each search, nothing for those without. Takes as
+/// long as the searches, or longer.
 TradeOffVerification verify_trade_off(
     const TradeOffDocument& document, const std::vector<std::optional<Topology>>& topologies,
     const std::function<std::optional<PlanRestriction>(const PlanDocument&)>& restriction_of,
