@@ -29,7 +29,7 @@ enum class Objective : std::uint8_t { Time, Cost };
 /// Returns "time" or "cost".
 std::string_view to_string(Objective objective);
 
-/// What is asked of the chosen plan.
+/// The quantity to minimize, and the limits that the chosen plan must keep.
 struct TradeOffRequest {
   Against against = Against::Price;
   Objective objective = Objective::Cost;
@@ -59,7 +59,7 @@ struct TradeOffSearch {
   }
 };
 
-/// What is proven of every plan that the searches cover.
+/// The proven bound on every plan that the searches cover and the limits allow.
 struct TradeOffClaim {
   /// No plan within the limits is faster.
   std::optional<Duration> iteration = {};

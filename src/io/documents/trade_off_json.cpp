@@ -9,6 +9,8 @@
 #include "dapple/io/documents/trade_off_document.h"
 #include "dapple/io/json/json_reader.h"
 #include "dapple/plan/validate.h"
+#include "dapple/topology/memory_limit.h"
+#include "dapple/topology/servers_of_kind.h"
 #include "dapple/topology/topology.h"
 #include "io/documents/embedded.h"
 #include "io/json/json_writer.h"
@@ -152,24 +154,11 @@ void check_same(const Field& field, const PlanDocument& first, const PlanDocumen
   if (runtime_of(document) != runtime_of(first)) refuse("runtime");
 }
 
-/// Whether the servers have devices of several kinds, which may have unequal shares.
-bool has_several_kinds(const TopologyDescription& topology) {
-  return std::any_of(
-      topology.servers.begin(), topology.servers.end(),
-      [&](const ServerGroup& group) { return group.device != topology.servers.front().device; });
-}
-
-/// Whether `topology` is the whole one with so much memory at most for plans on every device.
-bool is_limited(const TopologyDescription& topology, TopologyDescription whole) {
-  Bytes limit;
-  for (const DeviceKind& kind : topology.devices) {
-    limit = std::max(limit, kind.memory - kind.reserved);
-  }
-  for (DeviceKind& kind : whole.devices) {
-    kind.memory = std::min(kind.memory, kind.reserved + limit);
-  }
-  whole.name = topology.name;
-  return hash_of(topology) == hash_of(whole);
+/// Whether `topology` is the whole one with a limit on the memory of each device.
+bool is_limited(const TopologyDescription& topology, const TopologyDescription& whole) {
+  TopologyDescription limited = with_memory_limit(whole, memory_limit_of(topology));
+  limited.name = topology.name;
+  return hash_of(topology) == hash_of(limited);
 }
 
 /// Checks that the searches belong together, and that one has a plan.
@@ -188,11 +177,13 @@ void check_searches(const Field& field, const ArrayReader& array, Against agains
     }
     if (!search.document) continue;
     const std::optional<PlanRequest>& request = search.document->request;
-    if (request && has_several_kinds(search.searched_topology()) &&
-        request->shares != shares.value_or(request->shares)) {
+    // Elsewhere requests leave shares out.
+    const bool has_shares =
+        request && kinds_in_use(Topology(search.searched_topology())).size() > 1;
+    if (has_shares && request->shares != shares.value_or(request->shares)) {
       array.at(i).add("expected the shares that an earlier plan asks for, got others");
     }
-    if (request && has_several_kinds(search.searched_topology())) shares = request->shares;
+    if (has_shares) shares = request->shares;
     if (against == Against::Memory && request && request->ignore_memory) {
       array.at(i).add("expected a plan that fits in memory, got one for unlimited memory");
     }
@@ -210,7 +201,7 @@ std::vector<UncheckedSearch> read_searches(const Field& field, Against against) 
   }
   std::vector<UncheckedSearch> searches;
   for (std::size_t i = 0; i < array.size(); ++i) searches.push_back(read_one_search(array.at(i)));
-  // What is read after a violation may be anything.
+  // After a violation the values that were read are arbitrary.
   if (array.valid() && field.violations()->empty()) check_searches(field, array, against, searches);
   return searches;
 }

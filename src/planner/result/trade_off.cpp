@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dapple/core/error.h"
+#include "dapple/topology/memory_limit.h"
 
 namespace dapple::planner {
 namespace {
@@ -32,13 +33,6 @@ const DeviceKind& kind_in(const TopologyDescription& topology, const std::string
                                  [&](const DeviceKind& some) { return some.name == name; });
   check(kind != topology.devices.end(), "a server has devices of no kind");
   return *kind;
-}
-
-Bytes memory_limit_of(const TopologyDescription& topology) {
-  Bytes most;
-  for (const DeviceKind& kind : topology.devices)
-    most = std::max(most, kind.memory - kind.reserved);
-  return most;
 }
 
 /// Returns the largest limit of memory within which it is proven that no plan is fast enough (W2).

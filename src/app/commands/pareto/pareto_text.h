@@ -21,7 +21,7 @@ struct Shown {
   /// pareto_front() of the points.
   const std::vector<bool>& is_on_front;
   std::optional<std::size_t> chosen;
-  /// What is proven of all plans.
+  /// The proven bound on all plans.
   const TradeOffClaim& claim;
 };
 

@@ -96,7 +96,7 @@ void PlanComparer::compare_memory() {
   while (!found_.was_interrupted && found_.plans.back().document() &&
          found_.plans.size() < kMostLimits && !is_out_of_limits(found_.plans.back())) {
     const Bytes last = found_.plans.back().document()->prediction.most_memory();
-    search(subject(with_memory_limit(inputs_.topology, {last.count / 100 * kPercentOfLast})));
+    search(subject(named_with_memory_limit(inputs_.topology, {last.count / 100 * kPercentOfLast})));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "dapple/core/characters.h"
 #include "dapple/core/error.h"
 #include "dapple/io/documents/documents.h"
+#include "dapple/topology/memory_limit.h"
 
 namespace dapple::app {
 namespace {
@@ -279,12 +280,10 @@ std::string servers_text(const TopologyDescription& cluster, const TopologyDescr
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-TopologyDescription with_memory_limit(TopologyDescription topology, Bytes limit) {
-  for (DeviceKind& kind : topology.devices) {
-    kind.memory = std::min(kind.memory, kind.reserved + limit);
-  }
-  topology.name = name_with(topology.name, fmt::format("{} bytes a device", limit.count));
-  return topology;
+TopologyDescription named_with_memory_limit(const TopologyDescription& topology, Bytes limit) {
+  TopologyDescription limited = with_memory_limit(topology, limit);
+  limited.name = name_with(topology.name, fmt::format("{} bytes a device", limit.count));
+  return limited;
 }
 
 }  // namespace dapple::app

@@ -33,7 +33,7 @@ std::string name_with(const std::string& name, const std::string& remark);
 /// Returns "3 x node", or "4 of node" for some devices of a server.
 std::string servers_text(const TopologyDescription& cluster, const TopologyDescription& whole);
 
-/// Returns the topology with so much memory at most for plans on every device.
-TopologyDescription with_memory_limit(TopologyDescription topology, Bytes limit);
+/// Returns the topology with_memory_limit(), under a name that says so.
+TopologyDescription named_with_memory_limit(const TopologyDescription& topology, Bytes limit);
 
 }  // namespace dapple::app

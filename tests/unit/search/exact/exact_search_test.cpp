@@ -82,7 +82,7 @@ TEST_CASE("a stage may have less work than the part of it without its first laye
   }
   const Topology topology(small::cluster({.servers = 1, .devices = devices}));
   search::ExactSearch search(profile, topology, problem);
-  // What is known of stages may be from before a faster plan was found.
+  // The search may have listed its stages before a faster plan was found.
   search.prepare({400}, {.should_stop = kNeverStop});
   CHECK(search.bound() <= Duration{182});
   search.advance({200}, {.candidates = 100, .states = 1000});
