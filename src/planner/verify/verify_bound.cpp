@@ -469,7 +469,12 @@ void derive_bound(Claims& claims, const ClaimedPlan& claimed, const VerifyOption
   }
   ProofSource source{.given = options.proof};
   derive_bound_of_space(claims, claimed, options, source, progress, verification);
-  if (options.proof == nullptr || !verification.proof_faults.empty()) return;
+  if (options.proof == nullptr) {
+    // What proves the stated bound of some plans does not prove the lower one of all.
+    if (verification.bound == BoundCheck::NotProven) verification.proof = BoundProof::LeastWork;
+    return;
+  }
+  if (!verification.proof_faults.empty()) return;
   const std::size_t count = options.proof->problems.size();
   if (source.position == count || verification.bound == BoundCheck::Refuted) return;
   verification.proof_faults.push_back(
