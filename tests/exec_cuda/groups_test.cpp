@@ -19,29 +19,17 @@
 #include "../support/scaled.h"
 #include "../support/trained_groups.h"
 #include "../support/trained_pipeline.h"
-#include "dapple/cuda/memory/device.h"
 #include "dapple/exec/gpu/cuda_backend.h"
 #include "dapple/exec/train/train.h"
 #include "dapple/exec/weights/checkpoint.h"
 #include "dapple/nn/model.h"
 #include "dapple/nn/module.h"
+#include "on_gpus.h"
 
 namespace dapple {
 namespace {
 
 using namespace small;
-
-std::unique_ptr<exec::TrainingBackend> on_gpu(const exec::TrainingJob& job,
-                                              const exec::TrainingDevice& own) {
-  return exec::make_cuda_backend(job, own, 0);
-}
-
-/// Ranks of a group have different ones, as far as there are as many.
-std::unique_ptr<exec::TrainingBackend> on_gpus(const exec::TrainingJob& job,
-                                               const exec::TrainingDevice& own) {
-  const DeviceIndex number = job.number_of(own.device, own.number);
-  return exec::make_cuda_backend(job, own, number.value % cuda::gpu_count());
-}
 
 /// Trains so many iterations, and requires that they are those of training on one CPU.
 void require_as_plain(const exec::TrainingJob& job, const exec::MakeBackend& make_backend,

@@ -25,13 +25,13 @@ constexpr std::int64_t kLaunch = 100'000;
 /// By how much a busy machine may be late to note the time on the host.
 constexpr std::int64_t kLate = 3'000'000;
 
-std::unique_ptr<exec::Backend> on_gpu(const exec::ReplayedDevice& device,
-                                      const exec::ReplayPace& pace) {
+std::unique_ptr<exec::Backend> replayed_on_gpu(const exec::ReplayedDevice& device,
+                                               const exec::ReplayPace& pace) {
   return exec::make_cuda_replay_backend(device, pace, 0);
 }
 
-std::unique_ptr<exec::Backend> on_gpus(const exec::ReplayedDevice& device,
-                                       const exec::ReplayPace& pace) {
+std::unique_ptr<exec::Backend> replayed_on_gpus(const exec::ReplayedDevice& device,
+                                                const exec::ReplayPace& pace) {
   return exec::make_cuda_replay_backend(device, pace,
                                         device.schedule.device.value % cuda::gpu_count());
 }
@@ -54,10 +54,11 @@ TEST_CASE("a replay on a GPU does and sends what one on the host does, under eve
     const bool is_paced = dice.chance(50);
     const exec::Replayed here =
         exec::replay(document, pipeline.topology, {.iterations = 2, .paces_links = is_paced});
-    const exec::Replayed there = exec::replay(document, pipeline.topology,
-                                              {.iterations = 2,
-                                               .paces_links = is_paced,
-                                               .make_backend = round % 2 == 0 ? on_gpus : on_gpu});
+    const exec::Replayed there =
+        exec::replay(document, pipeline.topology,
+                     {.iterations = 2,
+                      .paces_links = is_paced,
+                      .make_backend = round % 2 == 0 ? replayed_on_gpus : replayed_on_gpu});
     CHECK(there.iterations.size() == 2);
     CHECK(there.sent == here.sent);
     CHECK(done_in(there) == done_in(here));
@@ -71,7 +72,7 @@ TEST_CASE("on a GPU computations last as long as the plan says, one after anothe
                                                {.iterations = 2,
                                                 .paces_links = false,
                                                 .slow_stages = {{{1}, Factor{2 * kOne.billionths}}},
-                                                .make_backend = on_gpu});
+                                                .make_backend = replayed_on_gpu});
   CHECK(replayed.sent.count == 6 * 100'000 + 2 * 100'000);
   Duration free[2];
   for (const TimedAction& timed : replayed.timeline.actions) {
@@ -97,7 +98,7 @@ TEST_CASE("on a GPU a message passes a paced link once it has been computed") {
                    {.iterations = 1,
                     .pace = Factor{2 * kOne.billionths},
                     .slow_links = {{{0}, {1}, Factor{3 * kOne.billionths}}},
-                    .make_backend = on_gpu});
+                    .make_backend = replayed_on_gpu});
   std::map<std::int32_t, Duration> computed;
   for (const TimedAction& timed : replayed.timeline.actions) {
     const bool is_first_stage = timed.action.stage.value == 0;
@@ -119,10 +120,11 @@ TEST_CASE("what is replayed on GPUs may pass through the host") {
   Dice dice(6402);
   const Pipeline pipeline = random_family_pipeline(dice);
   const PlanDocument document = document_of(pipeline);
-  const exec::Replayed direct = exec::replay(
-      document, pipeline.topology, {.iterations = 1, .paces_links = false, .make_backend = on_gpu});
+  const exec::Replayed direct =
+      exec::replay(document, pipeline.topology,
+                   {.iterations = 1, .paces_links = false, .make_backend = replayed_on_gpu});
   exec::Replay job(document, pipeline.topology,
-                   {.iterations = 1, .paces_links = false, .make_backend = on_gpu});
+                   {.iterations = 1, .paces_links = false, .make_backend = replayed_on_gpu});
   exec::ThreadNetwork network(pipeline.topology, job.devices(), {});
   std::optional<exec::Replayed> replayed;
   side_by_side(job.devices().size(), [&](std::size_t place) {

@@ -17,21 +17,12 @@
 #include "dapple/exec/gpu/cuda_backend.h"
 #include "dapple/exec/measure/measure.h"
 #include "dapple/exec/weights/checkpoint.h"
+#include "on_gpus.h"
 
 namespace dapple {
 namespace {
 
 using namespace small;
-
-std::unique_ptr<exec::TrainingBackend> on_gpu(const exec::TrainingJob& job,
-                                              const exec::TrainingDevice& own) {
-  return exec::make_cuda_backend(job, own, 0);
-}
-
-std::unique_ptr<exec::TrainingBackend> on_gpus(const exec::TrainingJob& job,
-                                               const exec::TrainingDevice& own) {
-  return exec::make_cuda_backend(job, own, own.device.value % cuda::gpu_count());
-}
 
 /// Wide enough that what is rounded is no single number; numbers between layers take two bytes.
 Trainable in_half_precision(Dice& dice) {
