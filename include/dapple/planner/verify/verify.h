@@ -80,7 +80,8 @@ inline constexpr std::int64_t kVerificationBudget = 50'000;
 struct VerifyOptions {
   /// The restriction of the requested target, if there is one.
   std::optional<PlanRestriction> restriction = {};
-  /// The budget for deriving the bound; repeating a search may take ten times as long.
+  /// The budget for deriving the bound of each form of parallelism; repeating a search may take ten
+  /// times as long.
   std::int64_t budget = kVerificationBudget;
   /// The proof of the stated bound, which is then checked in place of deriving the bound, and the
   /// search is repeated without a budget; null if there is none.

@@ -73,7 +73,7 @@ command_line::Command verify_command() {
                                      "the plan's file says of it, however long that takes."},
                          {.name = "budget",
                           .value = "N",
-                          .text = "Try at most N partial plans.",
+                          .text = "Try at most N partial plans for each form of parallelism.",
                           .default_value = fmt::format("{}", planner::kVerificationBudget)},
                          {.name = "time-limit",
                           .value = "SECONDS",
