@@ -322,7 +322,8 @@ StageOptions RestrictedDiagram::make_options(CutIndex end, const Devices& device
             request.end = end;
             request.limit = threshold_;
             StageColumn made = make_stage_column(costs_, stage, request);
-            allowance_.spend(static_cast<std::int64_t>(made.stages.size()));
+            // Layers are added one by one from the end.
+            allowance_.spend(end.value - first.value);
             return made;
           }};
 }

@@ -50,9 +50,10 @@ class CompletionStages {
     StageWork work;
   };
   /// Returns the stages of a kind, an index into kinds(), that begin at `cut`. Left out are stages
-  /// that reach the threshold by their work (B1), or leave more layers than the other devices have
-  /// time for (P1), that do not fit, or for which recomputation lowers no bound. Those of a kind
-  /// are made when they are first asked for, where steps and bytes are counted; O(1) afterwards.
+  /// that reach the threshold by their work (B1), or leave more layers in front or behind than the
+  /// other devices have time for (P1), that do not fit, or for which recomputation lowers no bound.
+  /// Those of a kind are made when they are first asked for, where steps and bytes are counted;
+  /// O(1) afterwards.
   const std::vector<Stage>& stages(CutIndex cut, std::size_t kind, Allowance& allowance);
 
   /// Whether the layers in front of `cut` take less than the threshold on those devices, and
