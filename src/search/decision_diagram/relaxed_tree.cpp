@@ -8,8 +8,10 @@ namespace {
 
 /// Up to so many walks run at a time: each starts at the least bound that was found by all walks
 /// but the last few before it. If it had to wait for those, no two could run at the same time; if
-/// it took whatever has been found when it starts, its work would depend on the threads.
-constexpr std::size_t kWalksAtATime = 16;
+/// it took whatever has been found when it starts, its work would depend on the threads. With 16,
+/// two threads wait less for each other, but the later bounds cost half as much again in a problem
+/// of 1,832 layers on 10,240 devices.
+constexpr std::size_t kWalksAtATime = 4;
 
 }  // namespace
 
