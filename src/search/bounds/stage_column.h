@@ -36,6 +36,9 @@ struct StageColumn {
   StageBound& at(CutIndex begin) { return stages[position_of(begin)]; }
   /// The cut behind the highest beginning of a stage in the column.
   CutIndex begins_end() const { return {first.value + static_cast<std::int32_t>(stages.size())}; }
+  /// The steps of making the column, which ends at `end`: layers are added one by one from there,
+  /// however few of the stages are asked for.
+  std::int64_t steps_from(CutIndex end) const { return end.value - first.value; }
   std::size_t position_of(CutIndex begin) const {
     return static_cast<std::size_t>(begin.value - first.value);
   }

@@ -195,8 +195,7 @@ StageColumn ClassStages::make_column(CutIndex end, StageClassIndex devices, Stag
                                      std::int32_t limit) {
   const std::vector<StageDevices>& some = representatives(devices, limit);
   StageColumn column = columns_.least(end, some, begins(end, devices).last, form);
-  // Layers are added one by one from the end.
-  allowance_.spend((end.value - column.first.value) * static_cast<std::int64_t>(some.size()));
+  allowance_.spend(column.steps_from(end) * std::ssize(some));
   return column;
 }
 

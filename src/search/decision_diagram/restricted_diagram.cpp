@@ -322,8 +322,7 @@ StageOptions RestrictedDiagram::make_options(CutIndex end, const Devices& device
             request.end = end;
             request.limit = threshold_;
             StageColumn made = make_stage_column(costs_, stage, request);
-            // Layers are added one by one from the end.
-            allowance_.spend(end.value - first.value);
+            allowance_.spend(made.steps_from(end));
             return made;
           }};
 }

@@ -3,16 +3,6 @@
 #include <algorithm>
 
 namespace dapple::search {
-namespace {
-
-/// Returns the steps of making a column for each of these devices: its layers are added one by one
-/// from the end, however few of its stages are asked for.
-std::int64_t steps_of(const StageColumn& column, CutIndex end,
-                      const std::vector<StageDevices>& devices) {
-  return (end.value - column.first.value) * std::ssize(devices);
-}
-
-}  // namespace
 
 CompletionStages::CompletionStages(const CostModel& costs, PlacementSpace& placements,
                                    const SearchProblem& problem, Duration threshold)
@@ -79,7 +69,7 @@ void CompletionStages::add_stages(Kind kind, StageForm form, StagesByCut& stages
     if (!may_be_behind(end, kind.devices)) continue;
     const CutIndex last = last_begin(end, kind.devices);
     const StageColumn plain = columns_.least(end, devices, last, form);
-    allowance.spend(steps_of(plain, end, devices));
+    allowance.spend(plain.steps_from(end) * std::ssize(devices));
     if (may_be_plain) {
       add_column(plain, {.kind = kind, .form = form, .last = last, .end = end}, stages);
     }
@@ -90,7 +80,7 @@ void CompletionStages::add_stages(Kind kind, StageForm form, StagesByCut& stages
   for (const CutIndex end : recomputing_ends) {
     const CutIndex last = last_begin(end, kind.devices);
     const StageColumn column = columns_.least(end, devices, last, recomputing);
-    if (!allowance.spend(steps_of(column, end, devices))) return;
+    if (!allowance.spend(column.steps_from(end) * std::ssize(devices))) return;
     add_column(column, {.kind = kind, .form = recomputing, .last = last, .end = end}, stages);
   }
 }
